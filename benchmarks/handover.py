@@ -22,11 +22,11 @@ import msgspec
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program import log
 from signalbox.program.settings import Wire
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
+from tests.rigs.natsserver import NatsServer
 from workers.device import devices
 from workers.device.leased import LeasedDevice
 from workers.device.settings import DeviceSettings

@@ -15,8 +15,8 @@ from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import SyncCounter, cost, descendants, title
 from benchmarks.standing import standing
 from signalbox.bus.client import Bus
-from signalbox.ops.production.running import RunningStack
 from signalbox.program.settings import Wire
+from tests.rigs.runningstack import RunningStack
 
 PREDICTS: Final = (1, 32, 128)
 SUBMITS: Final = (1, 32)

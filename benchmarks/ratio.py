@@ -5,6 +5,7 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from benchmarks.load import Figures, Target, prepare, run
 from benchmarks.processes import Cost
 from benchmarks.shortest import READY
 from signalbox.bus import topology
+from signalbox.ops import probes
 from signalbox.ops.ports import HOST
 from signalbox.ops.up.consoleclient import ConsoleClient
 from signalbox.ops.up.datadir import DataDir
@@ -71,17 +73,19 @@ async def _bare(stack: UpStack) -> str:
         "benchmarks.shortest",
         "gateway",
         f"{HOST}:{stack.front_port}",
-        ready=stack.http(stack.front_url, "/"),
+        env=stack.env("gateway"),
+        ready=partial(probes.http, stack.front_url, "/"),
     )
-    await stack.start(gateway._replace(env=stack.env("gateway")))
+    await stack.start(gateway)
     is_ready = models / READY.decode()
     is_ready.unlink(missing_ok=True)
 
     async def ready() -> bool:
         return is_ready.exists()
 
-    worker = stack.spec("worker", "benchmarks.shortest", "worker", str(models), *BODIES, ready=ready, ready_s=READY_S)
-    await stack.start(worker._replace(env=stack.env("worker")))
+    arguments = ("worker", str(models), *BODIES)
+    env = stack.env("worker")
+    await stack.start(stack.spec("worker", "benchmarks.shortest", *arguments, env=env, ready=ready, ready_s=READY_S))
     return ""
 
 
@@ -90,12 +94,9 @@ async def _whole(stack: UpStack) -> str:
     models = stack.data.path / "models"
     await _export(stack, models)
     key = (await bring_up(stack)).api_key
-    console = ConsoleClient(stack.console_url, await stack.operator_token())
-    try:
+    async with ConsoleClient(stack.console_url, await stack.operator_token()) as console:
         if "mlp" not in await console.models():
             await console.register("mlp", models / "mlp", "784-128-10.")
-    finally:
-        await console.close()
     return key
 
 

@@ -15,8 +15,8 @@ from benchmarks.load import prepare, run
 from benchmarks.processes import cost
 from benchmarks.standing import POLL_S, standing
 from signalbox.bus.client import Bus
-from signalbox.ops.production.running import RunningStack
 from signalbox.wire.names import Stream
+from tests.rigs.runningstack import RunningStack
 
 MODEL: Final = "half_plus_two"
 IN_FLIGHT: Final = 128

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from signalbox.ops.production.running import RunningStack
 from signalbox.program.errors import Unavailable
+from tests.rigs.runningstack import RunningStack
 
 START_S: Final = 600.0
 END_S: Final = 120.0

@@ -11,9 +11,9 @@ from benchmarks.load import Target, run
 from benchmarks.standing import POLL_S, until
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.ops.production.running import RunningStack
 from signalbox.wire import messages
 from signalbox.wire.names import Bucket, key, token
+from tests.rigs.runningstack import RunningStack
 
 KILLS: Final = 4
 HELD_S: Final = 60.0

@@ -23,12 +23,12 @@ import uvloop
 from benchmarks.processes import cost
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
-from signalbox.ops.ports import HOST, free_ports
+from signalbox.ops.ports import HOST, free_port
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.names import Stream
+from tests.rigs.natsserver import NatsServer
 
 MAKE: Final = Path(__file__).resolve().parents[1] / "deploy" / "make_secrets.py"
 BODY: Final = bytes(1024)
@@ -101,7 +101,7 @@ async def submit(bus: Bus, servers: list[NatsServer], in_flight: int, seconds: f
 @asynccontextmanager
 async def cluster(folder: Path, secrets: Path | None) -> AsyncIterator[tuple[Bus, list[NatsServer]]]:
     """Three nodes with the topology in three copies, encrypted where there are certificates."""
-    routes = free_ports(3)
+    routes = [free_port() for _ in range(3)]
     peers = ", ".join(f'"nats://{HOST}:{route}"' for route in routes)
     servers = []
     for number, route in enumerate(routes, 1):

@@ -29,7 +29,7 @@ def _check_config() -> int:
     from console import config
     from signalbox.program.settings import describe
 
-    print(describe(config.read()))  # noqa: T201
+    print(describe(config.read(), config.PREFIX))  # noqa: T201
     return 0
 
 

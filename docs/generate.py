@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
 
 import django
 import grimp
@@ -28,7 +29,7 @@ from signalbox.program import errors, settings
 from signalbox.program.errors import MEANINGS, Meaning, SignalboxError
 from signalbox.program.metrics import PREFIX as METRIC
 from signalbox.program.metrics import REGISTRY
-from signalbox.program.settings import Wire
+from signalbox.program.settings import Setting, Wire
 from workers.settings import PREFIX as WORKER
 from workers.settings import WorkerSettings
 
@@ -50,6 +51,8 @@ PROGRAMS: Sequence[tuple[str, str]] = (
 
 def settings_page() -> str:
     """docs/settings.md."""
+    tables = "\n".join(_settings_tables())
+    tools = "\n".join(f"| `{name}` | {text} |" for name, text in sorted(settings.TOOL_VARIABLES.items()))
     return f"""# Settings
 
 Each program reads its settings once, from the environment, and refuses to start on a value that does not fit or a
@@ -63,8 +66,41 @@ python -m workers --check-config
 - Lists are comma-separated. Booleans are `on` or `off`.
 - Secrets are shown as `(set)`.
 
-{settings.reference(SECTIONS)}
+{tables}
+## Tools and tests
+
+| variable | meaning |
+|---|---|
+{tools}
+
 This page is made by `python docs/generate.py`."""
+
+
+def _settings_tables() -> Iterator[str]:
+    """A table for each section, without the fields of the sections before that it extends."""
+    for number, (title, cls, prefix) in enumerate(SECTIONS):
+        bases = [base for _, base, _ in SECTIONS[:number] if issubclass(cls, base)]
+        shown = {(s.field, s.default) for base in bases for s in settings.declared(base, prefix)}
+        rows = "\n".join(
+            f"| `{s.name}` | {_type_name(s.type)} | {_default_cell(s)} | {s.description} |"
+            for s in settings.declared(cls, prefix)
+            if (s.field, s.default) not in shown
+        )
+        yield f"## {title}\n\n| variable | type | default | meaning |\n|---|---|---|---|\n{rows}\n"
+
+
+def _default_cell(setting: Setting) -> str:
+    text = settings.shown(setting.default)
+    return f"`{text}`" if text else "empty"
+
+
+def _type_name(type_: Any) -> str:
+    bare = get_args(type_)[0] if get_origin(type_) is Annotated else type_
+    if get_origin(bare) is tuple:
+        return "list"
+    if get_args(bare):
+        return " or ".join(str(getattr(a, "__name__", a)) for a in get_args(bare))
+    return str(getattr(bare, "__name__", bare))
 
 
 def errors_page() -> str:

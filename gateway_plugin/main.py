@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         settings = load(GatewaySettings, PREFIX, os.environ)
         if asked.check_config:
-            sys.stdout.write(describe(settings) + "\n")
+            sys.stdout.write(describe(settings, PREFIX) + "\n")
         elif asked.health or asked.end_stuck:
             status = 0 if asyncio.run(_is_healthy(settings, ends_stuck=asked.end_stuck)) else 1
         else:

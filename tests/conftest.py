@@ -16,11 +16,11 @@ import gateway_plugin  # noqa: F401  before a test imports gRPC: see there
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.jobs.commits import persist
-from signalbox.ops.natsserver import NatsServer
-from signalbox.ops.production.running import RunningStack
 from signalbox.program.settings import Wire
 from tests import depth
 from tests.rigs import streams
+from tests.rigs.natsserver import NatsServer
+from tests.rigs.runningstack import RunningStack
 from tests.rigs.streams import PATIENT_S
 from verification.chaos.environment.smalldisk import SmallDisk, data_with_a_small_disk
 

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ)
         sys.stderr.write(f"{error.public_message}\n")
         return 2
     if options.check_config:
-        sys.stdout.write(f"{describe(settings)}\n\n{confinement}\n")
+        sys.stdout.write(f"{describe(settings, PREFIX)}\n\n{confinement}\n")
         return 0
     log.configure(settings.log_level, program="worker")
     log.info("worker.sandbox", mode=confinement.mode, active=confinement.active, missing=confinement.missing)

@@ -21,7 +21,7 @@ async def make_missing(bus: Bus) -> int:
     from its own; the outbox tells why. Raises :class:`Unavailable`.
     """
     known = await database_sync_to_async(_models)()
-    there = await _names(bus)
+    there = set(await bus.listed(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", "consumers"))
     missing = [name for name in known if not there.issuperset(consumer(name, priority) for priority in PRIORITIES)]
     made, refused = [], {}
     for name in missing:
@@ -43,15 +43,3 @@ async def make_missing(bus: Bus) -> int:
 
 def _models() -> list[str]:
     return list(ServedModel.objects.values_list("name", flat=True))
-
-
-async def _names(bus: Bus) -> set[str]:
-    found: set[str] = set()
-    asked = 0
-    while True:
-        page = await bus.request_json(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", {"offset": asked})
-        names = page.get("consumers") or []
-        found.update(names)
-        asked += len(names)
-        if not names or asked >= page["total"]:
-            return found

@@ -50,15 +50,8 @@ class Gauges:
 
     async def models(self) -> set[str]:
         """Every model that has a consumer, whether the console knows it or not."""
-        found: set[str] = set()
-        offset = 0
-        while True:
-            page = await self._bus.request_json(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", {"offset": offset})
-            names = page.get("consumers") or []
-            found |= {untoken(n.rpartition("_")[0]) for n in names if n.rpartition("_")[2] in PRIORITIES}
-            offset += len(names)
-            if not names or offset >= page.get("total", 0):
-                return found
+        names = await self._bus.listed(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", "consumers")
+        return {untoken(n.rpartition("_")[0]) for n in names if n.rpartition("_")[2] in PRIORITIES}
 
     async def _consumer(self, model: str, priority: Priority, now: float, *, has_prefetched: bool) -> Gauge | None:
         name = consumer(model, priority)

@@ -107,11 +107,8 @@ def _ask(act_: Callable[[Bus], Awaitable[T]]) -> T:
     """Raises :class:`Unavailable` without NATS, and while too many look at once."""
 
     async def asked() -> T:
-        bus = await Bus.connect(settings.CONSOLE, role="console", name="dead letters")
-        try:
+        async with await Bus.connect(settings.CONSOLE, role="console", name="dead letters") as bus:
             return await act_(bus)
-        finally:
-            await bus.close()
 
     if not _looks.acquire(timeout=_TOLD_WITHIN_S):
         raise Unavailable("Too many look at dead letters at once.", retry_after_s=1.0)

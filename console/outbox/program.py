@@ -31,11 +31,8 @@ async def connect(settings: Wire, *, name: str) -> Bus:
 
 async def keep_publishing(settings: Wire, *, poll_s: float, name: str) -> None:
     """Publish the outbox until cancelled."""
-    bus = await connect(settings, name=name)
-    try:
+    async with await connect(settings, name=name) as bus:
         await Publisher(bus, poll_s).run()
-    finally:
-        await bus.close()
 
 
 def run_program(settings: Wire, name: str, parts: Parts) -> None:
@@ -60,11 +57,8 @@ async def _until_signalled(settings: Wire, name: str, parts: Parts) -> None:
 
 
 async def _run(settings: Wire, name: str, parts: Parts) -> None:
-    bus = await connect(settings, name=name)
-    log.info("program.started", name=name)
-    try:
+    async with await connect(settings, name=name) as bus:
+        log.info("program.started", name=name)
         async with asyncio.TaskGroup() as group:
             for part in parts(bus):
                 group.create_task(part)
-    finally:
-        await bus.close()

@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         load_front(settings.folder)
         if is_check:
-            sys.stdout.write(describe(settings) + "\n")
+            sys.stdout.write(describe(settings, _PREFIX) + "\n")
             return 0
         log.configure(settings.log_level, program="edge")
         uvloop.run(serve(settings))

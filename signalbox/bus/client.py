@@ -7,7 +7,7 @@ a perhaps. The traps this module exists to avoid are in docs/wire.md.
 import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from signalbox.bus.connection import Connection, Events, Transport, parse_headers, status, status_text
 from signalbox.bus.jetstream import Stored, header_fields, stored_of, unix_time
@@ -44,7 +44,7 @@ class ConsumerInfo(NamedTuple):
 
 
 class Bus(Requests):
-    """One connection to NATS, reconnecting for ever. Make it with :meth:`connect`."""
+    """One connection to NATS, reconnecting for ever. Make it with :meth:`connect`; ``async with`` closes it."""
 
     def __init__(
         self, settings: Wire, role: str, *, transport: Callable[[Events], Transport] = Connection, instance: str = ""
@@ -62,6 +62,12 @@ class Bus(Requests):
         bus = cls(settings, role)
         await bus._connect(name)
         return bus
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     # ------------------------------------------------------------------------------ writing
 
@@ -127,6 +133,21 @@ class Bus(Requests):
         if status(head) == 404:
             return None
         return stored_of(head, body)
+
+    async def direct_batch(self, stream: str, asked: Mapping[str, object]) -> list[Stored]:
+        """The messages that a batched direct get finds, in stream order, as any replica knows them.
+
+        Raises :class:`TooLarge` where more subjects match than one batch holds.
+        """
+        found: list[Stored] = []
+        head, _ = await self.collect(
+            f"$JS.API.DIRECT.GET.{stream}", asked, lambda head, body: found.append(stored_of(head, body))
+        )
+        if status(head) == 413:
+            raise TooLarge("More subjects match than one batch holds.")
+        if status(head) not in {204, 404}:
+            raise Bug(f"Batched get: {status(head)} {status_text(head)}")
+        return found
 
     async def list_latest(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
         """The last message of every subject that matches, wildcards allowed, in stream order.
@@ -196,17 +217,7 @@ class Bus(Requests):
     # ------------------------------------------------------------------------------ inside
 
     async def _list_batch(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
-        found: list[Stored] = []
-        head, _ = await self.collect(
-            f"$JS.API.DIRECT.GET.{stream}",
-            {"multi_last": list(subjects), "batch": _BATCH_GET_LIMIT + 24},
-            lambda head, body: found.append(stored_of(head, body)),
-        )
-        if status(head) == 413:
-            raise TooLarge("More subjects match than one batch holds.")
-        if status(head) not in {204, 404}:
-            raise Bug(f"Batched get: {status(head)} {status_text(head)}")
-        return found
+        return await self.direct_batch(stream, {"multi_last": list(subjects), "batch": _BATCH_GET_LIMIT + 24})
 
     async def _list_by_leader(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
         names = await self._subjects(stream, subjects)

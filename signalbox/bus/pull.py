@@ -128,11 +128,10 @@ class Puller:
         """Deliveries asked for that the server still owes."""
         return sum(asked.remaining for asked in self._asked.values())
 
-    def ask(self, n: int, *, expires_s: float = 5.0, max_bytes: int = 0) -> None:
+    def ask(self, n: int, *, expires_s: float = 5.0) -> None:
         """Ask for up to ``n`` more, waiting on the server at most ``expires_s``; 0 = only for what is there already.
 
-        max_bytes: stop early rather than exceed it; 0 = no limit. Does nothing while disconnected or closed:
-        ``on_idle`` comes with the reconnect.
+        Does nothing while disconnected or closed: ``on_idle`` comes with the reconnect.
         """
         if n <= 0 or self._is_closed or not self._bus.is_connected:
             return
@@ -145,8 +144,6 @@ class Puller:
             doc["expires"] = int(expires_s * 1e9)
         else:
             doc["no_wait"] = True
-        if max_bytes:
-            doc["max_bytes"] = max_bytes
         self._bus.send(self._next, b"%b%d" % (self._inbox, number), b"", _encode_json(doc))
 
     async def drain(self) -> None:

@@ -145,6 +145,16 @@ class Requests:
             raise api_refused(msgspec.convert(error, ApiError), subject)
         return answer
 
+    async def listed(self, subject: str, field: str) -> list[Any]:
+        """All that a JetStream API request lists under ``field``, page by page. Raises as :meth:`request_json`."""
+        found: list[Any] = []
+        while True:
+            page = await self.request_json(subject, {"offset": len(found)})
+            more = page.get(field) or []
+            found += more
+            if not more or len(found) >= page["total"]:
+                return found
+
     async def collect(
         self, subject: str, doc: object, on_message: Callable[[bytes, bytes], None], *, timeout_s: float | None = None
     ) -> Reply:

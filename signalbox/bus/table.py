@@ -15,11 +15,9 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from signalbox.bus.client import Bus, Message, Stored, Subscription
-from signalbox.bus.connection import status, status_text
-from signalbox.bus.jetstream import stored_of
 from signalbox.bus.majority import unheard_s
 from signalbox.program import log
-from signalbox.program.errors import Bug, SignalboxError
+from signalbox.program.errors import SignalboxError
 from signalbox.program.tasks import Background
 from signalbox.wire.assets import EXPIRING, MARKER_TTL_S
 from signalbox.wire.events import is_removal
@@ -178,15 +176,8 @@ class Table(Generic[T]):
 
     async def _list_after(self, seq: int) -> list[Stored]:
         """The next changes after ``seq``, in order: a bucket keeps the last one of each key, removals too."""
-        found: list[Stored] = []
-        head, _ = await self._bus.collect(
-            f"$JS.API.DIRECT.GET.{self._bucket.stream}",
-            {"seq": seq + 1, "next_by_subj": key_subject(self._bucket, ">"), "batch": _AFTER_LIMIT},
-            lambda head, body: found.append(stored_of(head, body)),
-        )
-        if status(head) not in {204, 404}:
-            raise Bug(f"Batched get: {status(head)} {status_text(head)}")
-        return found
+        asked = {"seq": seq + 1, "next_by_subj": key_subject(self._bucket, ">"), "batch": _AFTER_LIMIT}
+        return await self._bus.direct_batch(self._bucket.stream, asked)
 
     async def _read_all(self) -> None:
         """Read the whole bucket and drop what is no longer there."""

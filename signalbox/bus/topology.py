@@ -246,14 +246,10 @@ async def _widen_queues(bus: Bus) -> list[str]:
 
 async def _queues(bus: Bus) -> list[Config]:
     """The configuration of each consumer of ``JOBS``."""
-    found: list[Config] = []
-    with contextlib.suppress(NotFound):
-        while True:
-            page = await bus.request_json(f"$JS.API.CONSUMER.LIST.{Stream.JOBS}", {"offset": len(found)})
-            found += [each["config"] for each in page["consumers"] or []]
-            if not page["consumers"] or len(found) >= page["total"]:
-                break
-    return found
+    try:
+        return [each["config"] for each in await bus.listed(f"$JS.API.CONSUMER.LIST.{Stream.JOBS}", "consumers")]
+    except NotFound:
+        return []
 
 
 async def _make_queue(bus: Bus, name: str, subject: str) -> None:

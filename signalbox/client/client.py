@@ -10,7 +10,6 @@ with SyncClient("http://127.0.0.1:8080", key) as client:
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
@@ -41,15 +40,13 @@ class Client:
     """Talks to one front with one API key. connections: most requests in flight."""
 
     def __init__(self, url: str, key: str, *, connections: int = 16, timeout_s: float = 60.0) -> None:
-        self._pool = ConnectionPool(url, size=connections, timeout_s=timeout_s)
-        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        self._pool = ConnectionPool(url, headers=headers, size=connections, timeout_s=timeout_s)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -112,18 +109,15 @@ class Client:
 
     async def cancel(self, job_id: str) -> JobStatus:
         """Ask for the end of a job. Raises :class:`~errors.Conflict` when it has already ended."""
-        path = f"/v1/jobs/{quote(job_id)}"
-        response = await self._pool.request("DELETE", path, headers=self._headers)
+        response = await self._pool.request("DELETE", f"/v1/jobs/{quote(job_id)}")
         return _status(_object(_checked(response)))
 
     async def models(self) -> dict[str, Any]:
         """The models this key may call."""
-        response = await self._pool.request("GET", "/v1/models", headers=self._headers)
-        return _object(_checked(response))
+        return _object(_checked(await self._pool.request("GET", "/v1/models")))
 
     async def _get_job(self, job_id: str) -> Response:
-        path = f"/v1/jobs/{quote(job_id)}"
-        return await self._pool.request("GET", path, headers=self._headers)
+        return await self._pool.request("GET", f"/v1/jobs/{quote(job_id)}")
 
     async def _post_prediction(
         self, model: str, body: bytes, version: int | None, label: str | None, headers: Mapping[str, str]
@@ -133,7 +127,7 @@ class Client:
             path += f"/versions/{version}"
         elif label is not None:
             path += f"/labels/{quote(label, safe='')}"
-        return await self._pool.request("POST", f"{path}:predict", body, {**self._headers, **headers})
+        return await self._pool.request("POST", f"{path}:predict", body, headers)
 
 
 class SyncClient:
@@ -146,9 +140,7 @@ class SyncClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import httpx
 
@@ -19,9 +19,14 @@ class Response(NamedTuple):
 
 
 class ConnectionPool:
-    """Keep-alive connections to one origin. At most ``size`` requests are in flight; more wait."""
+    """Keep-alive connections to one origin. At most ``size`` requests are in flight; more wait.
 
-    def __init__(self, url: str, *, size: int = 16, timeout_s: float = 60.0) -> None:
+    headers: of every request. ``async with`` closes it.
+    """
+
+    def __init__(
+        self, url: str, *, headers: Mapping[str, str] | None = None, size: int = 16, timeout_s: float = 60.0
+    ) -> None:
         self._url = httpx.URL(url)
         if self._url.scheme not in {"http", "https"} or not self._url.host:
             raise ValueError(f"not an http(s) URL: {url!r}")
@@ -30,6 +35,7 @@ class ConnectionPool:
         self._timeout_s = timeout_s
         is_tls = self._url.scheme == "https"
         self._client = httpx.AsyncClient(
+            headers=headers,
             # The system's certificates, as every other program of the system has them; none are read without need.
             verify=ssl.create_default_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             limits=httpx.Limits(max_connections=size, max_keepalive_connections=size, keepalive_expiry=None),
@@ -37,27 +43,26 @@ class ConnectionPool:
             trust_env=False,
         )
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def request(
-        self,
-        method: str,
-        path: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        timeout_s: float | None = None,
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> Response:
         """One request and its whole answer, whatever its status.
 
         Raises :class:`Unavailable` when nothing listens there, :class:`Ambiguous` when the connection broke
-        before the answer was whole, :class:`DeadlineExceeded` after ``timeout_s``.
+        before the answer was whole, :class:`DeadlineExceeded` after the pool's ``timeout_s``.
         """
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
         url = self._url.copy_with(raw_path=self._base + path.encode("ascii"))
         try:
-            async with asyncio.timeout(limit_s):
-                got = await self._client.request(method, url, content=body or None, headers=dict(headers or {}))
+            async with asyncio.timeout(self._timeout_s):
+                got = await self._client.request(method, url, content=body or None, headers=headers)
         except TimeoutError as error:
-            raise DeadlineExceeded(f"No answer from {self._authority} in {limit_s:g} s.") from error
+            raise DeadlineExceeded(f"No answer from {self._authority} in {self._timeout_s:g} s.") from error
         except httpx.ConnectError as error:
             raise Unavailable(f"No server listens at {self._authority}: {error}.") from error
         except httpx.HTTPError as error:
@@ -66,5 +71,5 @@ class ConnectionPool:
         return Response(got.status_code, known, got.content)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Idempotent."""
         await self._client.aclose()

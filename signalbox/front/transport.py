@@ -2,36 +2,16 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-
-class Owner(Protocol):
-    """The gate, as its transport needs it."""
-
-    @property
-    def is_closing(self) -> bool:
-        """Nothing more is sent."""
-
-    def wrote(self) -> None:
-        """The server sends."""
-
-    def close(self) -> None:
-        """The server has no more to send."""
-
-    def abort(self) -> None:
-        """The server closes the connection at once."""
-
-    def become(self, protocol: asyncio.BaseProtocol) -> None:
-        """The connection is another protocol's."""
-
-    def hold(self, *, is_paused: bool) -> None:
-        """The server takes no more for now, or does again."""
+if TYPE_CHECKING:
+    from signalbox.front.gate import Gate
 
 
 class GatedTransport(asyncio.Transport):
     """One connection, seen from behind its gate."""
 
-    def __init__(self, gate: Owner, transport: asyncio.Transport) -> None:
+    def __init__(self, gate: "Gate", transport: asyncio.Transport) -> None:
         super().__init__()
         self._gate = gate
         self._transport = transport

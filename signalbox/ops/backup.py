@@ -18,7 +18,7 @@ from signalbox.bus.client import Bus
 from signalbox.ops import snapshots
 from signalbox.ops.replicas import kept_consumers, wait_current
 from signalbox.ops.snapshots import Saved
-from signalbox.program.errors import Misconfigured, NotFound
+from signalbox.program.errors import Misconfigured
 from signalbox.wire.assets import AGES, COUNTED, RETIRED, STREAMS
 from signalbox.wire.names import Bucket, Stream
 
@@ -156,7 +156,8 @@ def _sign(folder: Path, made: Backup) -> None:
 
 
 async def _refuse_existing(bus: Bus) -> None:
-    there = [name for name in (*KEPT, *COUNTED) if await _exists(bus, name)]
+    names = await bus.listed("$JS.API.STREAM.NAMES", "streams")
+    there = [name for name in (*KEPT, *COUNTED) if name in names]
     if there:
         raise Misconfigured(
             f"NATS already has {', '.join(there)}, and nothing is restored over it. Give it an empty store folder "
@@ -184,14 +185,6 @@ def _as_declared(saved: Saved, replicas: int) -> Saved:
         own |= {name: saved.config[name] for name in ("max_age", "duplicate_window")}
     (declared,) = (config for config in STREAMS if config["name"] == saved.name)
     return msgspec.structs.replace(saved, config=topology.wanted(declared, replicas) | own)
-
-
-async def _exists(bus: Bus, name: str) -> bool:
-    try:
-        await _last(bus, name)
-    except NotFound:
-        return False
-    return True
 
 
 async def _last(bus: Bus, name: str) -> int:

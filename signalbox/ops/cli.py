@@ -2,25 +2,39 @@
 
 import argparse
 import asyncio
+import importlib
 import os
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from signalbox import __version__
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.ops import backup, dead, natsserver
+from signalbox.program import keys, log
 from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.settings import PREFIX, Wire, describe, load
 
 _GIB: Final = 1024**3
 _EXIT_DIFFERS: Final = 1
 _EXIT_REFUSED: Final = 2
+_PROGRAMS: Final = {
+    "up": ("up.main", "Start everything on this machine; Ctrl-C stops it."),
+    "production": ("production.main", "Run docker-compose.yml on this machine, without a container engine."),
+    "demo": ("demo", "Send a stream of real digits, so that the board moves."),
+    "doctor": ("doctor.main", "Name every weak setting of a deployment."),
+}
+"""Subcommands that bring their own options (``add_arguments``) and act (``run``), by name: module and what they do."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns its exit status: 0 done, 1 it is not as it should be, 2 refused."""
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser(given).parse_args(given)
     act: Callable[[argparse.Namespace], int] = arguments.act
     try:
         return act(arguments)
@@ -31,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="signalbox",
         description="Durable TensorFlow inference behind Tyk: one job queue, one holder per GPU.",
@@ -45,11 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_nats_users(commands)
     _add_keys(commands)
     _add_settings(commands)
-    _add_program(commands, "dead", "Look at jobs that were given up; run them again or discard them.")
-    _add_program(commands, "up", "Start everything on this machine; Ctrl-C stops it.")
-    _add_program(commands, "production", "Run docker-compose.yml on this machine, without a container engine.")
-    _add_program(commands, "demo", "Send a stream of real digits, so that the board moves.")
-    _add_program(commands, "doctor", "Name every weak setting of a deployment.")
+    _add_dead(commands)
+    for name, (module, text) in _PROGRAMS.items():
+        _add_program(commands, name, module, text, is_asked=name in argv)
     return parser
 
 
@@ -75,9 +87,9 @@ def _add_topology(commands: Any) -> None:
         default=16.0,
         help="Disk that all streams together may take on each server, in GiB (default: 16).",
     )
-    apply.set_defaults(act=_topology_apply)
+    apply.set_defaults(act=partial(_with_bus, _topology_apply))
     check = acts.add_parser("check", help="Name every difference; exit status 1 if there is one.")
-    check.set_defaults(act=_topology_check)
+    check.set_defaults(act=partial(_with_bus, _topology_check))
 
 
 def _add_backup(commands: Any) -> None:
@@ -92,7 +104,7 @@ def _add_backup(commands: Any) -> None:
         epilog="Example, nightly: signalbox backup /backups/$(date +%F)",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="A folder that does not exist yet.")
-    parser.set_defaults(act=_backup)
+    parser.set_defaults(act=partial(_with_bus, _backup))
 
 
 def _add_restore(commands: Any) -> None:
@@ -115,7 +127,7 @@ def _add_restore(commands: Any) -> None:
         default=None,
         help="Copies of each stream, where the new NATS has other nodes (default: as it was).",
     )
-    parser.set_defaults(act=_restore)
+    parser.set_defaults(act=partial(_with_bus, _restore))
 
 
 def _add_nats_users(commands: Any) -> None:
@@ -160,161 +172,81 @@ def _add_settings(commands: Any) -> None:
     parser.set_defaults(act=_settings)
 
 
-def _add_program(commands: Any, name: str, text: str) -> None:
-    """A subcommand whose options and act are in a module of its own, imported when it is asked for."""
+def _add_dead(commands: Any) -> None:
+    text = "Look at jobs that were given up; run them again or discard them."
+    parser = commands.add_parser("dead", help=text, description=text)
+    dead.add_arguments(parser)
+    parser.set_defaults(act=partial(_with_bus, dead.run))
+
+
+def _add_program(commands: Any, name: str, module: str, text: str, *, is_asked: bool) -> None:
+    """A subcommand in a module of its own, imported only where it is asked for: images lack what others need."""
     parser = commands.add_parser(name, help=text, description=text)
-    if name == "up":
-        from signalbox.ops.up.options import add_arguments as add_up
-
-        add_up(parser)
-        parser.set_defaults(act=_up)
-    elif name == "production":
-        from signalbox.ops.production.options import add_arguments as add_production
-
-        add_production(parser)
-        parser.set_defaults(act=_production)
-    elif name == "dead":
-        from signalbox.ops.dead import add_arguments as add_dead
-
-        add_dead(parser)
-        parser.set_defaults(act=_dead)
-    elif name == "doctor":
-        from signalbox.ops.doctor.main import add_arguments as add_doctor
-
-        add_doctor(parser)
-        parser.set_defaults(act=_doctor)
-    else:
-        from signalbox.ops.demo import add_arguments as add_demo
-
-        add_demo(parser)
-        parser.set_defaults(act=_demo)
+    if is_asked:
+        program = importlib.import_module(f"signalbox.ops.{module}")
+        program.add_arguments(parser)
+        parser.set_defaults(act=program.run)
 
 
-def _up(arguments: argparse.Namespace) -> int:
-    from signalbox.ops.up.main import run
-
-    return run(arguments)
-
-
-def _production(arguments: argparse.Namespace) -> int:
-    from signalbox.ops.production.main import run
-
-    return run(arguments)
-
-
-def _demo(arguments: argparse.Namespace) -> int:
-    from signalbox.ops.demo import run
-
-    return run(arguments)
+async def _topology_apply(bus: Bus, arguments: argparse.Namespace) -> int:
+    before = await topology.last_sequences(bus)
+    done = await topology.apply(
+        bus,
+        arguments.replicas,
+        storage_bytes=int(arguments.storage_gib * _GIB),
+        first_seq=topology.numbers_from(time.time()),
+    )
+    print("\n".join(done) if done else "as declared; nothing to do")
+    if before and topology.REMEMBERED - before.keys():
+        print("STATE or the leases were lost: start every gateway, worker and console program anew")
+    return 0
 
 
-def _dead(arguments: argparse.Namespace) -> int:
-    from signalbox.ops import dead
-
-    return _with_bus(lambda bus: dead.run(bus, arguments))
+async def _topology_check(bus: Bus, _: argparse.Namespace) -> int:
+    return _tell_faults(await topology.check(bus), "as declared")
 
 
-def _doctor(arguments: argparse.Namespace) -> int:
-    from signalbox.ops.doctor.main import run
-    from signalbox.program import log
-
-    log.configure("ERROR", program="doctor")
-    return run(arguments)
+async def _backup(bus: Bus, arguments: argparse.Namespace) -> int:
+    await backup.take(bus, arguments.folder, _tell)
+    print(f"saved in {arguments.folder}")
+    return 0
 
 
-def _topology_apply(arguments: argparse.Namespace) -> int:
-    from signalbox.bus import topology
-    from signalbox.bus.client import Bus
-
-    async def act(bus: Bus) -> int:
-        before = await topology.last_sequences(bus)
-        done = await topology.apply(
-            bus,
-            arguments.replicas,
-            storage_bytes=int(arguments.storage_gib * _GIB),
-            first_seq=topology.numbers_from(time.time()),
-        )
-        print("\n".join(done) if done else "as declared; nothing to do")
-        if before and topology.REMEMBERED - before.keys():
-            print("STATE or the leases were lost: start every gateway, worker and console program anew")
-        return 0
-
-    return _with_bus(act)
+async def _restore(bus: Bus, arguments: argparse.Namespace) -> int:
+    await backup.restore(bus, arguments.folder, _tell, replicas=arguments.replicas)
+    return _tell_faults(await topology.check(bus), "restored, and as declared")
 
 
-def _topology_check(arguments: argparse.Namespace) -> int:
-    from signalbox.bus import topology
-    from signalbox.bus.client import Bus
-
-    async def act(bus: Bus) -> int:
-        faults = await topology.check(bus)
-        print("\n".join(faults) if faults else "as declared")
-        return _EXIT_DIFFERS if faults else 0
-
-    return _with_bus(act)
-
-
-def _backup(arguments: argparse.Namespace) -> int:
-    from signalbox.bus.client import Bus
-    from signalbox.ops import backup
-
-    async def act(bus: Bus) -> int:
-        await backup.take(bus, arguments.folder, _tell)
-        print(f"saved in {arguments.folder}")
-        return 0
-
-    return _with_bus(act)
-
-
-def _restore(arguments: argparse.Namespace) -> int:
-    from signalbox.bus import topology
-    from signalbox.bus.client import Bus
-    from signalbox.ops import backup
-
-    async def act(bus: Bus) -> int:
-        await backup.restore(bus, arguments.folder, _tell, replicas=arguments.replicas)
-        faults = await topology.check(bus)
-        print("\n".join(faults) if faults else "restored, and as declared")
-        return _EXIT_DIFFERS if faults else 0
-
-    return _with_bus(act)
+def _tell_faults(faults: Sequence[str], otherwise: str) -> int:
+    print("\n".join(faults) if faults else otherwise)
+    return _EXIT_DIFFERS if faults else 0
 
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _with_bus(act: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
-    from signalbox.bus.client import Bus
-    from signalbox.program import log
-
+def _with_bus(act: Callable[[Bus, argparse.Namespace], Coroutine[Any, Any, int]], arguments: argparse.Namespace) -> int:
     settings = load(Wire, PREFIX, os.environ)
     log.configure("WARNING", program="signalbox")
 
     async def run() -> int:
-        bus = await Bus.connect(settings, role="admin", name="cli")
-        try:
-            return await act(bus)
-        finally:
-            await bus.close()
+        async with await Bus.connect(settings, role="admin", name="cli") as bus:
+            return await act(bus, arguments)
 
     return asyncio.run(run())
 
 
 def _nats_users(arguments: argparse.Namespace) -> int:
-    from signalbox.ops.natsserver import users
-
     workers: dict[str, list[str]] = {}
     for text in arguments.worker:
         name, _, gpus = text.partition("=")
         workers[name] = [gpu for gpu in gpus.split(",") if gpu]
-    print(users(workers))
+    print(natsserver.users(workers))
     return 0
 
 
 def _keys_mint(arguments: argparse.Namespace) -> int:
-    from signalbox.program import keys
-
     pepper = load(Wire, PREFIX, os.environ).key_pepper
     try:
         text, kid = keys.mint(arguments.env)
@@ -327,12 +259,10 @@ def _keys_mint(arguments: argparse.Namespace) -> int:
 
 
 def _keys_check(arguments: argparse.Namespace) -> int:
-    from signalbox.program import keys
-
     print(f"whole, id={keys.parse(sys.stdin.readline().strip()).kid}")
     return 0
 
 
 def _settings(arguments: argparse.Namespace) -> int:
-    print(describe(load(Wire, PREFIX, os.environ)))
+    print(describe(load(Wire, PREFIX, os.environ), PREFIX))
     return 0

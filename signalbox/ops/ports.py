@@ -35,11 +35,6 @@ def free_port() -> int:
     raise Misconfigured(f"No port from {_LOWEST} to {_HIGHEST} is free below net.ipv4.ip_local_port_range; free some.")
 
 
-def free_ports(count: int) -> list[int]:
-    """So many of :func:`free_port`."""
-    return [free_port() for _ in range(count)]
-
-
 def choose_port(wanted: int | None, usual: int, what: str) -> int:
     """The port to use on this machine: the one asked for, else the usual one, else any free one.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_ori
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import Meta
 from msgspec.structs import FieldInfo, fields
 
 from signalbox.program import redaction
@@ -162,11 +162,10 @@ def _is_server(url: str) -> bool:
 
 
 S = TypeVar("S", bound=Wire)
-_prefixes: dict[type[Wire], str] = {Wire: PREFIX}
 
 
 class Setting(NamedTuple):
-    """One field as its user sees it. ``default`` is None where the field must be given."""
+    """One field as its user sees it. Each has a default."""
 
     name: str
     field: str
@@ -174,7 +173,6 @@ class Setting(NamedTuple):
     default: Any
     description: str
     is_secret: bool
-    is_required: bool
 
 
 def declared(cls: type[Wire], prefix: str) -> list[Setting]:
@@ -201,68 +199,25 @@ def load(cls: type[S], prefix: str, env: Mapping[str, str]) -> S:
                 if setting.is_secret:
                     redaction.know(text.strip())
                 values[setting.field] = _convert(setting, text)
-            elif setting.is_required:
-                faults.append(f"{setting.name} must be set: {setting.description}")
         except (msgspec.ValidationError, ValueError, OSError) as error:
             faults.append(f"{setting.name}: {_reason(setting, error)}")
     _refuse(faults)
     settings = cls(**values)
     _refuse(list(settings.problems()))
-    _prefixes[cls] = prefix
     return settings
 
 
-def describe(settings: Wire, *, redact: bool = True) -> str:
+def describe(settings: Wire, prefix: str) -> str:
     """One ``NAME=value`` a line, for ``--check-config``. Secrets show only whether they are set."""
     lines = []
-    for setting in declared(type(settings), _prefixes.get(type(settings), PREFIX)):
+    for setting in declared(type(settings), prefix):
         value = getattr(settings, setting.field)
-        is_hidden = redact and setting.is_secret and value
-        lines.append(f"{setting.name}={'(set)' if is_hidden else _shown(value)}")
+        is_hidden = setting.is_secret and value
+        lines.append(f"{setting.name}={'(set)' if is_hidden else shown(value)}")
     return "\n".join(lines)
 
 
-def reference(sections: Sequence[tuple[str, type[Wire], str]] = (("Every program", Wire, PREFIX),)) -> str:
-    """Markdown of all settings: one table per ``(title, class, prefix)``, without the fields of classes shown before
-    that it extends.
-
-    ``docs/settings.md`` is tested against it.
-    """
-    parts = []
-    for number, (title, cls, prefix) in enumerate(sections):
-        bases = [base for _, base, _ in sections[:number] if issubclass(cls, base)]
-        shown = {(s.field, s.default) for base in bases for s in declared(base, prefix)}
-        parts.append(_table(title, [s for s in declared(cls, prefix) if (s.field, s.default) not in shown]))
-    tools = "\n".join(f"| `{name}` | {text} |" for name, text in sorted(TOOL_VARIABLES.items()))
-    parts.append(f"## Tools and tests\n\n| variable | meaning |\n|---|---|\n{tools}\n")
-    return "\n".join(parts)
-
-
-def _table(title: str, rows: Sequence[Setting]) -> str:
-    body = "\n".join(f"| `{s.name}` | {_type_name(s.type)} | {_default_cell(s)} | {s.description} |" for s in rows)
-    return f"## {title}\n\n| variable | type | default | meaning |\n|---|---|---|---|\n{body}\n"
-
-
-def _default_cell(setting: Setting) -> str:
-    if setting.is_required:
-        return "required"
-    text = _shown(setting.default)
-    return f"`{text}`" if text else "empty"
-
-
-def _type_name(type_: Any) -> str:
-    bare = get_args(type_)[0] if get_origin(type_) is Annotated else type_
-    if get_origin(bare) is tuple:
-        return "list"
-    if get_args(bare):
-        return " or ".join(str(getattr(a, "__name__", a)) for a in get_args(bare))
-    return str(getattr(bare, "__name__", bare))
-
-
 def _setting(name: str, field: FieldInfo) -> Setting:
-    default = field.default
-    if default is msgspec.NODEFAULT:
-        default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else UNSET
     notes = (
         [a for a in get_args(field.type)[1:] if isinstance(a, Meta)] if (get_origin(field.type) is Annotated) else []
     )
@@ -270,10 +225,9 @@ def _setting(name: str, field: FieldInfo) -> Setting:
         name=name,
         field=field.name,
         type=field.type,
-        default=None if default is UNSET else default,
+        default=field.default,
         description=next((n.description for n in notes if n.description), ""),
         is_secret=any((n.extra or {}).get("secret") for n in notes),
-        is_required=default is UNSET,
     )
 
 
@@ -323,7 +277,8 @@ def _refuse(faults: Sequence[str]) -> None:
         raise Misconfigured("; ".join(faults), faults=list(faults))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as it is written in a variable."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -5,6 +5,7 @@ are republished without the tensors and no reader parses what it does not need. 
 bodies. Readers ignore unknown fields and refuse a newer ``v``. Instants are UTC unix seconds.
 """
 
+import json
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -500,16 +501,7 @@ def encode(doc: Doc) -> bytes:
 def header(doc: Doc) -> str:
     """JSON of a document, ASCII only, so that it fits a header."""
     text = _encode(doc)
-    return text.decode() if text.isascii() else _ascii(text)
-
-
-def _ascii(text: bytes) -> str:
-    return "".join(c if c < "\x80" else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in text.decode())
-
-
-def _utf16(char: str) -> tuple[int, ...]:
-    raw = char.encode("utf-16-be")
-    return tuple(int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2))
+    return text.decode() if text.isascii() else json.dumps(json.loads(text), separators=(",", ":"))
 
 
 def decode(type_: type[T], data: bytes | str) -> T:

@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from signalbox.ops.ports import HOST, free_port
-from signalbox.ops.production.running import RunningStack
 from tests.conformance import programs
 from tests.conformance.programs import FILES, Program, tyk_binary
+from tests.rigs.runningstack import RunningStack
 
 KINDS = ["edge", "edge-grpc", pytest.param("tyk", marks=pytest.mark.tyk)]
 RUNNING = "running"

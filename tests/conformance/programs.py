@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from signalbox.ops.ports import HOST, free_port
-from signalbox.ops.production.running import RunningStack
+from tests.rigs.runningstack import RunningStack
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tyk"

@@ -19,9 +19,7 @@ from msgspec.structs import replace
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST, free_port
-from signalbox.ops.production.running import RunningStack
 from signalbox.program import keys
 from signalbox.program.settings import Wire
 from signalbox.wire.names import PRIORITIES, Bucket, token
@@ -31,6 +29,8 @@ from tests.conformance.conftest import RUNNING, Front, put_tyk_in_front
 from tests.conformance.programs import FILES, Program, Service
 from tests.rigs import streams
 from tests.rigs.gateway import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, model
+from tests.rigs.natsserver import NatsServer
+from tests.rigs.runningstack import RunningStack
 
 NATIVE = " over native"
 KINDS = [*FRONTS, "edge-grpc" + NATIVE, pytest.param("tyk" + NATIVE, marks=pytest.mark.tyk)]

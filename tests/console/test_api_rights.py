@@ -18,9 +18,9 @@ from console.config import ConsoleSettings
 from console.operators import services as accounts
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from tests.console.test_jobs import make
+from tests.rigs.natsserver import NatsServer
 
 ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/me"): None,

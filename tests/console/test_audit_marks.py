@@ -18,7 +18,6 @@ from console.config import ConsoleSettings
 from console.operators import services as accounts
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
@@ -26,6 +25,7 @@ from signalbox.wire.messages import AuditMark, decode
 from signalbox.wire.names import AUDIT_HEAD
 from tests.console.conftest import in_thread
 from tests.console.test_audit_chain import by_hand
+from tests.rigs.natsserver import NatsServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PASSWORDS = {"admin": "admin-secret", "console": "console-secret"}

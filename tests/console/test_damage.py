@@ -17,12 +17,12 @@ from console.live.unpublished import unpublished
 from console.projector.models import Damage
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire import messages
 from signalbox.wire.names import PRIORITIES, Stream, consumer
 from tests.console.conftest import in_thread
 from tests.console.test_projector import accept, accepted, projecting, run_job, states, until
+from tests.rigs.natsserver import NatsServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")

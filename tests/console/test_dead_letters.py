@@ -24,7 +24,6 @@ from console.projector import store
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import NotFound
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
@@ -32,6 +31,7 @@ from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
 from tests.console.test_projector import accepted
 from tests.integration.test_core_deadletters import dead, enable, frame_of
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import floats
 
 pytestmark = pytest.mark.django_db(transaction=True)

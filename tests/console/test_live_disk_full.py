@@ -9,12 +9,12 @@ import pytest
 from console.feed import faults
 from signalbox.bus import stalls, topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.names import NATS_FAULT, NATS_STALLED
 from signalbox.wire.roles import ROLES
 from tests.console.test_live_feed import watching
+from tests.rigs.natsserver import NatsServer
 from verification.chaos.environment.smalldisk import SmallDisk
 
 PASSWORDS: dict[str, str] = {role: f"secret of {role}" for role in ROLES}

@@ -18,13 +18,13 @@ from console.feed.tables import Tables
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Desired, Lease
 from signalbox.wire.names import NATS_FAULT, Bucket, Stream, job, token
 from tests.console.mirror import TOPICS, Viewer
 from tests.console.test_live_view import worker
 from tests.console.traffic import GPU, Railway, accepted, submit
+from tests.rigs.natsserver import NatsServer
 
 Watch = Callable[..., "contextlib.AbstractAsyncContextManager[tuple[Feed, Viewer]]"]
 

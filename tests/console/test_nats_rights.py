@@ -15,7 +15,6 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
@@ -27,6 +26,7 @@ from tests.console.test_projector import accept, accepted, projecting, run_job, 
 from tests.console.traffic import GPU, Railway, submit
 from tests.console.traffic import accepted as job_of
 from tests.integration.test_core_deadletters import dead, enable, frame_of
+from tests.rigs.natsserver import NatsServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")

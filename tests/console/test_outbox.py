@@ -16,7 +16,6 @@ from console.outbox.services import post_document, why_waiting
 from signalbox.bus.client import Bus
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
@@ -24,6 +23,7 @@ from signalbox.wire.messages import Record, State
 from signalbox.wire.names import Bucket, Header
 from tests.console.conftest import FOUND, in_thread
 from tests.rigs.models import half_plus_two
+from tests.rigs.natsserver import NatsServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")

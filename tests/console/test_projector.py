@@ -31,13 +31,13 @@ from signalbox.bus.pull import Delivery
 from signalbox.jobs import life
 from signalbox.jobs.cursor import StreamCursor
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Conflict, NotFound
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
 from signalbox.wire.messages import ErrorInfo, Record
 from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
+from tests.rigs.natsserver import NatsServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOW = 1_800_000_000.0

@@ -22,7 +22,6 @@ import websockets
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Message
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
@@ -37,6 +36,7 @@ from tests.rigs.hostileclients import (
     refused_by,
     silent,
 )
+from tests.rigs.natsserver import NatsServer
 
 PASSWORD = "correct horse battery staple"
 

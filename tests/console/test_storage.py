@@ -15,7 +15,6 @@ from console.controller.storage import measure
 from console.feed.storage import EVERY_S, StorageFigure
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
@@ -23,6 +22,7 @@ from signalbox.wire import names
 from signalbox.wire.assets import MIB
 from tests.console.mirror import Viewer
 from tests.console.test_live_feed import watching
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 
 

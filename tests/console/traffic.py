@@ -17,7 +17,6 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.table import put, remove
 from signalbox.jobs import life
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import (
     Desired,
@@ -35,6 +34,7 @@ from signalbox.wire.messages import (
     header,
 )
 from signalbox.wire.names import PRIORITIES, Bucket, Header, Stream, ask_release, consumer, job, state, ticket, token
+from tests.rigs.natsserver import NatsServer
 
 TTL_S = 20
 GPU = Device(id="CPU-1f0c2a9b-0", kind="cpu", name="cpu:0", memory_bytes=8 * 1024**3)

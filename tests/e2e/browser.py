@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from signalbox.ops.production.running import RunningStack
+from tests.rigs.runningstack import RunningStack
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHROMIUM: Final = Path("/usr/bin/chromium")

@@ -422,7 +422,7 @@ async def test_logins(scene: Scene, neighbour: Neighbour) -> None:
     async with neighbour(), counted, scene.client(house.console_url) as stranger:
         answers = await log_in(stranger, *["wrong"] * 10)
         async with httpx.AsyncClient(base_url=house.console_url, timeout=LIMIT_S) as owner:
-            (let_in,) = await log_in(owner, house.admin_password().read_text())
+            (let_in,) = await log_in(owner, house.data.admin_password().read_text())
     assert let_in.status_code == 302
     assert {answer.status_code for answer in answers} <= {200, 503}  # the form again, or no place
     assert any("Too many failed logins" in answer.text for answer in answers)
@@ -458,7 +458,7 @@ async def test_websockets(scene: Scene, neighbour: Neighbour) -> None:
     house = scene.house
     counted = scene.counts('signalbox_console_live_closed_total{reason="too_many"}', program="console")
     async with httpx.AsyncClient(base_url=house.console_url, timeout=LIMIT_S) as client:
-        (let_in,) = await log_in(client, house.admin_password().read_text())
+        (let_in,) = await log_in(client, house.data.admin_password().read_text())
         assert let_in.status_code == 302
         cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
     url = house.console_url.replace("http://", "ws://") + "/ws/live"

@@ -14,13 +14,13 @@ from playwright.sync_api import Page, expect
 
 from console.board.protocol import Topic, Topics
 from console.board.rows import Waiter
-from signalbox.ops.production.running import RunningStack
 from tests import depth
 from tests.console.mirror import Mirror
 from tests.console.test_rights import is_endpoint, routes
 from tests.console.test_upload import archive_of
 from tests.e2e.browser import House, NewHouse, Window, open_window
 from tests.rigs import models
+from tests.rigs.runningstack import RunningStack
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 MARK = secrets.token_hex(3)

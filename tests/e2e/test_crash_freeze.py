@@ -10,12 +10,12 @@ import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, State
 from tests.rigs import models
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import is_alive
 from tests.rigs.submit import Ledger, floats, read_floats, register
 from tests.rigs.workerprocess import WorkerProcess

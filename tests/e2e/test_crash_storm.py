@@ -11,13 +11,13 @@ import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names, tensors
 from signalbox.wire.messages import Batching, State
 from signalbox.wire.names import Bucket
 from signalbox.wire.tensors import Tensor
 from tests.rigs import models
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, read_floats, register
 from tests.rigs.workerprocess import WorkerProcess
 from workers.runner import intervals

@@ -16,9 +16,9 @@ import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.ops import natsserver
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
+from tests.rigs.natsserver import NatsServer
 from verification.chaos.environment.disk import Disk, reason_against
 from verification.chaos.evidence.history import ENDED, History, accepted
 from verification.chaos.faults import power

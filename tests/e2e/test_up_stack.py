@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import pytest
 
-from signalbox.ops.production.running import RunningStack
 from tests.e2e.upprocess import END_S, ROOT, Up, wait_until_gone
+from tests.rigs.runningstack import RunningStack
 
 OPERATIONS: Final = (ROOT / "docs" / "operations.md").read_text()
 SHELL_BLOCK: Final = re.compile(r"```sh\n(.*?)```", re.DOTALL)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.ops.natsserver import NatsServer
 from tests.rigs.gateway import Key, Rig, key, model, rig
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.nodes import nodes, started
 from verification.chaos.environment.routes import NodeRoutes
 

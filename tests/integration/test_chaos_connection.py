@@ -11,9 +11,9 @@ import uvloop
 
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import Connection
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from verification.chaos.environment.proxy import CALM, Proxy, Weather
 

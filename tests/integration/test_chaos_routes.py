@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from verification.chaos.environment.routes import NodeRoutes
 

@@ -21,7 +21,6 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops import backup, snapshots
 from signalbox.ops.backup import KEPT, MANIFEST
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.replicas import wait_current
 from signalbox.program.errors import Misconfigured, NotFound, SignalboxError, Unavailable
 from signalbox.program.settings import Wire
@@ -29,6 +28,7 @@ from signalbox.wire import names
 from signalbox.wire.assets import COUNTED, MIB, STREAMS
 from signalbox.wire.names import Bucket, Stream
 from tests.integration.test_edge_nats_cluster import Cluster, cluster
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from verification.chaos.environment.routes import NodeRoutes
 

@@ -10,11 +10,11 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery, Message
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program import log
 from signalbox.program.errors import Ambiguous, Misconfigured, NotFound, QueueFull, StaleRevision, TooLarge, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.names import Bucket, Stream, consumer
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import stop
 
 HI = consumer("m", "hi")

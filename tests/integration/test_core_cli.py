@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.keys import digest, parse
+from tests.rigs.natsserver import NatsServer
 
 
 async def run(*arguments: str, stdin: str = "", **env: str) -> tuple[int, str, str]:
@@ -83,3 +83,13 @@ async def test_the_printed_users_are_what_a_server_takes(tmp_path: object) -> No
     passwords = {f"NATS_{role}_PASSWORD": "p" for role in ("GATEWAY", "WORKER", "CONSOLE", "ADMIN")}
     process = await asyncio.create_subprocess_exec(binary(), "-t", "-c", config, env=passwords)
     assert await process.wait() == 0
+
+
+async def test_commands_that_run_in_images_need_no_http_client() -> None:
+    """The images of gateway, worker and console have none, and compose applies the topology in one of them."""
+    text = "import sys; sys.modules['httpx'] = None; from signalbox.ops.cli import main; sys.exit(main(sys.argv[1:]))"
+    for command in ("topology", "doctor", "dead", "backup"):
+        done = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", text, command, "--help"), stdout=subprocess.DEVNULL
+        )
+        assert await done.wait() == 0, command

@@ -10,10 +10,10 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.names import Stream
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.nodes import nodes, started
 
 T = TypeVar("T")

@@ -14,7 +14,6 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.jobs import deadletters, payloads
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program import metrics
 from signalbox.program.errors import Conflict, InputLost, NotFound, Unavailable
 from signalbox.program.settings import Wire
@@ -24,6 +23,7 @@ from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Limits, Model, P
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.roles import ROLES
 from tests.integration.test_core_cli import run
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import floats
 
 WHY = ErrorInfo(code="poison", message="It was run 3 times alone.")

@@ -11,11 +11,11 @@ from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.bus.majority import Majority
 from signalbox.bus.table import Table
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import ApiKey
 from signalbox.wire.names import Bucket, Stream, state
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from verification.chaos.environment.routes import NodeRoutes
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.names import Stream
+from tests.rigs.natsserver import NatsServer
 
 
 async def test_a_restart_keeps_port_and_data(own_nats: NatsServer) -> None:
@@ -52,7 +52,7 @@ async def test_a_taken_port_is_named(own_nats: NatsServer, tmp_path: Path) -> No
 async def test_it_dies_with_its_parent_however_that_ends(tmp_path: Path) -> None:
     text = (
         "import asyncio, sys\n"
-        "from signalbox.ops.natsserver import NatsServer\n"
+        "from tests.rigs.natsserver import NatsServer\n"
         "async def main():\n"
         f"    async with NatsServer({str(tmp_path)!r}) as server:\n"
         "        print(server.pid, flush=True)\n"

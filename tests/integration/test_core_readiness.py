@@ -9,10 +9,10 @@ from pathlib import Path
 from signalbox.bus import stalls
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Reserve
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program import metrics, readiness
 from signalbox.program.settings import Wire
+from tests.rigs.natsserver import NatsServer
 
 
 async def ask(port: int, path: str = "/readyz") -> tuple[int, str]:

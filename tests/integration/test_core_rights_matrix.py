@@ -12,12 +12,12 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire.assets import STREAMS
 from signalbox.wire.names import Bucket
 from signalbox.wire.roles import OWN_RIGHTS, permissions
 from tests.conftest import ServerThread
+from tests.rigs.natsserver import NatsServer
 
 BOUND = ("worker-1", "worker-2")
 USERS = ("admin", "gateway", "worker", "console", *BOUND)

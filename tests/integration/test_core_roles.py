@@ -11,13 +11,13 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery, Message
 from signalbox.bus.table import Table
 from signalbox.jobs.payloads import fetch, store, store_input
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Bug, Misconfigured
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import ApiKey, Desired, Job, Model, State, Worker
 from signalbox.wire.names import Bucket, Stream, consumer, job
 from signalbox.wire.roles import ROLES, permissions
 from tests.rigs import models
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 

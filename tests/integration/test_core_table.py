@@ -10,13 +10,13 @@ import pytest
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Stored
 from signalbox.bus.table import _AFTER_LIMIT, Table, put, remove
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import messages
 from signalbox.wire.messages import Desired, Ticket
 from signalbox.wire.names import Bucket
+from tests.rigs.natsserver import NatsServer
 
 
 class Watch:

@@ -19,9 +19,9 @@ import uvloop
 
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import Connection
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Misconfigured, Unavailable
 from signalbox.program.settings import Wire
+from tests.rigs.natsserver import NatsServer
 
 WAIT_S = 1.0
 ARRIVAL_S = 60.0

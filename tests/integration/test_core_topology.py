@@ -14,12 +14,12 @@ from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.connection import Connection
 from signalbox.jobs import payloads
 from signalbox.jobs.queues import Position, Queues
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
 from signalbox.wire import assets
 from signalbox.wire.events import is_removal
 from signalbox.wire.names import PRIORITIES, Stream, consumer
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.streams import counted
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import Connection
 from signalbox.bus.writes import BATCH_FROM, GroupedWrite
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, TooLarge, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.names import Stream
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.streams import PATIENT_S
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.assets import MIB
 from signalbox.wire.roles import ROLES
 from tests.integration.test_edge_nats_cluster import Cluster, cluster, tries
+from tests.rigs.natsserver import NatsServer
 from tests.unit.test_compose_file import OURS, different, local, secrets
 
 __all__ = ["cluster", "secrets"]

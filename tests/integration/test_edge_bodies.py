@@ -11,9 +11,9 @@ import pytest
 from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program import metrics
 from tests.rigs.gateway import Key, ScriptedWorker, key, model, rig
+from tests.rigs.natsserver import NatsServer
 
 LIMIT_S = 60
 MIB = 1024 * 1024

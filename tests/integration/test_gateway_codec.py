@@ -14,7 +14,6 @@ import pytest
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.codec.settings import CodecSettings
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import (
     DeadlineExceeded,
     InvalidInput,
@@ -27,6 +26,7 @@ from signalbox.program.errors import (
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import ScriptedWorker, key, model, rig
+from tests.rigs.natsserver import NatsServer
 
 ROOT = str(Path(__file__).parents[2])
 LARGE = json.dumps({"note": "kept", "instances": [0.5] * 40_000}).encode()

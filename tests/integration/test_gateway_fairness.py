@@ -9,12 +9,12 @@ from typing import Final
 import pytest
 
 from gateway_plugin.admission.queues import DEMOTED
-from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Record, Signature, TensorSpec, Version, decode
 from signalbox.wire.names import PRIORITIES, Header, Stream
 from tests.rigs import models
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger
 from tests.rigs.workerprocess import WorkerProcess
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway_plugin.admission.idempotency import Idempotency, digest_of
-from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
 from signalbox.wire.names import Bucket, Stream
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, model, rig
+from tests.rigs.natsserver import NatsServer
 
 PREDICT = "/v1/models/half:predict"
 JOB = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from signalbox.bus import table
 from signalbox.jobs import deadletters
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
 from signalbox.wire.messages import DeadLetter, Desired, Device, ErrorInfo, Job, Model, Residency, Run, Worker, decode
 from signalbox.wire.names import Bucket, Header
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
+from tests.rigs.natsserver import NatsServer
 
 BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
 

@@ -9,13 +9,13 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, Share, Signature, TensorSpec, Version
 from signalbox.wire.names import Stream
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
+from tests.rigs.natsserver import NatsServer
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from gateway_plugin.proto.coprocess_pb2 import Object
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus, Message
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
 from signalbox.wire import names
@@ -28,6 +27,7 @@ from signalbox.wire.messages import RefusedConnections, decode
 from signalbox.wire.names import Bucket, Header
 from tests.rigs.gateway import PEPPER, Key, Rig, ScriptedWorker, key, model, reply_of, rig
 from tests.rigs.hostileclients import LIMIT_S, dial
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import stop
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,6 @@ from gateway_plugin.admission.refusals import REFUSED as REFUSED_FOR_ROOM
 from gateway_plugin.hooks.dispatcher import REFUSED
 from gateway_plugin.service.waiting import End
 from signalbox.bus import table
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program import metrics
 from signalbox.wire.messages import Signature, TensorSpec, Version
 from signalbox.wire.names import Bucket, Stream
@@ -33,6 +32,7 @@ from tests.rigs.gateway import (
     reply_of,
     rig,
 )
+from tests.rigs.natsserver import NatsServer
 
 PREDICT = "/v1/models/half:predict"
 

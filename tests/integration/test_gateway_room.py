@@ -11,7 +11,6 @@ import pytest
 from gateway_plugin.admission.refusals import REFUSED
 from signalbox.bus import table
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
 from signalbox.wire.messages import Share, State
 from signalbox.wire.names import Bucket, Stream
@@ -19,6 +18,7 @@ from signalbox.wire.tensors import Tensor
 from tests.integration.test_gateway_stored_inputs import Ends, shrink
 from tests.rigs import gateway
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, limits, model
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.presence import presence
 from tests.rigs.workerprocess import WorkerProcess
 from workers.recovery.reconciler import JobReconciler

@@ -11,13 +11,13 @@ import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import names
 from signalbox.wire.messages import Job, RefusedInput, Share, State, decode, encode
 from signalbox.wire.names import Header, Stream
 from signalbox.wire.tensors import Tensor
 from tests.rigs import gateway
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model
+from tests.rigs.natsserver import NatsServer
 from workers.recovery.inputs import InputRemoval
 from workers.recovery.reconciler import JobReconciler
 

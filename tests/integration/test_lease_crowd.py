@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from signalbox.bus.client import Bus, Message
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Lease, Ticket, decode
 from signalbox.wire.names import Bucket, Header
 from tests.rigs.lightguard import Device
+from tests.rigs.natsserver import NatsServer
 from workers.device import devices
 from workers.device.leased import LeasedDevice
 from workers.device.settings import DeviceSettings

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire.names import Bucket
 from tests.integration.test_core_majority import LIMIT_S, done, leads
 from tests.integration.test_lease_devices import QUICK, Worker
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from verification.chaos.environment.routes import NodeRoutes
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from signalbox.bus.client import Bus, Message
-from signalbox.ops.natsserver import NatsServer
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
 from tests.rigs import models
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import gone, is_alive
 from workers.device import devices
 from workers.runner import intervals

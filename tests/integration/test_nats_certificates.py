@@ -16,7 +16,6 @@ import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST, free_port
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import Desired
@@ -24,6 +23,7 @@ from signalbox.wire.names import Bucket
 from tests.conformance.programs import Program
 from tests.integration.test_core_tls import refusal
 from tests.integration.test_edge_nats_cluster import NODES, Cluster, cluster, tries
+from tests.rigs.natsserver import NatsServer
 
 __all__ = ["cluster"]
 ARRIVAL_S = 60.0

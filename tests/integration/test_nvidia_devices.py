@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program import metrics
 from signalbox.program.errors import Misconfigured
 from signalbox.wire.messages import Device
 from tests.integration.test_lease_devices import QUICK, Worker
 from tests.rigs import workerhouse
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 from workers.device import devices, foreign

@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from signalbox.bus.table import Table, remove
-from signalbox.ops.natsserver import NatsServer
 from signalbox.wire.messages import Model, Serving, Version, Worker
 from signalbox.wire.names import Bucket, token
 from tests.rigs import gateway as gatewayrig
 from tests.rigs.gateway import HALF_PLUS_TWO, Key, Rig
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.workerprocess import WorkerProcess
 
 NAME = "rolling"

@@ -11,8 +11,8 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.nodes import nodes, started
 from verification.simulation.cases.clusters import CLUSTER_CASES, patiently
 from verification.simulation.cases.playing import in_virtual_time, outcome, selected

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from signalbox.ops.natsserver import NatsServer
+from tests.rigs.natsserver import NatsServer
 from verification.simulation.cases import batching, consumers, events, lifetimes, outages, reads, writes
 from verification.simulation.cases.playing import in_virtual_time, outcome, selected
 from verification.simulation.cases.rig import CASES, Case

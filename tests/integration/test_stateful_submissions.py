@@ -33,7 +33,6 @@ from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import Stored
 from signalbox.jobs import life
 from signalbox.jobs.records import Found, Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import (
     Ambiguous,
     Conflict,
@@ -49,6 +48,7 @@ from signalbox.wire.names import Header, Stream
 from tests import depth
 from tests.rigs import streams
 from tests.rigs.gateway import model
+from tests.rigs.natsserver import NatsServer
 
 T = TypeVar("T")
 READY = PreparedVersion(model(), model().versions[0])

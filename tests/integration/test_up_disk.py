@@ -13,7 +13,6 @@ from signalbox.bus import stalls, topology
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Room
 from signalbox.ops.foreground import UP_FILE
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.up import datadir, main, natskeeper, streams
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.first import Shown
@@ -24,6 +23,7 @@ from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.names import NATS_FAULT, Stream
 from tests.rigs.gateway import ScriptedWorker, key, model, rig
+from tests.rigs.natsserver import NatsServer
 from verification.chaos.environment.smalldisk import SmallDisk
 
 EVENT_S = 60.0

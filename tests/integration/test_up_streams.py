@@ -11,12 +11,12 @@ import pytest
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Room
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.natskeeper import NatsKeeper
 from signalbox.ops.up.streams import Streams
 from signalbox.program.settings import Wire
 from tests.integration.test_core_topology import files_of
+from tests.rigs.natsserver import NatsServer
 
 
 class Kept:

@@ -9,13 +9,13 @@ import pytest
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.table import Table, put
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Desired, State, Worker
 from signalbox.wire.names import Bucket, token
 from tests.rigs import models
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 from workers.device import devices

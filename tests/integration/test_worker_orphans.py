@@ -16,12 +16,12 @@ from signalbox.bus.writes import Group
 from signalbox.jobs.changes import WriteOutcome
 from signalbox.jobs.commits import Commits
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Device, State, Worker
 from signalbox.wire.names import Bucket, token
 from tests.rigs import models
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Desired, Model, State
 from signalbox.wire.names import PRIORITIES, Bucket, Stream, token
 from tests.integration.test_core_majority import done
 from tests.rigs import workerhouse
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerhouse import House

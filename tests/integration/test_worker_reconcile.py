@@ -13,13 +13,13 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.jobs import life, payloads
 from signalbox.jobs.records import Records
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.errors import Bug, NotFound, RunnerCrashed, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Device, ErrorInfo, Job, Model, Record, State, Worker, decode, header
 from signalbox.wire.names import Header, Stream
 from signalbox.wire.roles import ROLES
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats
 from workers.host.quarantine import Quarantine
 from workers.recovery import reconciler as reconcile

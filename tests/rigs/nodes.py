@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from signalbox.ops.natsserver import NatsServer
-from signalbox.ops.ports import HOST, free_ports
+from signalbox.ops.ports import HOST, free_port
+from tests.rigs.natsserver import NatsServer
 
 START_S: Final = 60.0
 """Far above what a node takes: a busy machine is no fault of the server's."""
@@ -17,7 +17,7 @@ def nodes(folders: Sequence[Path], *, users: Mapping[str, str] | None = None) ->
 
     Clients do not learn the nodes' addresses from each other: they would go around the proxies that tests put between.
     """
-    routes = free_ports(len(folders))
+    routes = [free_port() for _ in folders]
     peers = ", ".join(f'"nats://{HOST}:{route}"' for route in routes)
     return [
         NatsServer(

@@ -11,12 +11,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
 
 from signalbox.bus import table, topology
+from signalbox.ops import probes
 from signalbox.ops.up.child import Child
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
@@ -84,9 +86,8 @@ class House(UpStack):
         """The console without its controller, which would end keys and models that :meth:`add_key` made."""
         env = self._console_env()
         await self.run_to_end("bootstrap", "console", "bootstrap", env=env)
-        ready = self.http(self.console_url, "/login")
-        spec = self.spec("console", "console", "serve", ready=ready)
-        await self.start(spec._replace(env={**spec.env, **env}))
+        ready = partial(probes.http, self.console_url, "/login")
+        await self.start(self.spec("console", "console", "serve", env=env, ready=ready))
 
     async def revive(self, *names: str) -> None:
         """Start what was killed."""

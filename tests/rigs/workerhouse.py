@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.streams import PATIENT_S
 from tests.rigs.submit import Ledger
 from tests.rigs.workerprocess import WorkerProcess

@@ -191,7 +191,7 @@ def test_a_remote_file_system_is_recognised(tmp_path: Path, monkeypatch: pytest.
 def good_conf() -> str:
     """A configuration nothing is wrong with but what is on disk."""
     users: dict[str, str] = {role: f"$NATS_{role.upper()}_PASSWORD" for role in ROLES}
-    text = natsserver.render("/data", port=4222, monitor="127.0.0.1:8222", users=users)
+    text = 'http: "127.0.0.1:8222"\n' + natsserver.render("/data", port=4222, users=users)
     return text.replace("sync_interval: always", "sync_interval: always, cipher: aes")
 
 

@@ -20,11 +20,12 @@ from typing import Final
 
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
-from signalbox.ops.natsserver import NatsServer, binary
+from signalbox.ops.natsserver import binary
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.assets import SECOND, Config
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.nodes import nodes, started
 from tests.rigs.outage import becomes
 from verification.chaos.environment.disk import Disk, reason_against

@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table
 from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, tyk
 from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.ops.doctor.environment import Environment
+from signalbox.program import log
 from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Worker
+from signalbox.wire.names import Bucket
 
 _EXIT_WEAK: Final = 1
 _TIMEOUT_S: Final = 40.0
@@ -64,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``signalbox doctor``; returns its exit status. Raises :class:`Misconfigured` for a bad file of reasons."""
+    log.configure("ERROR", program="doctor")
     if arguments.list:
         sys.stdout.write(catalog_page() + "\n")
         return 0
@@ -135,12 +142,6 @@ def _variables(path: Path) -> dict[str, str]:
 
 
 async def _server(env: Environment) -> list[Finding]:
-    from signalbox.bus.client import Bus
-    from signalbox.bus.table import Table
-    from signalbox.program.settings import Wire
-    from signalbox.wire.messages import Worker
-    from signalbox.wire.names import Bucket
-
     wire = Wire(
         nats_url=env.get("SIGNALBOX_NATS_URL"),
         nats_user=env.get("SIGNALBOX_NATS_USER"),
@@ -153,15 +154,12 @@ async def _server(env: Environment) -> list[Finding]:
     nodes = await certificates.examine_nodes(wire.nats_url, wire.nats_ca_file)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            bus = await Bus.connect(wire, role=role, name="doctor")
-            try:
+            async with await Bus.connect(wire, role=role, name="doctor") as bus:
                 found = list(await natsrules.examine_server(bus, role=env.program))
                 workers = Table(bus, Bucket.WORKERS, Worker)
                 await workers.start()
                 found += natsrules.examine_workers(workers.items().values())
                 await workers.close()
-            finally:
-                await bus.close()
     except SignalboxError as error:
         return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
     except TimeoutError:

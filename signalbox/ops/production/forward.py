@@ -1,43 +1,26 @@
 """Ports that the compose file publishes: from this machine's loopback into a container."""
 
 import asyncio
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
 
 from signalbox.ops.ports import HOST
 
 CONNECT_S: Final = 10.0
 
 
-class Forwarder:
-    """Connections to a port of the loopback go on to a service. ``async with`` it."""
+@asynccontextmanager
+async def forwarded(port: int, to: tuple[str, int]) -> AsyncIterator[None]:
+    """Connections to a port of the loopback go on to a service, until this is left."""
+    carried: dict[asyncio.Event, list[asyncio.StreamWriter]] = {}
 
-    def __init__(self, port: int, to: tuple[str, int]) -> None:
-        self._port = port
-        self._to = to
-        self._server: asyncio.Server | None = None
-        self._open: dict[asyncio.Event, list[asyncio.StreamWriter]] = {}
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._carry, HOST, self._port)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for ended, writers in list(self._open.items()):
-            for writer in writers:
-                writer.transport.abort()
-            await ended.wait()
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ended = asyncio.Event()
-        writers = self._open[ended] = [writer]
+        writers = carried[ended] = [writer]
         try:
             async with asyncio.timeout(CONNECT_S):
-                to_reader, to_writer = await asyncio.open_connection(*self._to)
+                to_reader, to_writer = await asyncio.open_connection(*to)
             writers.append(to_writer)
             async with asyncio.TaskGroup() as group:
                 group.create_task(_copy(reader, to_writer, writer))
@@ -47,8 +30,18 @@ class Forwarder:
         finally:
             for each in writers:
                 each.close()
-            del self._open[ended]
+            del carried[ended]
             ended.set()
+
+    server = await asyncio.start_server(carry, HOST, port)
+    try:
+        yield
+    finally:
+        server.close()
+        for ended, writers in list(carried.items()):
+            for writer in writers:
+                writer.transport.abort()
+            await ended.wait()
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter, back: asyncio.StreamWriter) -> None:

@@ -5,9 +5,11 @@ import asyncio
 
 from signalbox.ops import foreground
 from signalbox.ops.foreground import UP_FILE
-from signalbox.ops.production.options import parsed
+from signalbox.ops.production.options import add_arguments, parsed
 from signalbox.ops.production.stack import MODELS_INSIDE, ProductionStack
 from signalbox.ops.up.first import Shown, show
+
+__all__ = ["add_arguments", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from signalbox.ops.production.compose import Compose
@@ -47,9 +46,7 @@ class Network:
                 raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._remove(self._stem)
         (RUNS / str(os.getpid())).unlink(missing_ok=True)
         self._lock.close()

@@ -212,7 +212,6 @@ def _spec(name: str, declared: Service, box: Box) -> Spec:
         name,
         box.argv,
         box.environment,
-        _at_once,
         ready_s=ONCE_S,
         stop_s=duration_s(declared.stop_grace_period),
         stop_signal=box.image.stop_signal,
@@ -221,7 +220,3 @@ def _spec(name: str, declared: Service, box: Box) -> Spec:
         return spec
     options = declared.logging.options
     return spec._replace(log_bytes=size_bytes(options.max_size), log_kept=int(options.max_file) - 1)
-
-
-async def _at_once() -> bool:
-    return True

@@ -1,7 +1,6 @@
 """A production stack on this machine: its files, its networks, its services, and where they are reached."""
 
 import asyncio
-import contextlib
 import os
 import shutil
 import sys
@@ -10,16 +9,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from signalbox.bus.client import Bus
-from signalbox.client.pool import ConnectionPool
-from signalbox.ops import natsserver
+from signalbox.ops import natsserver, probes
 from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.production import compose as composed
 from signalbox.ops.production import images, machine, variants
 from signalbox.ops.production.compose import Compose
-from signalbox.ops.production.forward import Forwarder
+from signalbox.ops.production.forward import forwarded
 from signalbox.ops.production.launch import DEPLOYED, Builder
 from signalbox.ops.production.network import Network
 from signalbox.ops.production.options import COMPOSE_FILE, ProductionOptions
@@ -28,10 +24,8 @@ from signalbox.ops.up.child import Child, Spec
 from signalbox.ops.up.datadir import DataDir, write_private
 from signalbox.ops.up.first import TRAIN_S
 from signalbox.ops.up.stack import ADMIN, DAYS_VALID, ROOT
-from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Worker, decode
-from signalbox.wire.names import Bucket, key, token
 
 FRONT: Final = "tyk"
 CONSOLE: Final = "console"
@@ -43,7 +37,6 @@ MODELS_INSIDE: Final = Path("/var/lib/signalbox/models")
 METERED: Final = {"SIGNALBOX_METRICS_PORT": "9100", "SIGNALBOX_METRICS_HOST": "0.0.0.0"}
 """Variables of the file unless this process has them: only this machine reaches the containers' networks."""
 ANSWERS_S: Final = 180.0
-PROBE_S: Final = 2.0
 POLL_S: Final = 0.25
 TOKEN_S: Final = 120.0
 SECRETS_S: Final = 60.0
@@ -133,14 +126,15 @@ class ProductionStack:
         self._services = Services(self.compose, boxes, builder, self.network, self.data.path / "logs", self.say)
         for name, (_, ours, inside) in self._ports.items():
             to = (self.network.address(name), inside)
-            await self._open.enter_async_context(Forwarder(ours, to))
+            await self._open.enter_async_context(forwarded(ours, to))
 
     async def until_ready(self) -> None:
         """Until every service is, the front answers and every worker serves."""
         await self.services.until_ready()
         try:
             async with asyncio.timeout(ANSWERS_S):
-                await self._until_front_answers()
+                while not await probes.http(self.front_url, "/hello"):  # noqa: ASYNC110  it tells nobody
+                    await asyncio.sleep(POLL_S)
                 await self._until_workers_serve()
         except TimeoutError:
             raise Unavailable(f"Not ready within {ANSWERS_S:g} s of the last start.") from None
@@ -152,10 +146,6 @@ class ProductionStack:
                 await self._services.stop()
         finally:
             await self._open.aclose()
-
-    def admin_password(self) -> Path:
-        """File of the first admin's password."""
-        return self.data.path / "secrets" / "admin_password"
 
     async def operator_token(self, *, anew: bool = False) -> str:
         """A token of the first admin for the console's REST API, made in the console's container. Kept."""
@@ -241,42 +231,16 @@ class ProductionStack:
         return folder
 
     async def _run(self, name: str, argv: tuple[str, ...], limit_s: float) -> None:
-        async def at_once() -> bool:
-            return True
-
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        spec = Spec(name, argv, environment, at_once, ready_s=limit_s)
+        spec = Spec(name, argv, {**os.environ, "PYTHONPATH": str(ROOT)}, ready_s=limit_s)
         await Child(spec, self.data.path / "logs", self.say).run_to_end()
-
-    async def _until_front_answers(self) -> None:
-        async with contextlib.AsyncExitStack() as held:
-            pool = ConnectionPool(self.front_url, timeout_s=PROBE_S)
-            held.push_async_callback(pool.close)
-            while True:
-                with contextlib.suppress(SignalboxError):
-                    if (await pool.request("GET", "/hello")).status < 400:
-                        return
-                await asyncio.sleep(POLL_S)
 
     async def _until_workers_serve(self) -> None:
         password = (self.data.path / "secrets" / "nats_admin").read_text().strip()
         wire = Wire(nats_url=self.nats_url, nats_user="admin", nats_password=password, nats_ca_file=self.nats_ca)
-        bus = await Bus.connect(wire, role="admin", name="production")
-        try:
+        async with await Bus.connect(wire, role="admin", name="production") as bus:
             for worker in variants.workers(self.compose):
-                while not await _serves(bus, worker):  # noqa: ASYNC110  in NATS it announces itself once
+                while not await probes.serves(bus, worker):  # noqa: ASYNC110  in NATS it announces itself once
                     await asyncio.sleep(POLL_S)
-        finally:
-            await bus.close()
-
-
-async def _serves(bus: Bus, worker: str) -> bool:
-    bucket = Bucket.WORKERS
-    found = await bus.leader_get(bucket.stream, key(bucket, token(worker)))
-    try:
-        return found is not None and decode(Worker, found.data).state == "ready"
-    except msgspec.MsgspecError:  # an expiry marker of its former life has no body
-        return False
 
 
 def _published(compose: Compose, *, has_any: bool) -> dict[str, tuple[int, int, int]]:

@@ -26,6 +26,11 @@ _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
+async def at_once() -> bool:
+    """Ready as soon as it runs."""
+    return True
+
+
 class Spec(NamedTuple):
     """What to run. ready: asked until true; ready_s: how long at most. stop_s: grace after ``stop_signal``.
 
@@ -35,7 +40,7 @@ class Spec(NamedTuple):
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    ready: Callable[[], Awaitable[bool]]
+    ready: Callable[[], Awaitable[bool]] = at_once
     ready_s: float = 60.0
     stop_s: float = 10.0
     stop_signal: signal.Signals = signal.SIGTERM

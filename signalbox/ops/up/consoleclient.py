@@ -2,8 +2,7 @@
 
 import json
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from signalbox.client.pool import ConnectionPool
 from signalbox.program.errors import Unauthorized, Unavailable
@@ -12,28 +11,16 @@ SLOW_S: Final = 180.0
 """Registering a model reads all of its files, in a process of its own."""
 
 
-class ConsoleClient:
+class ConsoleClient(ConnectionPool):
     """An operator's session with the console. token: one of that operator's."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._pool = ConnectionPool(url, timeout_s=SLOW_S)
-        self._headers = {
+        headers = {
             "Authorization": f"Bearer {token}",
             "Content-Type": "application/json",
             "Accept": "application/json",
         }
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """End the session. Idempotent."""
-        await self._pool.close()
+        super().__init__(url, headers=headers, timeout_s=SLOW_S)
 
     async def models(self) -> set[str]:
         """Names of the registered models."""
@@ -53,7 +40,7 @@ class ConsoleClient:
 
     async def _call(self, method: str, path: str, doc: dict[str, Any] | None = None) -> Any:
         body = json.dumps(doc).encode() if doc is not None else b""
-        response = await self._pool.request(method, path, body, self._headers)
+        response = await self.request(method, path, body)
         text = response.body.decode(errors="replace")
         if response.status == 401:
             raise Unauthorized(f"The console refused {method} {path}: {response.status} {text[:500]}")

@@ -6,7 +6,6 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from signalbox.program.errors import Misconfigured
@@ -14,7 +13,7 @@ from signalbox.program.heldfile import HeldFile
 
 LEAST_FREE_BYTES: Final = 512 * 1024 * 1024
 SECRET_BYTES: Final = 32
-PASSWORD_BYTES: Final = 12
+_PASSWORD_BYTES: Final = 12
 """A password that a person types; logins are throttled."""
 _METERED: Final = ("gateway", "console", "controller", "projector")
 """Programs that serve metrics, each on the port after the one before; then the workers in their order."""
@@ -51,9 +50,7 @@ class DataDir:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.close()
 
     def _check_room(self) -> None:
@@ -71,6 +68,10 @@ class DataDir:
         if not path.exists():
             write_private(path, secrets.token_urlsafe(size_bytes))
         return path
+
+    def admin_password(self) -> Path:
+        """File of the password of the console's first admin, which is made as :meth:`secret` makes one."""
+        return self.secret("admin_password", size_bytes=_PASSWORD_BYTES)
 
     def write_json(self, name: str, doc: Mapping[str, Any]) -> Path:
         """Replace ``name`` with ``doc`` in one step, readable by us only."""

@@ -42,9 +42,6 @@ class StackView(Protocol):
     def console_url(self) -> str:
         """Where operators go."""
 
-    def admin_password(self) -> Path:
-        """File of the first admin's password."""
-
     async def operator_token(self, *, anew: bool = False) -> str:
         """A token of the first admin for the console's REST API."""
 
@@ -66,7 +63,7 @@ async def show(stack: StackView, folder: Path | None) -> Shown:
 
     folder: the models as the console finds them, None without the demonstration.
     """
-    password = stack.admin_password().read_text().strip()
+    password = stack.data.admin_password().read_text().strip()
     if folder is None:
         return Shown(ADMIN, password, "")
     async with await _console(stack) as console:

@@ -7,9 +7,11 @@ import os
 from signalbox.ops import foreground
 from signalbox.ops.foreground import UP_FILE
 from signalbox.ops.up.first import Shown, show, train
-from signalbox.ops.up.options import parsed
+from signalbox.ops.up.options import add_arguments, parsed
 from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Tyk, find
+
+__all__ = ["add_arguments", "bring_up", "note", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -175,13 +175,8 @@ class NatsKeeper:
 
 async def last_sequences(bus: Bus) -> dict[str, int]:
     """The last sequence of each stream, by name; empty while NATS does not answer."""
-    found: dict[str, int] = {}
     try:
-        while True:
-            page = await bus.request_json("$JS.API.STREAM.LIST", {"offset": len(found)})
-            streams = page.get("streams") or []
-            found |= {info["config"]["name"]: info["state"]["last_seq"] for info in streams}
-            if not streams or len(found) >= page["total"]:
-                return found
+        streams = await bus.listed("$JS.API.STREAM.LIST", "streams")
     except SignalboxError:
         return {}
+    return {info["config"]["name"]: info["state"]["last_seq"] for info in streams}

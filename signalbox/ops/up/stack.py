@@ -5,21 +5,20 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 import signalbox
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Room
-from signalbox.client.pool import ConnectionPool
-from signalbox.ops import natsserver
+from signalbox.ops import natsserver, probes
 from signalbox.ops.ports import HOST, choose_port
-from signalbox.ops.up.child import Child, Spec
-from signalbox.ops.up.datadir import PASSWORD_BYTES, DataDir, metrics_port, write_private
+from signalbox.ops.up.child import Child, Spec, at_once
+from signalbox.ops.up.datadir import DataDir, metrics_port, write_private
 from signalbox.ops.up.natskeeper import NatsKeeper
 from signalbox.ops.up.options import USUAL_CONSOLE_PORT, USUAL_FRONT_PORT, USUAL_NATS_PORT, UpOptions
 from signalbox.ops.up.streams import Streams
@@ -27,12 +26,11 @@ from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import PREFIX, Wire, load
 from signalbox.wire import roles
 from signalbox.wire.assets import AGES, STORAGE_BYTES
-from signalbox.wire.messages import Worker, decode
-from signalbox.wire.names import MODEL_NAME, Bucket, key, token
+from signalbox.wire.names import MODEL_NAME
 
 ROOT: Final = Path(signalbox.__file__).resolve().parents[1]
-PROBE_S: Final = 2.0
 ADMIN: Final = "admin"
+_NATS: Final = "nats"
 DAYS_VALID: Final = "366"
 WORKER_READY_S: Final = 120.0
 """A worker is ready when its standby runner has imported TensorFlow, which a cold disk makes slow."""
@@ -91,7 +89,8 @@ class UpStack:
         argv = (natsserver.binary(), "-c", str(config))
         inherited = _inherited()
         keeper = NatsKeeper(Room(folder, inherited.nats_reserve_bytes), self.say)
-        spec = Spec("nats", argv, {**os.environ}, self._answers_nats, ready_s=30.0, heard=keeper.hear)
+        ready = partial(probes.says, partial(asyncio.open_connection, HOST, self.nats_port), b"INFO")
+        spec = Spec(_NATS, argv, {**os.environ}, ready, ready_s=30.0, heard=keeper.hear)
         server = await self.start(spec)
         password = self._password("admin").read_text()
         wire = replace(inherited, nats_url=self.nats_url, nats_user="admin", nats_password=password)
@@ -118,20 +117,13 @@ class UpStack:
 
     async def start_console(self) -> None:
         """The database, its first admin, and the console's three programs."""
-        await self.run_to_end("bootstrap", "console", "bootstrap", env=self._console_env())
-        specs = [
-            self.spec("console", "console", "serve", ready=self.http(self.console_url, "/login")),
-            self.spec("controller", "console", "controller", ready=_at_once),
-            self.spec("projector", "console", "projector", ready=_at_once),
-        ]
+        env = self._console_env()
+        await self.run_to_end("bootstrap", "console", "bootstrap", env=env)
+        ready = partial(probes.http, self.console_url, "/login")
         async with asyncio.TaskGroup() as group:
-            for spec in specs:
-                env = {**spec.env, **self._console_env()}
-                group.create_task(self.start(spec._replace(env=env)))
-
-    def admin_password(self) -> Path:
-        """File of the first admin's password."""
-        return self.data.secret("admin_password", size_bytes=PASSWORD_BYTES)
+            group.create_task(self.start(self.spec("console", "console", "serve", env=env, ready=ready)))
+            for name in ("controller", "projector"):
+                group.create_task(self.start(self.spec(name, "console", name, env=env)))
 
     async def operator_token(self, *, anew: bool = False) -> str:
         """A token of the first admin for the console's REST API. Kept; :meth:`start_console` first.
@@ -140,17 +132,8 @@ class UpStack:
         """
         path = self.data.path / "secrets" / "operator_token"
         if anew or not path.exists():
-            printed = await self.run_to_end(
-                "token",
-                "console",
-                "token",
-                "signalbox up",
-                "--user",
-                ADMIN,
-                "--days",
-                DAYS_VALID,
-                env=self._console_env(),
-            )
+            arguments = ("token", "signalbox up", "--user", ADMIN, "--days", DAYS_VALID)
+            printed = await self.run_to_end("token", "console", *arguments, env=self._console_env())
             write_private(path, printed.split()[-1])
             (self.data.path / "logs" / "token.log").unlink()  # a secret is no log
         return path.read_text()
@@ -163,18 +146,18 @@ class UpStack:
         env.setdefault("SIGNALBOX_WORKER_MODEL_FOLDERS", ",".join(map(str, self.model_folders())))
         if device.startswith("cpu:"):  # two stacks on one host share its GPUs, not virtual devices
             env["SIGNALBOX_WORKER_LOCK_DIR"] = str(self.data.path / "locks")
-        spec = self.spec(name, "workers", ready=self._is_present(name), ready_s=WORKER_READY_S)
-        await self.start(spec._replace(env=env, stop_s=20.0))
+        spec = self.spec(name, "workers", env=env, ready=partial(probes.serves, self.bus, name), ready_s=WORKER_READY_S)
+        await self.start(spec._replace(stop_s=20.0))
 
     async def start_edge(self) -> None:
         """The plugin with the edge inside: the front where no Tyk is."""
-        spec = self.spec("gateway", "gateway_plugin", ready=self.http(self.front_url, "/hello"))
         env = {
             **self.env("gateway"),
             "SIGNALBOX_GATEWAY_LISTEN": "",
             "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{self.front_port}",
         }
-        await self.start(spec._replace(env=env))
+        ready = partial(probes.http, self.front_url, "/hello")
+        await self.start(self.spec("gateway", "gateway_plugin", env=env, ready=ready))
 
     async def start(self, spec: Spec) -> Child:
         """Run one program; it is ready when this returns, and will be ended by :meth:`stop`."""
@@ -200,7 +183,7 @@ class UpStack:
     @contextlib.asynccontextmanager
     async def _without_programs(self) -> AsyncIterator[None]:
         """All but NATS are ended; :meth:`keep` starts them again once this is left."""
-        programs = [child for child in self.children if not _is_nats(child.spec.name)]
+        programs = [child for child in self.children if child.spec.name != _NATS]
         async with contextlib.AsyncExitStack() as held:
             await asyncio.gather(*(held.enter_async_context(one.ended()) for one in programs))
             yield
@@ -213,8 +196,8 @@ class UpStack:
                     self._streams.note()
             with contextlib.suppress(SignalboxError, OSError):
                 await self._bus.close()
-        for wave in (_is_front, _is_neither, _is_nats):
-            await asyncio.gather(*(c.stop() for c in self.children if wave(c.spec.name)))
+        for wave in range(3):
+            await asyncio.gather(*(child.stop() for child in self.children if _wave(child.spec.name) == wave))
 
     def env(self, role: str) -> dict[str, str]:
         """Environment of a program of ``role``: its own NATS user, the shared secrets."""
@@ -268,18 +251,23 @@ class UpStack:
             "SIGNALBOX_CONSOLE_REPOSITORY_ROOTS": ",".join(self._model_roots()),
             "SIGNALBOX_CONSOLE_FRONT_URL": self.front_url,
             "SIGNALBOX_CONSOLE_ADMIN_USER": ADMIN,
-            "SIGNALBOX_CONSOLE_ADMIN_PASSWORD_FILE": str(self.admin_password()),
+            "SIGNALBOX_CONSOLE_ADMIN_PASSWORD_FILE": str(self.data.admin_password()),
         }
 
     def _password(self, role: str) -> Path:
         return self.data.secret(f"nats_{role}")
 
     def spec(
-        self, name: str, module: str, *arguments: str, ready: Callable[[], Awaitable[bool]], ready_s: float = 60.0
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        env: Mapping[str, str],
+        ready: Callable[[], Awaitable[bool]] = at_once,
+        ready_s: float = 60.0,
     ) -> Spec:
-        """A program of ours: ``python -m module arguments``; its environment is still to be set."""
-        argv = (sys.executable, "-m", module, *arguments)
-        return Spec(name, argv, {}, ready, ready_s=ready_s)
+        """A program of ours: ``python -m module arguments``."""
+        return Spec(name, (sys.executable, "-m", module, *arguments), env, ready, ready_s=ready_s)
 
     async def run_to_end(
         self, name: str, module: str, *arguments: str, env: dict[str, str], limit_s: float = 300.0
@@ -288,50 +276,11 @@ class UpStack:
 
         Raises :class:`Unavailable` with the end of its log when it fails.
         """
-        spec = self.spec(name, module, *arguments, ready=_at_once, ready_s=limit_s)
-        child = Child(spec._replace(env=env), self.data.path / "logs", self.say)
+        spec = self.spec(name, module, *arguments, env=env, ready_s=limit_s)
+        child = Child(spec, self.data.path / "logs", self.say)
         child.log.unlink(missing_ok=True)
         await child.run_to_end()
         return child.log.read_text(errors="replace")
-
-    async def _answers_nats(self) -> bool:
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(PROBE_S):
-                reader, writer = await asyncio.open_connection(HOST, self.nats_port)
-                try:
-                    return (await reader.readline()).startswith(b"INFO")
-                finally:
-                    writer.close()
-        return False
-
-    def http(self, url: str, path: str) -> Callable[[], Awaitable[bool]]:
-        """A probe: whether a GET of ``path`` succeeds."""
-
-        async def answers() -> bool:
-            pool = ConnectionPool(url, timeout_s=PROBE_S)
-            try:
-                return (await pool.request("GET", path)).status < 400
-            except SignalboxError:
-                return False
-            finally:
-                await pool.close()
-
-        return answers
-
-    def _is_present(self, worker: str) -> Callable[[], Awaitable[bool]]:
-        async def present() -> bool:
-            bucket = Bucket.WORKERS
-            found = await self.bus.leader_get(bucket.stream, key(bucket, token(worker)))
-            try:
-                return found is not None and decode(Worker, found.data).state == "ready"
-            except msgspec.MsgspecError:  # an expiry marker of its former life has no body
-                return False
-
-        return present
-
-
-async def _at_once() -> bool:
-    return True
 
 
 def _inherited() -> Wire:
@@ -340,13 +289,8 @@ def _inherited() -> Wire:
     return load(Wire, PREFIX, given)
 
 
-def _is_nats(name: str) -> bool:
-    return name == "nats"
-
-
-def _is_front(name: str) -> bool:
-    return name in {"gateway", "tyk", "console"}
-
-
-def _is_neither(name: str) -> bool:
-    return not _is_nats(name) and not _is_front(name)
+def _wave(name: str) -> int:
+    """When a program is ended: first those that people and callers reach, NATS last."""
+    if name in {"gateway", "tyk", "console"}:
+        return 0
+    return 2 if name == _NATS else 1

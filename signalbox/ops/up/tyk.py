@@ -5,19 +5,20 @@ which override ``tyk.conf`` field by field; the files themselves are those of a 
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from signalbox.ops import probes
 from signalbox.ops.ports import HOST, free_port
 from signalbox.ops.up.child import Spec
 from signalbox.ops.up.datadir import write_private
-from signalbox.ops.up.stack import PROBE_S, ROOT, UpStack
+from signalbox.ops.up.stack import ROOT, UpStack
 from signalbox.program.errors import Misconfigured
 
 OLDEST: Final = (5, 13)
@@ -90,7 +91,9 @@ class Tyk:
         argv = [self._programs.redis]
         for name, value in options.items():
             argv += [f"--{name}", str(value)]
-        await self._stack.start(Spec("redis", tuple(argv), dict(os.environ), self._answers_redis))
+        connect = partial(asyncio.open_connection, HOST, self._redis_port)
+        ready = partial(probes.says, connect, b"+PONG", asked=b"PING\r\n")
+        await self._stack.start(Spec("redis", tuple(argv), dict(os.environ), ready))
 
     async def _start_plugin(self) -> None:
         env = {
@@ -100,8 +103,8 @@ class Tyk:
             "SIGNALBOX_GATEWAY_SECRET_FILE": str(self._stack.data.secret("plugin")),
         }
         module = (self._plugin, str(self._socket)) if self._plugin else ("gateway_plugin",)
-        spec = self._stack.spec("gateway", *module, ready=self._listens)
-        await self._stack.start(spec._replace(env=env))
+        ready = partial(probes.says, partial(asyncio.open_unix_connection, self._socket))
+        await self._stack.start(self._stack.spec("gateway", *module, env=env, ready=ready))
 
     async def _start_tyk(self) -> None:
         files, data = ROOT / "gateway_plugin" / "tyk", self._stack.data
@@ -125,7 +128,7 @@ class Tyk:
         env = {name: value for name, value in os.environ.items() if not name.startswith("TYK_")}
         env |= {f"TYK_GW_{name}": str(value) for name, value in fields.items()}
         argv = (self._programs.tyk, "--conf", str(files / "tyk.conf"))
-        ready = self._stack.http(self._stack.front_url, "/hello")
+        ready = partial(probes.http, self._stack.front_url, "/hello")
         await self._stack.start(Spec("tyk", argv, env, ready, stop_s=5.0))
 
     def _write_definitions(self, source: Path, target: Path) -> None:
@@ -137,24 +140,6 @@ class Tyk:
             if not definition.get("use_keyless"):
                 definition["config_data"] = {"secret": secret}
             write_private(target / path.name, json.dumps(definition, indent=2))
-
-    async def _listens(self) -> bool:
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(PROBE_S):
-                _, writer = await asyncio.open_unix_connection(self._socket)
-                writer.close()
-                return True
-        return False
-
-    async def _answers_redis(self) -> bool:
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(PROBE_S):
-                reader, writer = await asyncio.open_connection(HOST, self._redis_port)
-                writer.write(b"PING\r\n")
-                answer = await reader.readline()
-                writer.close()
-                return answer == b"+PONG\r\n"
-        return False
 
 
 def _version(tyk: str) -> str:

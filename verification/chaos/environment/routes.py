@@ -7,8 +7,8 @@ say here is an address where no server listens, as a connection beside the proxi
 from collections.abc import Sequence
 from typing import Final
 
-from signalbox.ops.natsserver import NatsServer
-from signalbox.ops.ports import HOST, free_ports
+from signalbox.ops.ports import HOST, free_port
+from tests.rigs.natsserver import NatsServer
 from verification.chaos.environment.proxy import CALM, CUT, Proxy, Weather
 
 NOWHERE: Final = f"{HOST}:1"
@@ -22,7 +22,7 @@ class NodeRoutes:
 
     async def lay(self, servers: Sequence[NatsServer]) -> None:
         """Have the servers call each other through us."""
-        ports = free_ports(len(servers))
+        ports = [free_port() for _ in servers]
         for number, server in enumerate(servers):
             for other, port in enumerate(ports):
                 if other != number:

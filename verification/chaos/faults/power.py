@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from signalbox.bus import topology
-from signalbox.ops.natsserver import NatsServer
 from signalbox.wire.names import Stream
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from tests.rigs.processes import stop
 from verification.chaos.environment import disk

@@ -7,12 +7,12 @@ from typing import Final
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.ops.ports import HOST
 from signalbox.ops.up.datadir import DataDir
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import roles
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.nodes import nodes, started
 from tests.rigs.outage import House
 from verification.chaos.environment.disk import Disk

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from signalbox.ops.natsserver import NatsServer
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from tests.rigs.processes import is_alive
 from verification.chaos.environment import link

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from signalbox.client.pool import ConnectionPool
-from signalbox.ops.ports import HOST, free_ports
+from signalbox.ops.ports import HOST, free_port
 from tests.rigs.processes import resident_bytes
 from verification.chaos.faults.catalogue import catalogue
 from verification.chaos.faults.fault import measured
@@ -73,7 +73,7 @@ class GrowthWatch:
 async def soak(folder: Path, rounds: int, seed: int) -> None:
     """rounds: seconds."""
     names = ("gateway", "worker-1", "worker-2", "worker-3")
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    ports = dict(zip(names, (free_port() for _ in names), strict=True))
     programs = {name: {"SIGNALBOX_METRICS_PORT": str(port)} for name, port in ports.items()}
     async with rig(folder, workers=3, engine="mixed", programs=programs) as made:
         load, ledger = await loaded(made, seed)

@@ -4,12 +4,14 @@ import asyncio
 import random
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from signalbox.ops.natsserver import NatsServer
-from signalbox.ops.ports import HOST, free_ports
+from signalbox.ops import probes
+from signalbox.ops.ports import HOST, free_port
 from signalbox.program.errors import SignalboxError
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
 from tests.rigs.processes import is_alive
 from verification.chaos.evidence.journal import Entry, now
@@ -57,11 +59,10 @@ async def split(folder: Path, rounds: int, seed: int) -> None:
 
 async def _second_front(made: Rig) -> str:
     """Where it is called."""
-    (port,) = free_ports(1)
+    port = free_port()
     url = f"http://{HOST}:{port}"
     env = {**made.env("gateway"), "SIGNALBOX_GATEWAY_LISTEN": "", "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{port}"}
-    spec = made.spec(FRONT, "gateway_plugin", ready=made.http(url, "/hello"))
-    await made.start(spec._replace(env=env))
+    await made.start(made.spec(FRONT, "gateway_plugin", env=env, ready=partial(probes.http, url, "/hello")))
     return url
 
 

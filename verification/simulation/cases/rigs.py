@@ -12,8 +12,8 @@ from typing import Final
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops.natsserver import NatsServer
 from signalbox.program.settings import Wire
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import stop
 from verification.simulation.cases.rig import CaseRig
 from verification.simulation.loop import EPOCH

@@ -55,8 +55,5 @@ class Command(BaseCommand):
 
 
 async def _read() -> list[AuditMark]:
-    bus = await Bus.connect(settings.CONSOLE, role="console", name="audit")
-    try:
+    async with await Bus.connect(settings.CONSOLE, role="console", name="audit") as bus:
         return await marks.read(bus)
-    finally:
-        await bus.close()
