@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from signalbox.program.errors import LeaseLost, ModelError, NotServing, Unavailable
 from signalbox.wire.messages import Model, Version
+from workers.residency.activity import Activity
+from workers.residency.cache import DoesNotFit, Key, ModelCache
+from workers.residency.versions import ResidentVersions
 from workers.runner.link import LoadReport
 from workers.runner.wire import RunnerLost
-from workers.serving.activity import Activity
-from workers.serving.modelcache import DoesNotFit, Key, ModelCache
-from workers.serving.residency import ResidentVersions
-from workers.serving.statistics import Statistics
+from workers.statistics.worker import Statistics
 
 MIB = 1 << 20
 

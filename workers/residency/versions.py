@@ -16,13 +16,13 @@ from typing import Final
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, NotServing, OutOfMemory, RunnerCrashed, SignalboxError, Unavailable
 from signalbox.wire.messages import Model, Version
+from workers.residency.activity import Activity
+from workers.residency.cache import DoesNotFit, Key, ModelCache
+from workers.residency.retiring import Retiring
 from workers.runner.link import LoadReport, RunnerLink
 from workers.runner.wire import RunnerLost
-from workers.serving.activity import Activity
-from workers.serving.lru import Lru
-from workers.serving.modelcache import DoesNotFit, Key, ModelCache
-from workers.serving.retiring import Retiring
-from workers.serving.sizes import Sizes
+from workers.statistics.lru import Lru
+from workers.statistics.sizes import Sizes
 
 _MOST_REMEMBERED: Final = 4096
 _AGAIN_S: Final = 10.0
@@ -56,7 +56,7 @@ class ResidentVersions:
     ) -> None:
         """may_load: whether the device is ours alone, so that more may be put there. sizes: outlive the hold.
 
-        retire_s: see :class:`workers.serving.retiring.Retiring`.
+        retire_s: see :class:`workers.residency.retiring.Retiring`.
         """
         self._runner = runner
         self._cache = cache
