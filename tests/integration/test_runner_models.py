@@ -19,10 +19,10 @@ from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 from tests.rigs import models
+from verification.chaos.evidence import intervals
 from workers import inspect
 from workers.device.guardedrunner import GuardedRunner, Timing, _environment
 from workers.guard.link import GuardReport
-from workers.runner import intervals
 from workers.runner.link import RunnerLink
 from workers.runner.staging import Staging
 
