@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks.bed import FIRST_ANSWER_S, RETRY_S, headers_of
-from benchmarks.front import costs
-from benchmarks.load import Figures, Target, prepare, run
-from benchmarks.processes import Cost
-from benchmarks.shortest import READY
+from benchmarks.front.path import costs
+from benchmarks.rig.bed import FIRST_ANSWER_S, RETRY_S, headers_of
+from benchmarks.rig.load import Figures, Target, prepare, run
+from benchmarks.rig.processes import Cost
+from benchmarks.shortest.programs import READY
 from signalbox.bus import topology
 from signalbox.ops.ports import HOST
 from signalbox.ops.up.consoleclient import ConsoleClient
@@ -68,7 +68,7 @@ async def _bare(stack: UpStack) -> str:
         await topology.ensure_consumers(stack.bus, model)
     gateway = stack.spec(
         "gateway",
-        "benchmarks.shortest",
+        "benchmarks.shortest.programs",
         "gateway",
         f"{HOST}:{stack.front_port}",
         ready=stack.http(stack.front_url, "/"),
@@ -80,7 +80,9 @@ async def _bare(stack: UpStack) -> str:
     async def ready() -> bool:
         return is_ready.exists()
 
-    worker = stack.spec("worker", "benchmarks.shortest", "worker", str(models), *BODIES, ready=ready, ready_s=READY_S)
+    worker = stack.spec(
+        "worker", "benchmarks.shortest.programs", "worker", str(models), *BODIES, ready=ready, ready_s=READY_S
+    )
     await stack.start(worker._replace(env=stack.env("worker")))
     return ""
 
@@ -102,7 +104,7 @@ async def _whole(stack: UpStack) -> str:
 async def _export(stack: UpStack, models: Path) -> None:
     path = models / "mlp" / "1"
     if not path.exists():
-        await stack.run_to_end("mlp", "benchmarks.shortest", "mlp", str(path), env=stack.env("worker"))
+        await stack.run_to_end("mlp", "benchmarks.shortest.programs", "mlp", str(path), env=stack.env("worker"))
 
 
 async def _turn(stack: UpStack, what: str, key: str, seconds: float, rates: Rates) -> None:
