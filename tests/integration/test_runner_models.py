@@ -3,6 +3,7 @@
 import asyncio
 import math
 import os
+import shutil
 import signal
 import struct
 import sys
@@ -16,7 +17,15 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from signalbox.program.errors import DeadlineExceeded, InvalidInput, InvalidRequest, LeaseLost, NotFound, RunnerCrashed
+from signalbox.program.errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    InvalidRequest,
+    LeaseLost,
+    ModelError,
+    NotFound,
+    RunnerCrashed,
+)
 from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
@@ -145,7 +154,18 @@ async def test_load_reports_signatures_memory_and_warm_up(runner: RunnerLink) ->
     assert report.size_bytes > 0
     assert report.warmed == 2
     assert runner.loaded["half", 1] == report
-    assert runner.rss_bytes > 100_000_000
+
+
+async def test_damaged_warm_up_requests_fail_the_load_and_not_the_runner(runner: RunnerLink, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(models.half_plus_two(), tmp_path / "1"))
+    record = b"\xff\xff\xff\xff"
+    (damaged / "assets.extra" / "tf_serving_warmup_requests").write_bytes(
+        struct.pack("<QI", len(record), 0) + record + bytes(4)
+    )
+    pid = runner.pid
+    with pytest.raises(ModelError, match="damaged"):
+        await runner.load("damaged", 1, str(damaged))
+    assert runner.pid == pid
 
 
 async def test_strings_travel_both_ways(runner: RunnerLink) -> None:
