@@ -9,7 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import bare, console, day, fairness, front, production, ratio, sizes, transports
+from benchmarks import console, fairness
+from benchmarks.day import turns
+from benchmarks.front import bare, path, transports
+from benchmarks.production import cost, sizes
+from benchmarks.shortest import ratio
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import SignalboxError
 
@@ -22,7 +26,7 @@ ON_PRODUCTION: Final = ("production", "leases", "sizes")
 def main() -> int:
     """Run the parts asked for. Returns the exit status."""
     if sys.argv[1:2] == ["day"]:  # an hour, so no part of all
-        return day.main(sys.argv[2:])
+        return turns.main(sys.argv[2:])
     options = _options()
     wanted = options.parts or PARTS
     try:
@@ -60,7 +64,7 @@ def _options() -> argparse.Namespace:
 
 def _edge(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
-        asyncio.run(front.measure(Path(folder), seconds=options.seconds))
+        asyncio.run(path.measure(Path(folder), seconds=options.seconds))
 
 
 def _tyk(options: argparse.Namespace) -> None:
@@ -70,7 +74,7 @@ def _tyk(options: argparse.Namespace) -> None:
         return
     seconds = options.seconds
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
-        ours = asyncio.run(front.measure(Path(folder) / "ours", seconds=seconds, tyk=programs))
+        ours = asyncio.run(path.measure(Path(folder) / "ours", seconds=seconds, tyk=programs))
         ceiling = asyncio.run(bare.measure(Path(folder) / "bare", programs, seconds=seconds))
     for in_flight, rate in ours.items():
         share = rate / ceiling[in_flight]
@@ -109,14 +113,12 @@ def _shortest(options: argparse.Namespace) -> None:
 def _production(options: argparse.Namespace) -> None:
     if not options.alone:
         with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
-            asyncio.run(production.measure_embedded(Path(folder), seconds=options.seconds))
-    asyncio.run(
-        production.measure(seconds=options.seconds, up=options.up, plugins=options.plugins, devices=options.devices)
-    )
+            asyncio.run(cost.measure_embedded(Path(folder), seconds=options.seconds))
+    asyncio.run(cost.measure(seconds=options.seconds, up=options.up, plugins=options.plugins, devices=options.devices))
 
 
 def _leases(options: argparse.Namespace) -> None:
-    asyncio.run(production.measure_leases(up=options.up, rounds=options.rounds))
+    asyncio.run(cost.measure_leases(up=options.up, rounds=options.rounds))
 
 
 def _sizes(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, Self
 
-from benchmarks import bed
+from benchmarks.rig import bed
 from gateway_plugin.gateway import Gateway
 from gateway_plugin.hooks.dispatcher import AUTH, POST
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object

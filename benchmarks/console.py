@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.bed import headers_of
-from benchmarks.front import BODY, PATH
-from benchmarks.load import Figures, Target, prepare, run
-from benchmarks.processes import cost
+from benchmarks.front.path import BODY, PATH
+from benchmarks.rig.bed import headers_of
+from benchmarks.rig.load import Figures, Target, prepare, run
+from benchmarks.rig.processes import cost
 from signalbox.client import Client
 from signalbox.client.pool import ConnectionPool
 from signalbox.ops.up.child import Child

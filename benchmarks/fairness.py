@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.bed import Bed, headers_of, made, mint
-from benchmarks.load import Figures, Target, prepare, run
+from benchmarks.rig.bed import Bed, headers_of, made, mint
+from benchmarks.rig.load import Figures, Target, prepare, run
 from gateway_plugin.settings import PREFIX
 from signalbox.client import Client
 

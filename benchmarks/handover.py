@@ -27,11 +27,11 @@ from signalbox.program.settings import Wire
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
 from tests.rigs.natsserver import NatsServer
+from verification.chaos.evidence import intervals
 from workers.device import devices
 from workers.device.leased import LeasedDevice
 from workers.device.settings import DeviceSettings
 from workers.host.identity import WorkerIdentity
-from workers.runner import intervals
 
 _LIMIT_S: Final = 120.0
 _JOB: Final = tensors.encode([Tensor("x", "float32", (1,), struct.pack("<f", 1.0))])

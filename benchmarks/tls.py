@@ -20,7 +20,7 @@ from typing import Final
 
 import uvloop
 
-from benchmarks.processes import cost
+from benchmarks.rig.processes import cost
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops.ports import HOST, free_port

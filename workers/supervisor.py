@@ -25,11 +25,11 @@ from workers.host.identity import WorkerIdentity
 from workers.host.presence import Presence
 from workers.lease.demand import Demand
 from workers.recovery.reconciler import JobReconciler
+from workers.residency.cache import ModelCache
 from workers.runner.staging import MakeStages
-from workers.serving.modelcache import ModelCache
 from workers.serving.session import Session
-from workers.serving.statistics import Statistics
 from workers.settings import WorkerSettings
+from workers.statistics.worker import Statistics
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _PAUSE_S: Final = 1.0

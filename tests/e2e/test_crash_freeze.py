@@ -19,7 +19,7 @@ from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import is_alive
 from tests.rigs.submit import Ledger, floats, read_floats, register
 from tests.rigs.workerprocess import WorkerProcess
-from workers.runner import intervals
+from verification.chaos.evidence import intervals
 
 
 @pytest.fixture

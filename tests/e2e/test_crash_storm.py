@@ -20,7 +20,7 @@ from tests.rigs import models
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, read_floats, register
 from tests.rigs.workerprocess import WorkerProcess
-from workers.runner import intervals
+from verification.chaos.evidence import intervals
 
 DIGITS = 500
 KILLS = 6

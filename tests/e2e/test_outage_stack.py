@@ -17,7 +17,7 @@ from signalbox.wire.messages import Limits, State
 from tests.rigs import models, outage
 from tests.rigs.outage import Caller, Holders, House, becomes, floats, load
 from tests.rigs.submit import Ledger
-from workers.runner import intervals
+from verification.chaos.evidence import intervals
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 STALE_S = 4

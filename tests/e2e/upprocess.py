@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.processes import descendants, title
+from benchmarks.rig.processes import descendants, title
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_S: Final = 600.0

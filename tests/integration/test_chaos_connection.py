@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import uvloop
@@ -130,19 +130,27 @@ async def test_an_attempt_that_ends_late_does_not_go_on_beside_the_next(
 ) -> None:
     """Two connections lost in a row, each before its server has answered the first PING; see Connection."""
     whole = bus.connection.flush  # type: ignore[attr-defined]
-    lost = [asyncio.Event(), asyncio.Event()]
+    lost, next_is_here = [asyncio.Event(), asyncio.Event()], asyncio.Event()
+    monkeypatch.setattr(bus.connection, "_reconnecting", Turns(next_is_here))
+    under_way, most_at_once = 0, 0
 
     async def end_late() -> None:
+        nonlocal under_way, most_at_once
+        under_way += 1
+        most_at_once = max(most_at_once, under_way)
+        if under_way > 1:
+            next_is_here.set()
         event = next((event for event in lost if not event.is_set()), None)
-        if event is None:
-            await whole()
-            return
-        event.set()
         try:
+            if event is None:
+                await whole()
+                return
+            event.set()
             await asyncio.Event().wait()
         finally:
-            if event is lost[0]:
-                await asyncio.sleep(0.05)
+            if event is lost[0]:  # until the next waits for its turn, or has come as far beside this one
+                await next_is_here.wait()
+            under_way -= 1
 
     monkeypatch.setattr(bus.connection, "flush", end_late)
     proxy.reset()
@@ -155,7 +163,7 @@ async def test_an_attempt_that_ends_late_does_not_go_on_beside_the_next(
         return not attempts and await answers(bus)
 
     await becomes(is_over, limit_s=60)
-    assert proxy.connections == 4
+    assert most_at_once == 1
 
 
 @pytest.mark.parametrize("end", [Proxy.reset, Proxy.hang_up])
@@ -226,6 +234,19 @@ def test_a_connection_that_is_closed_while_it_reconnects_stays_closed(
                 assert bus.connection.is_closed  # type: ignore[attr-defined]
 
     run(closes())
+
+
+class Turns(asyncio.Lock):
+    """The lock of the attempts to reconnect. is_awaited: set when one waits for the end of another."""
+
+    def __init__(self, is_awaited: asyncio.Event) -> None:
+        super().__init__()
+        self._is_awaited = is_awaited
+
+    async def acquire(self) -> Literal[True]:
+        if self.locked():
+            self._is_awaited.set()
+        return await super().acquire()
 
 
 class Handshakes:

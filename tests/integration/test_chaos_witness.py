@@ -7,8 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from workers.runner import intervals
-from workers.runner.intervals import Intervals
+from verification.chaos.evidence import intervals
+from workers.runner.intervals import TAKE, Intervals
 
 HOLDER = """
 import sys, time
@@ -65,7 +65,7 @@ async def test_a_witness_that_outlives_its_dead_holder_is_none(tmp_path: Path) -
     os.close(keeper)
     heir = Intervals(str(log), "g")
     held = os.open(f"{log}.g.inside", os.O_RDWR)
-    fcntl.fcntl(held, fcntl.F_OFD_SETLK, intervals.TAKE)
+    fcntl.fcntl(held, fcntl.F_OFD_SETLK, TAKE)
     asyncio.get_running_loop().call_later(0.0, os.close, held)
     entering = asyncio.to_thread(heir.enter, 2)
     await entering

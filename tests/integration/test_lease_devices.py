@@ -19,8 +19,8 @@ from signalbox.wire.names import Bucket
 from tests.rigs import models
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import gone, is_alive
+from verification.chaos.evidence import intervals
 from workers.device import devices
-from workers.runner import intervals
 
 QUICK: dict[str, float] = {
     "heartbeat_s": 0.5,

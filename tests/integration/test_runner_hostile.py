@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from msgspec.structs import replace
 
 from signalbox.program.errors import ModelError, ResultTooLarge, SignalboxError
 from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import Tensor
 from tests.rigs.hostilemodel import hostile
-from workers.device.guardedrunner import GuardedRunner, Timing
+from workers.device.guardedrunner import GuardedRunner
+from workers.device.settings import DeviceSettings
 from workers.guard.link import GuardReport
 from workers.runner import savedmodel
 from workers.runner.link import RunnerLink
-from workers.runner.staging import Staging
 from workers.sandbox import landlock
 from workers.sandbox.confinement import Sandbox
 
@@ -36,36 +35,14 @@ class House:
 
     def __init__(self, folder: Path, sandbox: Sandbox) -> None:
         self.token = 0
-        self.staging = Staging(folder, sandbox.model_folders)
-        self.staging.make()
-        if sandbox.model_folders:
-            sandbox = replace(sandbox, model_folders=(str(self.staging.folder),))
         self.guarded = GuardedRunner(
             Device(id="CPU-test-0", kind="cpu", name="test"),
-            folder / "gpu.lock",
-            [
-                "--gpu",
-                "CPU-test-0",
-                "--kind",
-                "cpu",
-                "--intra",
-                "1",
-                "--inter",
-                "1",
-                "--frame-limit",
-                str(FRAME_LIMIT),
-                "--sandbox",
-                sandbox.argument(),
-            ],
-            stage=self.staging.staged,
-            is_runner_kept=True,
-            timing=Timing(ready_s=60, answer_s=10, kill_s=5),
-            frame_limit_bytes=FRAME_LIMIT,
+            DeviceSettings(lock_dir=folder, staging_dir=folder, frame_limit_bytes=FRAME_LIMIT, sandbox=sandbox),
             on_report=self.hear,
             on_ready=self.let_in,
             on_gone=lambda: None,
         )
-        self.task = asyncio.create_task(self.guarded.run())
+        self.guarded.start()
 
     def let_in(self) -> None:
         self.guarded.order("lock")
@@ -85,9 +62,7 @@ class House:
         return self.guarded.runner
 
     async def close(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
-        self.staging.remove()
+        await self.guarded.close()
 
 
 MakeHouse = Callable[[Sandbox], Awaitable[House]]

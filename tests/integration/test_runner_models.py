@@ -3,26 +3,38 @@
 import asyncio
 import math
 import os
+import shutil
 import signal
 import struct
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import pytest_asyncio
 
-from signalbox.program.errors import DeadlineExceeded, InvalidInput, InvalidRequest, LeaseLost, NotFound, RunnerCrashed
+from signalbox.program.errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    InvalidRequest,
+    LeaseLost,
+    ModelError,
+    NotFound,
+    RunnerCrashed,
+)
 from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 from tests.rigs import models
+from verification.chaos.evidence import intervals
 from workers import inspect
-from workers.device.guardedrunner import GuardedRunner, Timing, _environment
+from workers.device.guardedrunner import GuardedRunner, _environment
+from workers.device.settings import DeviceSettings
 from workers.guard.link import GuardReport
-from workers.runner import intervals
 from workers.runner.link import RunnerLink
 from workers.runner.staging import Staging
 
@@ -30,6 +42,20 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 DEVICE = Device(id="CPU-test-0", kind="cpu", name="test")
 LIMIT_S = 60.0
 FAR_NS = 1 << 62
+
+
+class Shown(Staging):
+    """Tells when a version is shown to the runner."""
+
+    def __init__(self, shown: asyncio.Event, *facts: Any) -> None:
+        super().__init__(*facts)
+        self._shown = shown
+
+    @asynccontextmanager
+    async def staged(self, source: Path) -> AsyncIterator[Path]:
+        async with super().staged(source) as place:
+            self._shown.set()  # and the load is asked for before anybody else's turn
+            yield place
 
 
 class House:
@@ -40,21 +66,15 @@ class House:
         self.token = 0
         self.verbs: list[str] = []
         self.log = folder / "intervals"
-        self.staging = Staging(folder)
-        self.staging.make()
         self.guarded = GuardedRunner(
             DEVICE,
-            folder / "gpu.lock",
-            ["--gpu", "CPU-test-0", "--kind", "cpu", "--intra", "1", "--inter", "1", "--interval-log", str(self.log)],
-            stage=self.stage,
-            is_runner_kept=True,
-            timing=Timing(ready_s=60, answer_s=10, kill_s=5),
-            frame_limit_bytes=1 << 26,
+            DeviceSettings(lock_dir=folder, staging_dir=folder, interval_log=str(self.log)),
             on_report=self.hear,
             on_ready=self.let_in,
             on_gone=lambda: None,
+            make_stages=partial(Shown, self.shown),
         )
-        self.task = asyncio.create_task(self.guarded.run())
+        self.guarded.start()
 
     def hear(self, word: GuardReport) -> None:
         self.verbs.append(word.verb)
@@ -71,16 +91,8 @@ class House:
     def let_in(self) -> None:
         self.guarded.order("lock")
 
-    @asynccontextmanager
-    async def stage(self, source: Path) -> AsyncIterator[Path]:
-        async with self.staging.staged(source) as place:
-            self.shown.set()  # and the load is asked for before anybody else's turn
-            yield place
-
     async def close(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
-        self.staging.remove()
+        await self.guarded.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -142,7 +154,18 @@ async def test_load_reports_signatures_memory_and_warm_up(runner: RunnerLink) ->
     assert report.size_bytes > 0
     assert report.warmed == 2
     assert runner.loaded["half", 1] == report
-    assert runner.rss_bytes > 100_000_000
+
+
+async def test_damaged_warm_up_requests_fail_the_load_and_not_the_runner(runner: RunnerLink, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(models.half_plus_two(), tmp_path / "1"))
+    record = b"\xff\xff\xff\xff"
+    (damaged / "assets.extra" / "tf_serving_warmup_requests").write_bytes(
+        struct.pack("<QI", len(record), 0) + record + bytes(4)
+    )
+    pid = runner.pid
+    with pytest.raises(ModelError, match="damaged"):
+        await runner.load("damaged", 1, str(damaged))
+    assert runner.pid == pid
 
 
 async def test_strings_travel_both_ways(runner: RunnerLink) -> None:

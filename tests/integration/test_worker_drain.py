@@ -18,9 +18,9 @@ from tests.rigs import models
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
+from verification.chaos.evidence import intervals
 from workers.device import devices
 from workers.host.identity import WorkerIdentity
-from workers.runner import intervals
 from workers.settings import WorkerSettings
 from workers.supervisor import Supervisor
 

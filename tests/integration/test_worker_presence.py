@@ -11,7 +11,7 @@ from signalbox.wire.messages import Device, Residency, Worker
 from signalbox.wire.names import Bucket, token
 from tests.rigs import workerhouse
 from workers.host.presence import Presence
-from workers.serving.statistics import Statistics
+from workers.statistics.worker import Statistics
 
 
 async def test_a_worker_that_has_seen_thousands_of_models_stays_in_the_fleet(

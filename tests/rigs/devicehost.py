@@ -37,6 +37,12 @@ def say(event: str, **facts: Any) -> None:
     sys.stdout.flush()
 
 
+def guard_of(leased: LeasedDevice) -> int:
+    """Process id of its guard; 0 while there is none."""
+    guard = leased._guarded._guard
+    return guard.pid if guard is not None else 0
+
+
 def frame(name: str, value: float) -> bytes:
     """The input frame of one float."""
     return tensors.encode([Tensor(name, "float32", (1,), struct.pack("<f", value))])
@@ -52,7 +58,7 @@ class Host:
         """Report every hold from its beginning to its end; yield when asked to."""
         while True:
             lease = await self.leased.held()
-            say("held", token=lease.token, runner=lease.runner.pid, guard=self.leased.guard_pid)
+            say("held", token=lease.token, runner=lease.runner.pid, guard=guard_of(self.leased))
             if self.is_yielding:
                 await asyncio.wait(
                     {asyncio.ensure_future(lease.yield_asked.wait()), asyncio.ensure_future(lease.ended.wait())},
@@ -121,7 +127,7 @@ async def main(facts: dict[str, Any]) -> None:
         following = group.create_task(host.follow())
         jobs: set[asyncio.Task[None]] = set()
         await leased.runner.ready.wait()
-        say("ready", runner=leased.runner.pid, guard=leased.guard_pid)
+        say("ready", runner=leased.runner.pid, guard=guard_of(leased))
         while (line := (await reader.readline()).decode().strip()) not in {"", "close"}:
             jobs.add(group.create_task(host.obey(line)))
         for job in jobs:

@@ -15,22 +15,12 @@ from pathlib import Path
 
 from signalbox.program.errors import ModelError, NotFound, OutOfMemory
 from signalbox.wire import tensors
-from signalbox.wire.messages import Signature
 from signalbox.wire.tensors import Tensor
 from workers.runner import process
+from workers.runner.frames import LoadReport
 
 _libc = ctypes.PyDLL(None)
 """Called without letting the interpreter's lock go."""
-
-
-class Toy:
-    """What a load reports."""
-
-    warmed = 0
-
-    def __init__(self, size_bytes: int = 1) -> None:
-        self.size_bytes = size_bytes
-        self.signatures: dict[str, Signature] = {}
 
 
 class ToyEngine:
@@ -43,14 +33,14 @@ class ToyEngine:
     def __init__(self) -> None:
         self.loaded: set[str] = set()
 
-    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> Toy:
+    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> LoadReport:
         if model == "huge" or (model == "large" and self.loaded):
             raise OutOfMemory
         if self.loaded and (Path(path) / "alone").exists():
             raise OutOfMemory
-        toy = _rolling(Path(path)) if model == "rolling" else Toy()
+        report = LoadReport(_rolling(Path(path)) if model == "rolling" else 1, 0, {})
         self.loaded.add(_key(model, version))
-        return toy
+        return report
 
     def unload(self, model: str, version: int) -> None:
         self.loaded.discard(_key(model, version))
@@ -76,7 +66,7 @@ def _key(model: str, version: int) -> str:
     return f"{model}/{version}" if model == "rolling" else model
 
 
-def _rolling(path: Path) -> Toy:
+def _rolling(path: Path) -> int:
     if (path / "deadly").exists():
         os._exit(3)
     while (path / "wait").exists():
@@ -84,7 +74,7 @@ def _rolling(path: Path) -> Toy:
     if (path / "broken").exists():
         raise ModelError("broken")
     size = path / "size"
-    return Toy(int(size.read_text()) if size.exists() else 1)
+    return int(size.read_text()) if size.exists() else 1
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 from signalbox.jobs.commits import Commits
 from workers.main import main
 from workers.recovery.removal import JobRemoval
-from workers.serving.residency import ResidentVersions
+from workers.residency.versions import ResidentVersions
 
 FOLDER = Path(os.environ.get("SIGNALBOX_WORKER_INTERVAL_LOG", ".")).parent
 

@@ -37,7 +37,7 @@ def holder(revision: int = 10) -> tuple[LeaseMachine, WaitQueue]:
     lease.on(events.Locked(0), 0.0)
     lease.on(events.Written(revision), 0.0)
     lease.on(events.Entered(revision), 0.0)
-    assert lease.is_inside
+    assert lease.place is RunnerPlace.IN
     return lease, waiters
 
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.program.errors import Bug
+from verification.chaos.evidence import intervals
 from workers.host import identity
-from workers.runner import frames, intervals
+from workers.runner import frames
 from workers.runner.intervals import DeviceInterval
 
 REQUESTS: list[frames.Request] = [

@@ -24,7 +24,7 @@ from tests.rigs.unstaged import as_it_is
 from workers.guard.link import RunnerEnds
 from workers.guard.output import BURST_BYTES, LINES, RunnerOutput
 from workers.runner import frames
-from workers.runner.link import LoadReport, RunnerLink, RunReport
+from workers.runner.link import RunnerLink, RunReport
 from workers.runner.wire import RunnerLost
 
 LIMIT = 1 << 16
@@ -75,13 +75,13 @@ class Peer:
     async def say(self, data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(self.theirs, data)
 
-    def load(self) -> asyncio.Task[LoadReport]:
+    def load(self) -> asyncio.Task[frames.VersionLoaded]:
         return asyncio.create_task(self.link.load("m", 1, "/m/1"))
 
     async def loaded(self, number: int) -> None:
         await self.say(frames.pack(frames.VersionLoaded(number, 1, 0.1, 0, {})))
 
-    def load_ahead(self, timeout_s: float = 60.0) -> asyncio.Task[LoadReport]:
+    def load_ahead(self, timeout_s: float = 60.0) -> asyncio.Task[frames.VersionLoaded]:
         return asyncio.create_task(self.link.load("n", 1, "/n/1", is_ahead=True, timeout_s=timeout_s))
 
     def run(self, timeout_s: float = 60.0) -> asyncio.Task[RunReport]:

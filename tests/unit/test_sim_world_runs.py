@@ -23,7 +23,7 @@ from verification.simulation.hosts import Worker
 from verification.simulation.kernel import Machine
 from verification.simulation.runner import SimRunner, Task
 from verification.simulation.world import LONG, SHORT, Outcome, World, draw
-from workers.device.leased import LeasedDevice
+from workers.device import leased
 from workers.guard import process
 from workers.guard.machine import GuardMachine
 from workers.lease.machine import LeaseMachine
@@ -283,9 +283,7 @@ def test_machine_that_was_suspended_serves_again() -> None:
 
 def test_lease_counted_on_a_clock_that_sleeps_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its deadlines are the guard's past: whoever is let in is ended at once, for ever."""
-    defaults = LeasedDevice.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "clock", lambda: time.monotonic())  # noqa: PLW0108  see _adapted
+    monkeypatch.setattr(leased, "boottime", lambda: time.monotonic())  # noqa: PLW0108  see _adapted
     assert violations(played(SuspendHolder, lull_s=60.0)) != []
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from signalbox.wire.messages import Run
 from verification.simulation.loop import EPOCH, running
-from workers.serving.activity import GAP_S, SOON_S, Activity
-from workers.serving.statistics import Statistics
+from workers.residency.activity import GAP_S, SOON_S, Activity
+from workers.statistics.worker import Statistics
 
 KEY = ("digits", 3)
 

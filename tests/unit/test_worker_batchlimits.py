@@ -1,4 +1,4 @@
-from workers.serving.batchlimits import PATIENCE, BatchLimits
+from workers.statistics.batchlimits import PATIENCE, BatchLimits
 
 KEY = ("m", 1, "serving_default|224,224,3")
 

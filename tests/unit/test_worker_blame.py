@@ -17,9 +17,9 @@ from signalbox.program.errors import (
     SignalboxError,
     Unavailable,
 )
+from workers.residency.cache import DoesNotFit
 from workers.runner.wire import RunnerLost
 from workers.serving.blame import MAX_TRIES, Again, Decision, Evidence, decide
-from workers.serving.modelcache import DoesNotFit
 
 ERRORS = (
     DeadlineExceeded(),

@@ -9,7 +9,7 @@ from signalbox.wire.messages import Batching, Job, Model
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.serving.dispatch import QUICK_RUN_S, Dispatcher
 from workers.serving.inflight import InFlightJob
-from workers.serving.statistics import Statistics
+from workers.statistics.worker import Statistics
 
 NOW_S = 100.0
 

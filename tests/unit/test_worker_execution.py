@@ -20,14 +20,14 @@ from signalbox.program.errors import (
     Unavailable,
 )
 from signalbox.wire.messages import Job, Limits, Record, State
+from workers.residency.activity import Activity
+from workers.residency.versions import Renew
 from workers.runner.link import RunReport
 from workers.runner.wire import RunnerLost
-from workers.serving.activity import Activity
 from workers.serving.batchrun import BatchRun
 from workers.serving.execution import Executor
 from workers.serving.inflight import InFlightJob, InFlightJobs
-from workers.serving.residency import Renew
-from workers.serving.statistics import Statistics
+from workers.statistics.worker import Statistics
 
 KILLER, REFUSED, FINE = b"killer", b"refused", b"fine"
 

@@ -1,6 +1,5 @@
 """How long a worker is without a runner, on the simulated kernel: one that dies before use comes back slower."""
 
-import asyncio
 import errno
 from itertools import pairwise
 from pathlib import Path
@@ -9,12 +8,13 @@ import pytest
 
 from signalbox.program.errors import RunnerCrashed
 from signalbox.wire.messages import Device
-from tests.rigs.unstaged import as_it_is
+from tests.rigs.unstaged import Unstaged
 from verification.simulation import runner as simulated
 from verification.simulation.guarding import SimGuard, starter
 from verification.simulation.kernel import Machine, Process
 from verification.simulation.loop import Clock, SimLoop, running
-from workers.device.guardedrunner import GuardedRunner, Timing
+from workers.device.guardedrunner import GuardedRunner
+from workers.device.settings import DeviceSettings
 from workers.guard.link import GuardReport
 
 RESTARTS = 8
@@ -33,16 +33,18 @@ class House:
         self.process = Process(machine, "worker", None)
         self.guarded = GuardedRunner(
             Device(id="0", kind="gpu", name="0"),
-            Path("/locks/gpu.lock"),
-            [],
-            stage=as_it_is,
-            is_runner_kept=True,
-            timing=Timing(ready_s=10.0, answer_s=5.0, kill_s=5.0),
-            frame_limit_bytes=simulated.FRAME_LIMIT_BYTES,
+            DeviceSettings(
+                lock_dir=Path("/locks"),
+                ready_timeout_s=10.0,
+                kill_s=5.0,
+                frame_limit_bytes=simulated.FRAME_LIMIT_BYTES,
+                is_runner_kept=True,
+            ),
             on_report=self._hear,
             on_ready=lambda: self._order("lock"),
             on_gone=lambda: None,
             start_guard=starter(self.process, self._start_runner),
+            make_stages=Unstaged,
         )
 
     def _start_runner(self, guard: Process, sockets: simulated.Sockets) -> Process:
@@ -78,12 +80,11 @@ class House:
         await runner.died.wait()
 
     async def restarts(self, *, is_asked: bool) -> list[float]:
-        keeping = asyncio.create_task(self.guarded.run())
+        self.guarded.start()
         for _ in range(RESTARTS):
             await (self.crash_by_a_job() if is_asked else self.crash_unasked())
         await self.guarded.runner.ready.wait()
-        keeping.cancel()
-        await asyncio.wait([keeping])
+        await self.guarded.close()
         return self.pauses
 
 
@@ -122,10 +123,9 @@ def test_guard_that_cannot_fork_is_replaced_later_and_later(monkeypatch: pytest.
         house = House(loop)
 
         async def live() -> None:
-            keeping = asyncio.create_task(house.guarded.run())
+            house.guarded.start()
             await house.guarded.runner.ready.wait()
-            keeping.cancel()
-            await asyncio.wait([keeping])
+            await house.guarded.close()
 
         loop.run_until_complete(loop.spawn(house.process.program, live()))
     pauses = [after - before for before, after in pairwise(refused_at)]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.program.errors import OutOfMemory
-from workers.serving.modelcache import ModelCache
+from workers.residency.cache import ModelCache
 
 
 def cache(**sizes: int) -> ModelCache:

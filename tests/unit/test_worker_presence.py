@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from signalbox.wire.messages import Device, Residency, Run, Worker, encode
 from workers.host.presence import LIMIT_BYTES, fitting
-from workers.serving.batchlimits import BatchLimits
-from workers.serving.lru import Lru
-from workers.serving.statistics import MOST_MODELS, MOST_TOLD, Statistics
+from workers.statistics.batchlimits import BatchLimits
+from workers.statistics.lru import Lru
+from workers.statistics.worker import MOST_MODELS, MOST_TOLD, Statistics
 
 MANY = 5_000
 NAMES = st.integers(0, MANY).map(lambda n: f"{n:0100}")

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from signalbox.program.errors import LeaseLost, ModelError, NotServing, Unavailable
 from signalbox.wire.messages import Model, Version
-from workers.runner.link import LoadReport
+from workers.residency.activity import Activity
+from workers.residency.cache import DoesNotFit, Key, ModelCache
+from workers.residency.versions import ResidentVersions
+from workers.runner.frames import VersionLoaded
 from workers.runner.wire import RunnerLost
-from workers.serving.activity import Activity
-from workers.serving.modelcache import DoesNotFit, Key, ModelCache
-from workers.serving.residency import ResidentVersions
-from workers.serving.statistics import Statistics
+from workers.statistics.worker import Statistics
 
 MIB = 1 << 20
 
@@ -23,7 +23,7 @@ class Memory:
     """What a runner does with its memory: versions of 40 MiB, or what ``sizes`` says, come and go."""
 
     def __init__(self) -> None:
-        self.loaded: dict[Key, LoadReport] = {}
+        self.loaded: dict[Key, VersionLoaded] = {}
         self.sizes: dict[str, int] = {}
         self.loads: list[str] = []
         self.ahead: list[Key] = []
@@ -36,7 +36,7 @@ class Memory:
     def used_bytes(self) -> int:
         return sum(report.size_bytes for report in self.loaded.values())
 
-    async def load(self, model: str, version: int, path: str, warm: bool, digest: str, is_ahead: bool) -> LoadReport:
+    async def load(self, model: str, version: int, path: str, warm: bool, digest: str, is_ahead: bool) -> VersionLoaded:
         del path, warm, digest
         await asyncio.sleep(0)
         if (model, version) in self.refused:
@@ -46,7 +46,7 @@ class Memory:
         if is_ahead:
             self.ahead.append((model, version))
         size = self.sizes.get(model, 40 * MIB)
-        report = LoadReport(size_bytes=size, seconds=0.0, signatures={})
+        report = VersionLoaded(0, size, 0.0, 0, {})
         self.loaded[model, version] = report
         self.loads.append(model)
         return report

@@ -14,7 +14,7 @@ from signalbox.program.errors import (
     SignalboxError,
     Unavailable,
 )
-from workers.serving.modelcache import DoesNotFit
+from workers.residency.cache import DoesNotFit
 from workers.serving.retries import Action, Decision, judge
 
 

@@ -1,6 +1,6 @@
 """What a worker tells of the results it has stored of late: by account, in a window, and no more than the largest."""
 
-from workers.serving.storedbytes import MOST_TOLD, StoredBytes
+from workers.statistics.storedbytes import MOST_TOLD, StoredBytes
 
 
 class Clock:

@@ -11,6 +11,7 @@ from verification.scope import acts
 from verification.scope.nodes import Node
 from verification.scope.world import World
 from workers.lease import events
+from workers.lease.machine import RunnerPlace
 
 
 class Step(NamedTuple):
@@ -55,7 +56,7 @@ def is_running(world: World, node: Node) -> bool:
         and node.hand is not None
         and node.hand.phase == "running"
         and node.runner == "in"
-        and node.lease.is_inside
+        and node.lease.place is RunnerPlace.IN
         and node.lease.token == node.hand.token
     )
 

@@ -1,17 +1,25 @@
-"""Keeps one guard and under it one runner alive, and reports their starts and ends."""
+"""Keeps one guard and under it one runner alive, shows the runner its files, and reports their starts and ends."""
 
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec.structs import replace
 
 from signalbox.program import log
+from signalbox.program.errors import Misconfigured
+from signalbox.program.tasks import Background
+from signalbox.wire import names
 from signalbox.wire.messages import Device
+from workers.device.settings import DeviceSettings
 from workers.guard.link import GuardLink, GuardOrders, GuardReport, StartGuard
-from workers.runner.link import RunnerLink, Stage
-from workers.runner.wire import FROZEN_S
+from workers.runner.link import RunnerLink
+from workers.runner.staging import MakeStages, Stages, Staging
+from workers.sandbox import privileges
 
 RUNNER = "workers.runner.process"
 """The module a runner runs."""
@@ -24,57 +32,59 @@ _FIRST_BACKOFF_S: Final = 0.05
 _LONGEST_BACKOFF_S: Final = 30.0
 
 
-class Timing(NamedTuple):
-    """ready_s: for a runner to import TensorFlow. answer_s: for a guard to answer before it counts as
-    frozen. kill_s: from the order to end to the end. frozen_s: for a runner without a beat to count as frozen."""
-
-    ready_s: float
-    answer_s: float
-    kill_s: float
-    frozen_s: float = FROZEN_S
-
-
 class GuardedRunner:
-    """The guard and the runner of one leased.
+    """The guard and the runner of one device, and the files that the runner is shown.
 
     on_report: each report of the guard, after the runner's link knows of it. on_ready: called when a runner is ready,
     outside the device. on_gone: called when the guard has ended, and its runner with it. start_guard: makes a guard's
-    process. stage: shows the runner the files of what it loads.
+    process. make_stages: what shows the runner the files of what it loads.
     """
 
     def __init__(
         self,
         device: Device,
-        lock_path: Path,
-        runner_argv: Sequence[str],
+        settings: DeviceSettings,
         *,
-        stage: Stage,
-        is_runner_kept: bool,
-        timing: Timing,
-        frame_limit_bytes: int,
         on_report: Callable[[GuardReport], None],
         on_ready: Callable[[], None],
         on_gone: Callable[[], None],
         start_guard: StartGuard = GuardLink,
+        make_stages: MakeStages | None = None,
     ) -> None:
+        self._device, self._settings = device, settings
+        self._stages = _stages(settings, make_stages or Staging)
         self.runner = RunnerLink(
-            self._kill_runner, stage=stage, frame_limit_bytes=frame_limit_bytes, frozen_s=timing.frozen_s
+            self._kill_runner,
+            stage=self._stages.staged,
+            frame_limit_bytes=settings.frame_limit_bytes,
+            frozen_s=settings.frozen_s,
         )
-        self._device, self._lock_path = device, lock_path
-        self._argv, self._is_runner_kept = ["-m", RUNNER, *runner_argv], is_runner_kept
-        self._timing = timing
+        self._answer_s = settings.kill_s + settings.request_timeout_s
+        """For a guard to answer before it counts as frozen."""
         self._on_report, self._on_ready, self._on_gone = on_report, on_ready, on_gone
         self._make_guard = start_guard
         self._guard: GuardOrders | None = None
         self._is_gone = asyncio.Event()
         self._spawned: asyncio.Future[int] | None = None
         self._silence: asyncio.TimerHandle | None = None
+        self._tasks = Background()
         self._log = log.get_logger(gpu=device.id)
 
-    @property
-    def guard_pid(self) -> int:
-        """Process id of the guard; 0 while there is none."""
-        return self._guard.pid if self._guard is not None else 0
+    def start(self) -> None:
+        """Keep guard and runner alive from now on, in the main thread. Raises :class:`Misconfigured`."""
+        try:
+            self._stages.make()
+        except OSError as error:
+            raise Misconfigured(
+                f"SIGNALBOX_WORKER_STAGING_DIR: no version can be staged in {self._stages.folder.parent}:"
+                f" {error.strerror}."
+            ) from error
+        self._tasks.start(self._keep(), name=f"guard and runner of {self._device.id}")
+
+    async def close(self) -> None:
+        """End guard and runner, and remove what the runner was shown. Idempotent."""
+        await self._tasks.cancel()
+        self._stages.remove()
 
     def order(self, verb: str, *numbers: int) -> bool:
         """Tell the guard to do something (a method of :class:`GuardOrders`); False where there is none."""
@@ -82,13 +92,13 @@ class GuardedRunner:
             return False
         getattr(self._guard, verb)(*numbers)
         if self._silence is None:
-            self._silence = asyncio.get_running_loop().call_later(self._timing.answer_s, self._on_silence)
+            self._silence = asyncio.get_running_loop().call_later(self._answer_s, self._on_silence)
         return True
 
     def _kill_runner(self) -> None:
         self.order("kill")
 
-    async def run(self) -> None:
+    async def _keep(self) -> None:
         """Keep guard and runner alive until cancelled, then end them."""
         loop = asyncio.get_running_loop()
         backoff_s = _FIRST_BACKOFF_S
@@ -103,7 +113,7 @@ class GuardedRunner:
             finally:
                 self._guard = None
                 self._hear_something()
-                await asyncio.shield(guard.close(self._timing.kill_s))
+                await asyncio.shield(guard.close(self._settings.kill_s))
                 self.runner.detach()
             self._log.error("guard.ended", pid=guard.pid)
             self._on_gone()
@@ -114,13 +124,28 @@ class GuardedRunner:
     def _start_guard(self) -> GuardOrders:
         self._is_gone.clear()
         self._guard = self._make_guard(
-            self._lock_path,
-            [sys.executable, *self._argv],
+            self._settings.lock_dir / f"gpu-{names.token(self._device.id)}.lock",
+            [sys.executable, *self._runner_argv()],
             _environment(self._device),
-            is_runner_kept=self._is_runner_kept,
+            is_runner_kept=self._settings.is_kept(self._device),
             on_report=self._hear,
         )
         return self._guard
+
+    def _runner_argv(self) -> list[str]:
+        settings, device, sandbox = self._settings, self._device, self._settings.sandbox
+        if sandbox.model_folders:  # the runner sees what the worker has taken from there
+            sandbox = replace(sandbox, model_folders=(str(self._stages.folder),))
+        options = {
+            "--gpu": device.id,
+            "--kind": device.kind,
+            "--intra": str(settings.intra_threads),
+            "--inter": str(settings.inter_threads),
+            "--frame-limit": str(settings.frame_limit_bytes),
+            "--interval-log": settings.interval_log,
+            "--sandbox": sandbox.argument(),
+        }
+        return ["-m", RUNNER, *(word for option in options.items() for word in option)]
 
     async def _keep_runner(self, guard: GuardOrders) -> None:
         """Start a runner whenever there is none; with a growing delay if it dies before it has answered anything.
@@ -136,7 +161,7 @@ class GuardedRunner:
             pid = await self._spawned
             await self.runner.attach(ends, pid)
             try:
-                async with asyncio.timeout(self._timing.ready_s):
+                async with asyncio.timeout(self._settings.ready_timeout_s):
                     await self.runner.until_ready()
             except TimeoutError:
                 self._log.error("runner.not_ready", pid=pid)
@@ -178,6 +203,13 @@ class GuardedRunner:
         if self._guard is not None:
             self._log.error("guard.silent", pid=self._guard.pid)
             self._guard.kill_all()
+
+
+def _stages(settings: DeviceSettings, make: MakeStages) -> Stages:
+    sandbox = settings.sandbox
+    reader = privileges.find_user(sandbox.user, []) if sandbox.user else None
+    parent = settings.staging_dir or Path(tempfile.gettempdir())
+    return make(parent, sandbox.model_folders, reader.gid if reader else None)
 
 
 def _next_backoff(backoff_s: float, *, was_well: bool) -> float:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from workers.device.foreign import Watch
 from workers.runner.link import RunnerLink
 
 
 class HeldDevice(Protocol):
-    """What a lease handle needs of its device's leased."""
+    """What a lease handle needs of its leased device."""
 
     @property
     def is_at_risk(self) -> bool:
@@ -17,10 +18,6 @@ class HeldDevice(Protocol):
     @property
     def lease_slack_s(self) -> float:
         """Seconds until the guard kills the runner; 0 without a lease."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether a foreign process computes on the device."""
 
     def release(self, handle: "LeaseHandle") -> None:
         """Begin to give the device up, if ``handle`` is the present one."""
@@ -34,7 +31,7 @@ class LeaseHandle:
     idle: finish the batch and :meth:`release`. on_change: called when ``is_at_risk`` or ``is_shared`` has changed.
     """
 
-    def __init__(self, device: HeldDevice, *, token: int, gpu: str, runner: RunnerLink) -> None:
+    def __init__(self, device: HeldDevice, *, token: int, gpu: str, runner: RunnerLink, watch: Watch) -> None:
         self.token = token
         self.gpu = gpu
         self.runner = runner
@@ -42,7 +39,7 @@ class LeaseHandle:
         self.yield_asked = asyncio.Event()
         self.ended = asyncio.Event()
         self.on_change: Callable[[], None] | None = None
-        self._device = device
+        self._device, self._watch = device, watch
 
     @property
     def is_at_risk(self) -> bool:
@@ -55,7 +52,7 @@ class LeaseHandle:
     @property
     def is_shared(self) -> bool:
         """Whether a foreign process computes on the GPU: load nothing; what is loaded may run."""
-        return self._device.is_shared
+        return bool(self._watch.pids)
 
     async def release(self) -> None:
         """Give the GPU to the first waiter; returns when this runner is out of the device. Idempotent."""

@@ -28,6 +28,8 @@ SETTLE_S: Final = 0.1
 """Changes within this time share one write."""
 LIMIT_BYTES: Final = 60 * 1024
 """Of a document; the bucket takes 64 KiB with its headers."""
+MAX_NAMED: Final = 32
+"""Ids of jobs in flight that the document names."""
 _ERROR_CHARACTERS: Final = 200
 _MOST_NAMED: Final = 32
 """Models in a map of a shortened document."""

@@ -129,11 +129,6 @@ class LeaseMachine:
         return self.held.token if self.held else 0
 
     @property
-    def is_inside(self) -> bool:
-        """Whether this worker has lease and flock, and its runner is inside the device."""
-        return self.held is not None and self.place is RunnerPlace.IN
-
-    @property
     def is_at_risk(self) -> bool:
         """Whether no heartbeat was acknowledged for half of the fence: nothing new is begun."""
         return self.held is not None and self.held.is_at_risk

@@ -21,6 +21,7 @@ from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import Tensor
 from workers.runner import arrays, savedmodel, warmup
 from workers.runner.arrays import Array, Output
+from workers.runner.frames import LoadReport
 from workers.runner.tferrors import brief, translated
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -64,9 +65,6 @@ class LoadedVersion(msgspec.Struct, frozen=True):
 
     module: Any
     functions: dict[str, Function]
-    signatures: dict[str, Signature]
-    size_bytes: int
-    warmed: int
 
 
 class TensorFlowEngine:
@@ -99,7 +97,7 @@ class TensorFlowEngine:
             tf.config.experimental.set_memory_growth(gpu, True)
         self._is_open = True
 
-    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> LoadedVersion:
+    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> LoadReport:
         """Load a SavedModel directory and run its warm-up requests. Raises our errors.
 
         digest: of the files when they were registered; other files are refused unread. Empty = any.
@@ -115,8 +113,7 @@ class TensorFlowEngine:
             for name, signature in signatures.items()
             if name in module.signatures
         }
-        draft = LoadedVersion(module, functions, signatures, 0, 0)
-        self._loaded[model, version] = draft
+        self._loaded[model, version] = LoadedVersion(module, functions)
         try:
             warmed = self._warm_up(model, version, directory) if is_warm else 0
         except errors.SignalboxError:
@@ -124,10 +121,8 @@ class TensorFlowEngine:
             raise
         with self._at_rest:
             size = max(self._memory_bytes() - before, _stored_bytes(directory))
-        loaded = LoadedVersion(module, functions, signatures, size, warmed)
-        self._loaded[model, version] = loaded
         _settle()
-        return loaded
+        return LoadReport(size, warmed, signatures)
 
     def unload(self, model: str, version: int) -> None:
         """Forget a version. What it took goes back to TensorFlow's allocator, not to the device."""

@@ -5,7 +5,7 @@ carries an id that its answer repeats; the runner answers in order. On a socket 
 :data:`BEAT_S`, which says nothing but that it runs.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -72,11 +72,19 @@ class RunnerStarted(msgspec.Struct, frozen=True, array_like=True, tag="Ready"):
 
 
 class VersionLoaded(msgspec.Struct, frozen=True, array_like=True, tag="Loaded"):
-    """size_bytes: growth of the process (or of the GPU's memory). warmed: warm-up requests run."""
+    """What a load cost. size_bytes: growth of the process (or of the GPU's memory). warmed: warm-up requests run."""
 
     id: int
     size_bytes: int
     seconds: float
+    warmed: int
+    signatures: dict[str, Signature]
+
+
+class LoadReport(NamedTuple):
+    """What an engine tells of a load; see :class:`VersionLoaded`."""
+
+    size_bytes: int
     warmed: int
     signatures: dict[str, Signature]
 

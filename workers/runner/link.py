@@ -1,7 +1,6 @@
 """The supervisor's side of the runner's socket: load, run, and know at once when the runner dies."""
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
@@ -11,7 +10,6 @@ import msgspec
 
 from signalbox.program import errors
 from signalbox.program.errors import LeaseLost, ResultTooLarge, RunnerCrashed, SignalboxError, TooLarge, Unavailable
-from signalbox.wire.messages import Signature
 from workers.guard.link import RunnerEnds
 from workers.host import gauges
 from workers.runner import frames
@@ -20,7 +18,6 @@ from workers.runner.wire import FROZEN_S, RunnerLost, RunnerWire
 from workers.sandbox.confinement import Confinement
 
 _MESSAGE_CHARACTERS: Final = 2000
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _BY_CODE: Final = {
     kind.code: kind
     for kind in (
@@ -41,15 +38,6 @@ Stage = Callable[[Path], AbstractAsyncContextManager[Path]]
 """See :meth:`workers.runner.staging.Stages.staged`."""
 _LAST_ANSWERS_S: Final = 1.0
 """How long after a process's death its answers may still be read; they are followed by the end of its socket."""
-
-
-class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load cost. size_bytes: memory it takes. warmed: warm-up requests that were run."""
-
-    size_bytes: int
-    seconds: float
-    signatures: dict[str, Signature]
-    warmed: int = 0
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,23 +83,14 @@ class RunnerLink:
         self._stage = stage
         self._limit, self._frozen_s = frame_limit_bytes, frozen_s
         self._wire: RunnerWire | None = None
-        self._loaded: dict[tuple[str, int], LoadReport] = {}
+        self._loaded: dict[tuple[str, int], frames.VersionLoaded] = {}
         self._last_id = 0
 
     @property
-    def loaded(self) -> Mapping[tuple[str, int], LoadReport]:
+    def loaded(self) -> Mapping[tuple[str, int], frames.VersionLoaded]:
         """(model, version) in the memory of the present process; empty after a crash or a hand-over
         that ended it. The only truth about residency: read it after every :meth:`LeasedDevice.held`."""
         return self._loaded
-
-    @property
-    def rss_bytes(self) -> int:
-        """Resident memory of the process, 0 where there is none."""
-        try:
-            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
-        except (OSError, IndexError):
-            return 0
-        return int(pages) * _PAGE_BYTES
 
     async def load(
         self,
@@ -123,7 +102,7 @@ class RunnerLink:
         digest: str = "",
         timeout_s: float = 300.0,
         is_ahead: bool = False,
-    ) -> LoadReport:
+    ) -> frames.VersionLoaded:
         """Load the SavedModel directory ``path`` as (model, version); loading again is free.
 
         The process sees the files only meanwhile, staged: it digests what it loads.
@@ -154,11 +133,8 @@ class RunnerLink:
             raise self._nonsense(answer)
         if self._usable() is not wire:
             raise RunnerLost("The runner was replaced while it loaded the version.")
-        report = LoadReport(
-            size_bytes=answer.size_bytes, seconds=answer.seconds, warmed=answer.warmed, signatures=answer.signatures
-        )
-        self._loaded[model, version] = report
-        return report
+        self._loaded[model, version] = answer
+        return answer
 
     async def unload(self, model: str, version: int, *, timeout_s: float = 30.0) -> None:
         """Drop (model, version); idempotent. On a GPU the memory returns to TensorFlow, not to others."""

@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from signalbox.program.errors import LeaseLost, NotFound, ResultTooLarge, RunnerCrashed, SignalboxError
-from signalbox.wire.messages import Signature
 from workers.runner import frames
 from workers.runner.intervals import Intervals, now
 from workers.sandbox import privileges
@@ -36,26 +35,10 @@ _READ_BYTES: Final = 1 << 18
 _ORDER_BYTES: Final = 256
 
 
-class LoadReport(Protocol):
-    """What the engine reports of a load."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory it takes."""
-
-    @property
-    def warmed(self) -> int:
-        """Warm-up requests that were run."""
-
-    @property
-    def signatures(self) -> dict[str, Signature]:
-        """By name."""
-
-
 class Engine(Protocol):
     """What computes; :class:`workers.runner.engine.TensorFlowEngine` says what each promises."""
 
-    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> LoadReport:
+    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> frames.LoadReport:
         """Load a version, or raise one of our errors."""
 
     def unload(self, model: str, version: int) -> None:

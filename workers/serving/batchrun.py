@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from signalbox.program.errors import SignalboxError
-from workers.serving import batchlimits
-from workers.serving.activity import Request
+from workers.residency.activity import Request
 from workers.serving.inflight import InFlightJob
+from workers.statistics import batchlimits
 
 Outcome = bytes | SignalboxError
 """The frame of a job's result, or why there is none."""

@@ -21,8 +21,8 @@ from signalbox.program.errors import (
     SignalboxError,
     Unavailable,
 )
+from workers.residency.cache import DoesNotFit
 from workers.runner.wire import RunnerLost
-from workers.serving.modelcache import DoesNotFit
 
 MAX_TRIES: Final = 5
 """Times a batch is run again because its version was not loaded after all, or another one took the runner down."""

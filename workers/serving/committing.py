@@ -19,7 +19,7 @@ from workers.host.fleet import FleetTables
 from workers.serving.batchrun import BatchRun, Outcome
 from workers.serving.inflight import InFlightJob
 from workers.serving.retries import Action, judge
-from workers.serving.statistics import Statistics
+from workers.statistics.worker import Statistics
 
 MOMENT_S: Final = 0.005
 """A run below this is over before its claim could be on the disk."""

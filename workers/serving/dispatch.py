@@ -12,7 +12,7 @@ from signalbox.wire.names import PRIORITIES, Priority
 from workers.serving.batches import BatchQueue
 from workers.serving.batchrun import BatchRun
 from workers.serving.inflight import InFlightJob
-from workers.serving.statistics import Statistics
+from workers.statistics.worker import Statistics
 
 QUICK_RUN_S: Final = 0.1
 """Below this the runner is given a second batch before it has finished the first."""

@@ -25,18 +25,18 @@ from signalbox.program.errors import (
 )
 from workers.host import gauges
 from workers.host.fleet import FleetTables
+from workers.residency.activity import Activity
+from workers.residency.versions import ResidentVersions
 from workers.runner.link import RunnerLink
 from workers.runner.wire import RunnerLost
 from workers.serving import blame
-from workers.serving.activity import Activity
 from workers.serving.batchrun import BatchRun, Outcome, halves, rows_of
 from workers.serving.blame import Again
 from workers.serving.inflight import InFlightJob
-from workers.serving.lru import Lru
-from workers.serving.residency import ResidentVersions
 from workers.serving.results import MAX_RESULT_BYTES, within
 from workers.serving.revival import Revival
-from workers.serving.statistics import Statistics
+from workers.statistics.lru import Lru
+from workers.statistics.worker import Statistics
 
 _MOST_DEADLY: Final = 4096
 

@@ -11,9 +11,8 @@ from typing import Final
 from signalbox.bus.client import Delivery
 from signalbox.jobs.attempts import Attempt, boottime
 from signalbox.wire.messages import Job
+from workers.host.presence import MAX_NAMED
 
-MAX_NAMED: Final = 32
-"""Ids of jobs in flight that the presence document names."""
 MAX_MODELS: Final = 32
 """Models that the presence document counts waiting jobs of: those with the most."""
 

@@ -25,15 +25,15 @@ from workers.device.leased import LeasedDevice
 from workers.host import gauges
 from workers.queue import prefetch
 from workers.queue.intake import JobIntake
+from workers.residency.versions import ResidentVersions
 from workers.serving.batchrun import BatchRun
 from workers.serving.committing import NEWER_DELAY_S, Committer, Disposition, Done
 from workers.serving.deliveries import Deliveries
 from workers.serving.dispatch import Dispatcher
 from workers.serving.execution import Executor
 from workers.serving.inflight import InFlightJob
-from workers.serving.residency import ResidentVersions
-from workers.serving.statistics import Statistics
 from workers.settings import WorkerSettings
+from workers.statistics.worker import Statistics
 
 AGAIN_S: Final = 0.5
 """Until a job is offered again whose runner was lost while the lease was not."""

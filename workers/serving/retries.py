@@ -20,7 +20,7 @@ from signalbox.program.errors import (
     RunnerCrashed,
     SignalboxError,
 )
-from workers.serving.modelcache import DoesNotFit
+from workers.residency.cache import DoesNotFit
 
 MAX_DELAY_S: Final = 60.0
 MAX_STRIKES: Final = 3

@@ -3,8 +3,8 @@
 import asyncio
 
 from signalbox.program.errors import LeaseLost
+from workers.residency.versions import ResidentVersions
 from workers.runner.link import RunnerLink
-from workers.serving.residency import ResidentVersions
 
 
 class Revival:

@@ -20,14 +20,14 @@ from workers.device.leased import LeasedDevice
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.queue.orphans import OrphanedDeliveries
-from workers.serving.activity import Activity
+from workers.residency.activity import Activity
+from workers.residency.cache import ModelCache
+from workers.residency.versions import ResidentVersions
 from workers.serving.committing import Committer
 from workers.serving.execution import Executor
-from workers.serving.modelcache import ModelCache
 from workers.serving.pipeline import Pipeline
-from workers.serving.residency import ResidentVersions
-from workers.serving.statistics import Statistics
 from workers.settings import WorkerSettings
+from workers.statistics.worker import Statistics
 
 KEEP_S: Final = 1.0
 """Seconds between looks for in-flight jobs that the server must hear of."""

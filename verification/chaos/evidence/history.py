@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from verification.chaos.evidence import journal
+from verification.chaos.evidence import intervals, journal
 from verification.chaos.evidence.journal import Entry
-from workers.runner import intervals
 from workers.runner.intervals import DeviceInterval
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled", "expired"})

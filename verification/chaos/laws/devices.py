@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+from verification.chaos.evidence import intervals
 from verification.chaos.evidence.history import History
 from verification.chaos.evidence.journal import Entry
-from workers.runner import intervals
 
 ORPHAN_S: Final = 10.0
 """A runner may outlive its guard for so long: the promise is 1 s, the rest is the census' and a busy machine's.

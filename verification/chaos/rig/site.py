@@ -18,10 +18,10 @@ from signalbox.bus.client import Bus
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket, key
 from tests.rigs.outage import becomes
+from verification.chaos.evidence import intervals
 from verification.chaos.evidence.census import GUARD, Census
 from verification.chaos.evidence.journal import Entry, Journal, now
 from verification.chaos.evidence.recorder import Recorder
-from workers.runner import intervals
 
 DECISIVE: Final = ("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys", "KV_workers")
 """Streams that decisions rest on."""

@@ -21,11 +21,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.bed import headers_of
-from benchmarks.dayfigures import MARGIN, Turn, highest, shown, table, verdicts
-from benchmarks.daylooks import Site, keep_looking, look, pool
-from benchmarks.front import BODY, PATH
-from benchmarks.load import Figures, prepare, run
+from benchmarks.day.figures import MARGIN, Turn, highest, shown, table, verdicts
+from benchmarks.day.looks import Site, keep_looking, look, pool
+from benchmarks.front.path import BODY, PATH
+from benchmarks.rig.bed import headers_of
+from benchmarks.rig.load import Figures, prepare, run
 from signalbox.ops.ports import free_port
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.main import bring_up

@@ -16,13 +16,14 @@ from typing import Final
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, NotServing, OutOfMemory, RunnerCrashed, SignalboxError, Unavailable
 from signalbox.wire.messages import Model, Version
-from workers.runner.link import LoadReport, RunnerLink
+from workers.residency.activity import Activity
+from workers.residency.cache import DoesNotFit, Key, ModelCache
+from workers.residency.retiring import Retiring
+from workers.runner.frames import VersionLoaded
+from workers.runner.link import RunnerLink
 from workers.runner.wire import RunnerLost
-from workers.serving.activity import Activity
-from workers.serving.lru import Lru
-from workers.serving.modelcache import DoesNotFit, Key, ModelCache
-from workers.serving.retiring import Retiring
-from workers.serving.sizes import Sizes
+from workers.statistics.lru import Lru
+from workers.statistics.sizes import Sizes
 
 _MOST_REMEMBERED: Final = 4096
 _AGAIN_S: Final = 10.0
@@ -56,7 +57,7 @@ class ResidentVersions:
     ) -> None:
         """may_load: whether the device is ours alone, so that more may be put there. sizes: outlive the hold.
 
-        retire_s: see :class:`workers.serving.retiring.Retiring`.
+        retire_s: see :class:`workers.residency.retiring.Retiring`.
         """
         self._runner = runner
         self._cache = cache
@@ -305,7 +306,9 @@ class ResidentVersions:
             await self._unload(key)
             raise DoesNotFit(f"Version {key[1]} of model {key[0]} takes more than is free here.")
 
-    async def _put_alone(self, key: Key, version: Version, size: int, renew: Renew, error: OutOfMemory) -> LoadReport:
+    async def _put_alone(
+        self, key: Key, version: Version, size: int, renew: Renew, error: OutOfMemory
+    ) -> VersionLoaded:
         """What was there before, and an allocator in pieces, may have been in the way."""
         if key not in self._too_large:
             log.warning("model.out_of_memory", model=key[0], version=key[1], why=str(error))
@@ -319,7 +322,7 @@ class ResidentVersions:
             f"Version {key[1]} of model {key[0]} does not fit into the device: {error.public_message}"
         ) from error
 
-    async def _put(self, key: Key, version: Version, size: int, *, is_ahead: bool = False) -> LoadReport:
+    async def _put(self, key: Key, version: Version, size: int, *, is_ahead: bool = False) -> VersionLoaded:
         """Have the runner load it. Its place tells how that ended, but for the size after a good end."""
         name, number = key
         self._cache.reserve(key, size)

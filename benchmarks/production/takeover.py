@@ -7,8 +7,8 @@ import statistics
 import time
 from typing import Final
 
-from benchmarks.load import Target, run
-from benchmarks.standing import POLL_S, until
+from benchmarks.production.stack import POLL_S, until
+from benchmarks.rig.load import Target, run
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.wire import messages

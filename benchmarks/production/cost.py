@@ -9,11 +9,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from benchmarks import bed, handover, takeover
-from benchmarks.front import BODY, PATH
-from benchmarks.load import Figures, Target, prepare, run
-from benchmarks.processes import SyncCounter, cost, descendants, title
-from benchmarks.standing import standing
+from benchmarks import handover
+from benchmarks.front.path import BODY, PATH
+from benchmarks.production import takeover
+from benchmarks.production.stack import standing
+from benchmarks.rig import bed
+from benchmarks.rig.load import Figures, Target, prepare, run
+from benchmarks.rig.processes import SyncCounter, cost, descendants, title
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
 from tests.rigs.runningstack import RunningStack

@@ -3,7 +3,7 @@
 from typing import Final
 
 from signalbox.wire.messages import Version
-from workers.serving.lru import Lru
+from workers.statistics.lru import Lru
 
 MIN_SIZE_BYTES: Final = 1024 * 1024
 """Assumed for a version whose size the catalog does not know."""

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks.bed import FIRST_ANSWER_S, RETRY_S, headers_of
-from benchmarks.front import costs
-from benchmarks.load import Figures, Target, prepare, run
-from benchmarks.processes import Cost
-from benchmarks.shortest import READY
+from benchmarks.front.path import costs
+from benchmarks.rig.bed import FIRST_ANSWER_S, RETRY_S, headers_of
+from benchmarks.rig.load import Figures, Target, prepare, run
+from benchmarks.rig.processes import Cost
+from benchmarks.shortest.programs import READY
 from signalbox.bus import topology
 from signalbox.ops import probes
 from signalbox.ops.ports import HOST
@@ -70,7 +70,7 @@ async def _bare(stack: UpStack) -> str:
         await topology.ensure_consumers(stack.bus, model)
     gateway = stack.spec(
         "gateway",
-        "benchmarks.shortest",
+        "benchmarks.shortest.programs",
         "gateway",
         f"{HOST}:{stack.front_port}",
         env=stack.env("gateway"),
@@ -83,9 +83,17 @@ async def _bare(stack: UpStack) -> str:
     async def ready() -> bool:
         return is_ready.exists()
 
-    arguments = ("worker", str(models), *BODIES)
-    env = stack.env("worker")
-    await stack.start(stack.spec("worker", "benchmarks.shortest", *arguments, env=env, ready=ready, ready_s=READY_S))
+    worker = stack.spec(
+        "worker",
+        "benchmarks.shortest.programs",
+        "worker",
+        str(models),
+        *BODIES,
+        env=stack.env("worker"),
+        ready=ready,
+        ready_s=READY_S,
+    )
+    await stack.start(worker)
     return ""
 
 
@@ -103,7 +111,7 @@ async def _whole(stack: UpStack) -> str:
 async def _export(stack: UpStack, models: Path) -> None:
     path = models / "mlp" / "1"
     if not path.exists():
-        await stack.run_to_end("mlp", "benchmarks.shortest", "mlp", str(path), env=stack.env("worker"))
+        await stack.run_to_end("mlp", "benchmarks.shortest.programs", "mlp", str(path), env=stack.env("worker"))
 
 
 async def _turn(stack: UpStack, what: str, key: str, seconds: float, rates: Rates) -> None:

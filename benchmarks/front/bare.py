@@ -1,6 +1,6 @@
 """Upper bound of throughput behind a Tyk: a plugin that only answers, on grpc.aio, uvloop and a unix socket.
 
-``python -m benchmarks.bare SOCKET`` is that plugin; :func:`measure` drives it.
+``python -m benchmarks.front.bare SOCKET`` is that plugin; :func:`measure` drives it.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Final
 import grpc
 import uvloop
 
-from benchmarks.front import BODY, IN_FLIGHT, PATH
-from benchmarks.load import prepare, run
+from benchmarks.front.path import BODY, IN_FLIGHT, PATH
+from benchmarks.rig.load import prepare, run
 from gateway_plugin.proto.coprocess_pb2 import Object
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
@@ -66,7 +66,7 @@ async def measure(folder: Path, programs: Programs, *, seconds: float) -> dict[i
 async def _drive(stack: UpStack, programs: Programs, seconds: float) -> dict[int, float]:
     rates = {}
     try:
-        await Tyk(stack, programs, plugin="benchmarks.bare").start()
+        await Tyk(stack, programs, plugin="benchmarks.front.bare").start()
         target = prepare(stack.front_url, PATH, BODY, {"Authorization": "bench"})
         for in_flight in IN_FLIGHT:
             figures = await asyncio.to_thread(run, target, in_flight, seconds=seconds)

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from signalbox.wire.messages import Run
-from workers.serving.inflight import MAX_NAMED
-from workers.serving.statistics import Statistics
+from workers.host.presence import MAX_NAMED
+from workers.statistics.worker import Statistics
 
 LOADING: Final = "loading"
 COMPUTING: Final = "computing"

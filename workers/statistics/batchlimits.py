@@ -9,7 +9,7 @@ grows back by a quarter after enough full runs, and each time that fails it must
 from dataclasses import dataclass
 from typing import Final
 
-from workers.serving.lru import Lru
+from workers.statistics.lru import Lru
 
 PATIENCE: Final = 64
 """Full runs in a row before the limit is tried a little higher."""

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-from benchmarks import bed
-from benchmarks.load import prepare, run
-from benchmarks.processes import cost
-from benchmarks.standing import POLL_S, standing
+from benchmarks.production.stack import POLL_S, standing
+from benchmarks.rig import bed
+from benchmarks.rig.load import prepare, run
+from benchmarks.rig.processes import cost
 from signalbox.bus.client import Bus
 from signalbox.wire.names import Stream
 from tests.rigs.runningstack import RunningStack

@@ -4,10 +4,10 @@ import time
 from itertools import islice
 from typing import Final
 
-from workers.serving.batchlimits import BatchLimits
-from workers.serving.lru import Lru
-from workers.serving.sizes import Sizes
-from workers.serving.storedbytes import StoredBytes
+from workers.statistics.batchlimits import BatchLimits
+from workers.statistics.lru import Lru
+from workers.statistics.sizes import Sizes
+from workers.statistics.storedbytes import StoredBytes
 
 SHARE: Final = 0.2
 """Weight of the newest measurement in a moving average."""

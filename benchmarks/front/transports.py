@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
-from benchmarks.bed import Bed, made
-from benchmarks.front import IN_FLIGHT, sync_target
-from benchmarks.load import run
-from benchmarks.processes import cost
+from benchmarks.front.path import IN_FLIGHT, sync_target
+from benchmarks.rig.bed import Bed, made
+from benchmarks.rig.load import run
+from benchmarks.rig.processes import cost
 from signalbox.ops.up.tyk import Programs
 
 SETTING: Final = "SIGNALBOX_GATEWAY_TRANSPORT"

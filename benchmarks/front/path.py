@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from benchmarks.bed import Bed, made
-from benchmarks.load import Figures, Target, prepare, run
-from benchmarks.processes import Cost, SyncCounter, cost, descendants, title
+from benchmarks.rig.bed import Bed, made
+from benchmarks.rig.load import Figures, Target, prepare, run
+from benchmarks.rig.processes import Cost, SyncCounter, cost, descendants, title
 from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Programs
 

@@ -1,0 +1,1 @@
+"""A day in an hour: whether a production stack stays level."""

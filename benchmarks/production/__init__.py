@@ -1,0 +1,1 @@
+"""What a production stack of three nodes costs: calls, hand-overs and take-overs, what jobs store."""

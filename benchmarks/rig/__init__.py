@@ -1,0 +1,1 @@
+"""What benchmarks run on and measure with: a test bed, a load generator, the cost of processes."""

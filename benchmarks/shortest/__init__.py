@@ -1,0 +1,1 @@
+"""The shortest path that answers durably, measured beside all of Signalbox."""
