@@ -1,7 +1,6 @@
 """The ASGI lifespan of the console: one feed a process, begun and ended with the server."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from typing import Final
 
 from channels.db import database_sync_to_async
 from django.conf import settings
@@ -12,13 +11,10 @@ from console.feed.fronts import Own
 from console.feed.running import running
 from console.live.unpublished import unpublished
 from console.projector.models import Cursor
+from signalbox.front.front import Receive, Scope, Send
 from signalbox.program import log
 from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 async def projected() -> int | None:

@@ -7,7 +7,7 @@ in front of Django. What it refuses, Django words: with the request id, the head
 import asyncio
 import io
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from asgiref.sync import ThreadSensitiveContext
@@ -25,13 +25,10 @@ from console.accounts.rights import Actor, may
 from console.accounts.sessions import owner
 from console.database import DATABASE_FAULTS, database_away
 from console.web.middleware import refusal
+from signalbox.front.front import Message, Receive, Scope, Send
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError, TooLarge
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Respond = Callable[[HttpRequest], HttpResponse]
 
 _REFUSAL: Final = "signalbox.refusal"

@@ -8,16 +8,15 @@ import pytest
 from asgiref import testing
 from asgiref.sync import sync_to_async
 from channels.auth import AuthMiddlewareStack
-from channels.routing import URLRouter
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import Client
 
 from console.feed.feed import Feed
 from console.live import consumer
+from console.live.consumer import LiveConsumer
 from console.live.lifespan import lifespan
 from console.live.origin import SameOrigin
-from console.live.routing import websocket_urlpatterns
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
 from tests.console.mirror import TOPICS, Mirror
@@ -49,7 +48,7 @@ class Tab:
     """A browser tab, spoken to as a server speaks ASGI. (Channels' own communicator needs Daphne.)"""
 
     def __init__(self, cookie: str = "", origin: bytes = ORIGIN) -> None:
-        application = SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+        application = SameOrigin(AuthMiddlewareStack(LiveConsumer.as_asgi()))
         headers = [(b"origin", origin), (b"host", b"localhost"), (b"cookie", cookie.encode())]
         scope = {"type": "websocket", "path": "/ws/live", "headers": headers, "query_string": b"", "subprotocols": []}
         self._asgi: Any = _communicator(application, scope)
