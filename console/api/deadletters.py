@@ -117,8 +117,7 @@ class DeadLetterRedrive(Endpoint):
     @extend_schema(request=RedriveIn, responses={202: AskedOut})
     def post(self, request: Request, job_id: str) -> Response:
         """Run a dead letter's job again, as a new job that names it. Repeating the call makes no second job."""
-        data = self.given(request, RedriveIn)
-        asked = service.redrive(self.actor(request), job_id, after=data["after"], reason=data["reason"])
+        asked = service.redrive(self.actor(request), job_id, **self.given(request, RedriveIn))
         return Response(AskedOut(asked).data, status=202)
 
 
@@ -128,6 +127,5 @@ class DeadLetterDiscard(Endpoint):
     @extend_schema(request=DiscardIn, responses={202: AskedOut})
     def post(self, request: Request, job_id: str) -> Response:
         """Remove a dead letter and its input for good."""
-        data = self.given(request, DiscardIn)
-        asked = service.discard(self.actor(request), job_id, reason=data["reason"])
+        asked = service.discard(self.actor(request), job_id, **self.given(request, DiscardIn))
         return Response(AskedOut(asked).data, status=202)

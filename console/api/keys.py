@@ -45,8 +45,7 @@ class KeyRotation(Endpoint):
     def post(self, request: Request, kid: str) -> Response:
         """Create a key that replaces this one. Only this answer contains its text."""
         self.confirmed(request)
-        data = self.given(request, wire.RotationIn)
-        key, text = services.rotate(self.actor(request), kid, **data)
+        key, text = services.rotate(self.actor(request), kid, **self.given(request, wire.RotationIn))
         return _made(key, text)
 
 
@@ -67,8 +66,8 @@ class KeyAdoption(Endpoint):
     def post(self, request: Request, kid: str) -> Response:
         """Adopt a key that only NATS has: it becomes known to this console, unchanged."""
         self.confirmed(request)
-        data = self.given(request, wire.ReasonIn)
-        return Response(wire.KeyOut(unknown.adopt(self.actor(request), kid, reason=data["reason"])).data)
+        key = unknown.adopt(self.actor(request), kid, **self.given(request, wire.ReasonIn))
+        return Response(wire.KeyOut(key).data)
 
 
 class KeyRevocation(Endpoint):
@@ -77,8 +76,8 @@ class KeyRevocation(Endpoint):
     @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
     def post(self, request: Request, kid: str) -> Response:
         """Revoke a key at once, also one that only NATS has. It cannot be undone."""
-        data = self.given(request, wire.ReasonIn)
-        return Response(wire.KeyOut(services.revoke(self.actor(request), kid, reason=data["reason"])).data)
+        key = services.revoke(self.actor(request), kid, **self.given(request, wire.ReasonIn))
+        return Response(wire.KeyOut(key).data)
 
 
 def _made(key: ApiKey, text: str) -> Response:

@@ -58,14 +58,7 @@ class Models(Endpoint):
         """Register the model versions in the folders below a path."""
         self.confirmed(request)
         data = self.given(request, wire.RegisterIn)
-        model = catalog.register(
-            self.actor(request),
-            data["name"],
-            data["path"],
-            description=data["description"],
-            changes=data["settings"],
-            is_default=data["is_default"],
-        )
+        model = catalog.register(self.actor(request), changes=data.pop("settings"), **data)
         why = catalog.why_unpublished(model.name)
         return Response(wire.ModelOut(model).data, status=202 if why else 201)
 
@@ -106,15 +99,7 @@ class Versions(Endpoint):
         # here the refusal is written into the audit.
         check(self.actor(request), Act.MODELS_REGISTER, Target("model", name))
         self.confirmed(request)
-        data = self.given(request, wire.UploadIn)
-        version = catalog.upload(
-            self.actor(request),
-            name,
-            data["archive"],
-            number=data["number"],
-            description=data["description"],
-            is_default=data["is_default"],
-        )
+        version = catalog.upload(self.actor(request), name, **self.given(request, wire.UploadIn))
         why = catalog.why_unpublished(name)
         return Response({**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201)
 
@@ -209,8 +194,7 @@ class JobCancellation(Endpoint):
     @extend_schema(request=wire.ReasonIn, responses={202: wire.JobOut})
     def post(self, request: Request, job_id: str) -> Response:
         """Cancel a job: end it if it is queued, or ask its worker to end it."""
-        data = self.given(request, wire.ReasonIn)
-        job = jobs.cancel(self.actor(request), job_id, reason=data["reason"])
+        job = jobs.cancel(self.actor(request), job_id, **self.given(request, wire.ReasonIn))
         return Response(wire.JobOut(job).data, status=202)
 
 

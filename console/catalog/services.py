@@ -92,7 +92,7 @@ def register(
 def upload(
     actor: Actor,
     name: str,
-    stream: IO[bytes],
+    archive: IO[bytes],
     *,
     number: int | None = None,
     description: str = "",
@@ -111,7 +111,7 @@ def upload(
     try:
         with preparing(actor, Act.MODELS_REGISTER, target):
             _check_name(name)
-            folder = _unpacked(stream, staging)
+            folder = _unpacked(archive, staging)
             found = inspection.inspect(folder)
         with act(actor, Act.MODELS_REGISTER, target) as change:
             model, _ = ServedModel.objects.get_or_create(

@@ -1,5 +1,7 @@
 """Shared parts of forms, and the form of an account."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django import forms
@@ -69,10 +71,14 @@ class AccountForm(ModelsForm):
     )
 
 
-def fill_errors(form: forms.Form, error: SignalboxError) -> None:
-    """Show a service's refusal at the field it names (``field: reason``), else above the form."""
-    name, _, rest = error.public_message.partition(": ")
-    if rest and name in form.fields:
-        form.add_error(name, rest)
-    else:
-        form.add_error(None, error.public_message)
+@contextmanager
+def refusals_in(form: forms.BaseForm) -> Iterator[None]:
+    """A service's refusal ends the body and is shown at the field it names (``field: reason``), else above the form."""
+    try:
+        yield
+    except SignalboxError as error:
+        name, _, rest = error.public_message.partition(": ")
+        if rest and name in form.fields:
+            form.add_error(name, rest)
+        else:
+            form.add_error(None, error.public_message)

@@ -1,8 +1,7 @@
-"""Pages of workers, and what operators ask of workers and lanes."""
+"""Pages of workers, and what operators ask of workers."""
 
 from datetime import UTC, datetime
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
@@ -58,14 +57,6 @@ def drain(request: HttpRequest, worker: str) -> HttpResponse:
     done = f"{worker} is asked to {'drain' if is_draining else 'take part again'}"
     flash.say(request, done, services.why_unpublished(desired))
     return redirect("worker", worker=worker)
-
-
-@require_POST
-def release(request: HttpRequest, gpu: str) -> HttpResponse:
-    """Ask a lane's holder to hand over."""
-    services.ask_release(actor_of(request), gpu, reason=request.POST.get("reason", ""))
-    messages.success(request, f"The holder of {gpu} is asked to hand over.")
-    return redirect("/")
 
 
 def _seen(row: WorkerRow, desired: DesiredState | None) -> dict[str, object]:
