@@ -164,7 +164,7 @@ async def test_after_floods_on_every_place_of_an_operator_the_next_board_is_serv
         for _ in range(2):
             sockets = [await board() for _ in range(console.live_per_user)]
             codes = await asyncio.gather(*(flood(each) for each in sockets))
-            assert set(codes) == {consumer.TOO_MANY}
+            assert set(codes) == {consumer.Close.TOO_MANY}
         while True:  # its going is noticed a moment after the browser's
             async with board() as socket:
                 await socket.send(SUBSCRIBE)
