@@ -16,7 +16,6 @@ from console.keys.accounts import Terms
 from console.keys.models import Account
 
 _LISTED = 1000
-_ABOUT = "0: as the gateways' settings have it for every account."
 
 
 class AccountOut(serializers.ModelSerializer[Account]):
@@ -57,40 +56,23 @@ class AccountDetailOut(AccountOut):
         fields = (*AccountOut.Meta.fields, "keys", "jobs", "open_bytes", "unpublished")
 
 
+def _share(name: str, about: str) -> serializers.IntegerField:
+    words = f"{about} 0: as the gateways' settings have it for every account."
+    return serializers.IntegerField(
+        min_value=0, max_value=accounts.BOUNDS[name], required=False, default=0, help_text=words
+    )
+
+
 class AccountIn(Strict):
     """An account's terms. models: what its keys may use, empty: every model."""
 
     name = serializers.CharField(max_length=accounts.MOST_NAME)
     note = serializers.CharField(max_length=accounts.MOST_NOTE, required=False, default="", allow_blank=True)
     models = serializers.ListField(child=serializers.CharField(), required=False, default=list)
-    stored_bytes = serializers.IntegerField(
-        min_value=0,
-        max_value=accounts.MOST_STORED_BYTES,
-        required=False,
-        default=0,
-        help_text=f"Of inputs of its jobs that have not ended. {_ABOUT}",
-    )
-    waiting = serializers.IntegerField(
-        min_value=0,
-        max_value=accounts.MOST_WAITING,
-        required=False,
-        default=0,
-        help_text=f"Its calls that wait for a result at one gateway. {_ABOUT}",
-    )
-    idempotency_keys = serializers.IntegerField(
-        min_value=0,
-        max_value=accounts.MOST_IDEMPOTENCY_KEYS,
-        required=False,
-        default=0,
-        help_text=f"Remembered at once. {_ABOUT}",
-    )
-    result_bytes = serializers.IntegerField(
-        min_value=0,
-        max_value=accounts.MOST_RESULT_BYTES,
-        required=False,
-        default=0,
-        help_text=f"Of its latest results, where room for results is short. {_ABOUT}",
-    )
+    stored_bytes = _share("stored_bytes", "Of inputs of its jobs that have not ended.")
+    waiting = _share("waiting", "Its calls that wait for a result at one gateway.")
+    idempotency_keys = _share("idempotency_keys", "Remembered at once.")
+    result_bytes = _share("result_bytes", "Of its latest results, where room for results is short.")
 
 
 class AccountChangeIn(AccountIn):
