@@ -9,6 +9,7 @@ from django.views.decorators.http import require_POST, require_safe
 from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.board.rows import WorkerRow
+from console.feed.running import running
 from console.fleet import services, workers
 from console.fleet.models import DesiredState
 from console.jobs.models import Job
@@ -26,7 +27,7 @@ def index(request: HttpRequest) -> HttpResponse:
     here, asked = workers.present(), workers.asked_to_drain()
     rows = [_seen(row, asked.get(name)) for name, row in sorted(here.items(), key=_lost_last)]
     absent = [desired for name, desired in sorted(asked.items()) if name not in here]
-    context = {"rows": rows, "absent": absent, "is_blind": workers.is_blind()}
+    context = {"rows": rows, "absent": absent, "is_blind": running.is_blind}
     return render(request, "workers/index.html", context)
 
 
@@ -40,7 +41,7 @@ def detail(request: HttpRequest, worker: str) -> HttpResponse:
     context = {
         "name": worker,
         "desired": desired,
-        "is_blind": workers.is_blind(),
+        "is_blind": running.is_blind,
         "seen": _seen(row, desired) if row else None,
         "posting": outbox.latest(Bucket.DESIRED, services.desired_key(DesiredState.WORKER, worker)),
         "jobs": Job.objects.filter(worker=worker).order_by("-created_at")[:8],
