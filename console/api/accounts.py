@@ -82,33 +82,29 @@ class AccountChangeIn(AccountIn):
 
 
 class Accounts(Endpoint):
-    """All accounts; create one."""
+    """Accounts."""
 
     @extend_schema(operation_id="accounts_list", responses=AccountOut(many=True))
-    def get(self, request: Request) -> Response:
+    def index(self, request: Request) -> Response:
         """List accounts."""
         self.sees(request, Act.ACCOUNTS_VIEW)
         return Response(AccountOut(accounts.listed()[:_LISTED], many=True).data)
 
     @extend_schema(request=AccountIn, responses={201: AccountDetailOut})
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Create an account, without keys."""
         self.confirmed(request)
         made = accounts.create(self.actor(request), Terms(**self.given(request, AccountIn)))
         return Response(_told(made.pk, ""), status=201)
 
-
-class AccountDetail(Endpoint):
-    """One account."""
-
     @extend_schema(responses=AccountDetailOut)
-    def get(self, request: Request, account_id: str) -> Response:
+    def show(self, request: Request, account_id: str) -> Response:
         """Show an account with its keys and its jobs by state."""
         self.sees(request, Act.ACCOUNTS_VIEW)
         return Response(_told(account_id, accounts.unpublished(accounts.find(account_id))))
 
     @extend_schema(request=AccountChangeIn, responses={200: AccountDetailOut, 202: AccountDetailOut})
-    def patch(self, request: Request, account_id: str) -> Response:
+    def change(self, request: Request, account_id: str) -> Response:
         """Change an account's terms. 202: gateways do not have them yet, see ``unpublished``."""
         self.confirmed(request)
         changes = self.given(request, AccountChangeIn, partial=True)
