@@ -1,7 +1,6 @@
 """The console as one ASGI application: pages, API, websocket, and what lives as long as the server."""
 
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
@@ -12,19 +11,19 @@ _pages = get_asgi_application()
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from django.urls import path  # noqa: E402
 
 from console.catalog.judging import keep_judged  # noqa: E402
+from console.live.consumer import LiveConsumer  # noqa: E402
 from console.live.lifespan import lifespan as live  # noqa: E402
 from console.live.origin import SameOrigin  # noqa: E402
-from console.live.routing import websocket_urlpatterns  # noqa: E402
 from console.outbox.program import keep_publishing  # noqa: E402
 from console.settings import CONSOLE  # noqa: E402
 from console.web.bodylimit import BodyLimit  # noqa: E402
+from signalbox.front.front import Receive, Scope, Send  # noqa: E402
 from signalbox.program.tasks import Background  # noqa: E402
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_live: Any = LiveConsumer.as_asgi()  # Channels routes ASGI applications with Django's own path()
 _BACKSTOP_S = 5.0
 """Seconds between polls of the outbox: each commit wakes this process's publisher, other processes' postings do not."""
 
@@ -46,7 +45,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(_pages),
-        "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": SameOrigin(AuthMiddlewareStack(URLRouter([path("ws/live", _live)]))),
         "lifespan": lifespan,
     }
 )

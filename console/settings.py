@@ -58,8 +58,6 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "console.web.middleware.ErrorPages",
-    "console.web.middleware.StorableText",
-    "console.web.bodylimit.RefusedBody",
 ]
 
 ROOT_URLCONF = "console.urls"

@@ -8,7 +8,6 @@ class AccountsConfig(AppConfig):
     """Registers the app, and after each migration updates the four role groups from the code."""
 
     name = "console.accounts"
-    label = "accounts"
 
     def ready(self) -> None:
         """Listens for the end of migrations, for logins and for logouts."""

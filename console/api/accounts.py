@@ -16,7 +16,6 @@ from console.keys.accounts import Terms
 from console.keys.models import Account
 
 _LISTED = 1000
-_ABOUT = "0: as the gateways' settings have it for every account."
 
 
 class AccountOut(serializers.ModelSerializer[Account]):
@@ -57,40 +56,23 @@ class AccountDetailOut(AccountOut):
         fields = (*AccountOut.Meta.fields, "keys", "jobs", "open_bytes", "unpublished")
 
 
+def _share(name: str, about: str) -> serializers.IntegerField:
+    words = f"{about} 0: as the gateways' settings have it for every account."
+    return serializers.IntegerField(
+        min_value=0, max_value=accounts.BOUNDS[name], required=False, default=0, help_text=words
+    )
+
+
 class AccountIn(Strict):
     """An account's terms. models: what its keys may use, empty: every model."""
 
     name = serializers.CharField(max_length=accounts.MOST_NAME)
     note = serializers.CharField(max_length=accounts.MOST_NOTE, required=False, default="", allow_blank=True)
     models = serializers.ListField(child=serializers.CharField(), required=False, default=list)
-    stored_bytes = serializers.IntegerField(
-        min_value=0,
-        max_value=accounts.MOST_STORED_BYTES,
-        required=False,
-        default=0,
-        help_text=f"Of inputs of its jobs that have not ended. {_ABOUT}",
-    )
-    waiting = serializers.IntegerField(
-        min_value=0,
-        max_value=accounts.MOST_WAITING,
-        required=False,
-        default=0,
-        help_text=f"Its calls that wait for a result at one gateway. {_ABOUT}",
-    )
-    idempotency_keys = serializers.IntegerField(
-        min_value=0,
-        max_value=accounts.MOST_IDEMPOTENCY_KEYS,
-        required=False,
-        default=0,
-        help_text=f"Remembered at once. {_ABOUT}",
-    )
-    result_bytes = serializers.IntegerField(
-        min_value=0,
-        max_value=accounts.MOST_RESULT_BYTES,
-        required=False,
-        default=0,
-        help_text=f"Of its latest results, where room for results is short. {_ABOUT}",
-    )
+    stored_bytes = _share("stored_bytes", "Of inputs of its jobs that have not ended.")
+    waiting = _share("waiting", "Its calls that wait for a result at one gateway.")
+    idempotency_keys = _share("idempotency_keys", "Remembered at once.")
+    result_bytes = _share("result_bytes", "Of its latest results, where room for results is short.")
 
 
 class AccountChangeIn(AccountIn):
@@ -100,33 +82,29 @@ class AccountChangeIn(AccountIn):
 
 
 class Accounts(Endpoint):
-    """All accounts; create one."""
+    """Accounts."""
 
     @extend_schema(operation_id="accounts_list", responses=AccountOut(many=True))
-    def get(self, request: Request) -> Response:
+    def index(self, request: Request) -> Response:
         """List accounts."""
         self.sees(request, Act.ACCOUNTS_VIEW)
         return Response(AccountOut(accounts.listed()[:_LISTED], many=True).data)
 
     @extend_schema(request=AccountIn, responses={201: AccountDetailOut})
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Create an account, without keys."""
         self.confirmed(request)
         made = accounts.create(self.actor(request), Terms(**self.given(request, AccountIn)))
         return Response(_told(made.pk, ""), status=201)
 
-
-class AccountDetail(Endpoint):
-    """One account."""
-
     @extend_schema(responses=AccountDetailOut)
-    def get(self, request: Request, account_id: str) -> Response:
+    def show(self, request: Request, account_id: str) -> Response:
         """Show an account with its keys and its jobs by state."""
         self.sees(request, Act.ACCOUNTS_VIEW)
         return Response(_told(account_id, accounts.unpublished(accounts.find(account_id))))
 
     @extend_schema(request=AccountChangeIn, responses={200: AccountDetailOut, 202: AccountDetailOut})
-    def patch(self, request: Request, account_id: str) -> Response:
+    def change(self, request: Request, account_id: str) -> Response:
         """Change an account's terms. 202: gateways do not have them yet, see ``unpublished``."""
         self.confirmed(request)
         changes = self.given(request, AccountChangeIn, partial=True)

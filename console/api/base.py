@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
-from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
 from console.accounts.acts import Act
 from console.accounts.models import OperatorToken
@@ -20,7 +20,7 @@ from signalbox.program.errors import Forbidden
 Form = TypeVar("Form", bound=Strict)
 
 
-class Endpoint(APIView):
+class Endpoint(ViewSet):
     """Base of every endpoint. What the OpenAPI document does not say of an operation, it does not take."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

@@ -94,40 +94,26 @@ class DeadLetters(Endpoint):
     """Dead letters, the oldest first."""
 
     @extend_schema(operation_id="dead_letters_list", parameters=[LettersQuery], responses=LetterPageOut)
-    def get(self, request: Request) -> Response:
+    def index(self, request: Request) -> Response:
         """List dead letters, oldest first."""
         self.sees(request, Act.JOBS_VIEW)
         page = service.page(**self.asked(request, LettersQuery))
         return Response({"letters": [summary(one) for one in page.letters], "after": page.after})
 
-
-class DeadLetterDetail(Endpoint):
-    """One dead letter."""
-
     @extend_schema(responses=LetterDetailOut)
-    def get(self, request: Request, job_id: str) -> Response:
+    def show(self, request: Request, job_id: str) -> Response:
         """Show a dead letter and the types of its inputs."""
         self.sees(request, Act.JOBS_VIEW)
         return Response(service.show(job_id))
 
-
-class DeadLetterRedrive(Endpoint):
-    """A dead letter's job, once more."""
-
     @extend_schema(request=RedriveIn, responses={202: AskedOut})
-    def post(self, request: Request, job_id: str) -> Response:
+    def redrive(self, request: Request, job_id: str) -> Response:
         """Run a dead letter's job again, as a new job that names it. Repeating the call makes no second job."""
-        data = self.given(request, RedriveIn)
-        asked = service.redrive(self.actor(request), job_id, after=data["after"], reason=data["reason"])
+        asked = service.redrive(self.actor(request), job_id, **self.given(request, RedriveIn))
         return Response(AskedOut(asked).data, status=202)
 
-
-class DeadLetterDiscard(Endpoint):
-    """The end of a dead letter."""
-
     @extend_schema(request=DiscardIn, responses={202: AskedOut})
-    def post(self, request: Request, job_id: str) -> Response:
+    def discard(self, request: Request, job_id: str) -> Response:
         """Remove a dead letter and its input for good."""
-        data = self.given(request, DiscardIn)
-        asked = service.discard(self.actor(request), job_id, reason=data["reason"])
+        asked = service.discard(self.actor(request), job_id, **self.given(request, DiscardIn))
         return Response(AskedOut(asked).data, status=202)

@@ -12,73 +12,52 @@ from console.keys.models import ApiKey, UnknownKey
 
 
 class Keys(Endpoint):
-    """All API keys; create one."""
+    """API keys, and those that NATS holds and this console's database does not know."""
 
     @extend_schema(operation_id="keys_list", responses=wire.KeyOut(many=True))
-    def get(self, request: Request) -> Response:
+    def index(self, request: Request) -> Response:
         """List API keys."""
         self.sees(request, Act.KEYS_VIEW)
         return Response(wire.KeyOut(ApiKey.objects.all()[:1000], many=True).data)
 
     @extend_schema(request=wire.KeyIn, responses=wire.KEY_MADE)
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Create an API key. Only this answer contains its text."""
         self.confirmed(request)
         key, text = services.create(self.actor(request), services.KeyGrant(**self.given(request, wire.KeyIn)))
         return _made(key, text)
 
-
-class KeyDetail(Endpoint):
-    """One API key."""
-
     @extend_schema(responses=wire.KeyOut)
-    def get(self, request: Request, kid: str) -> Response:
+    def show(self, request: Request, kid: str) -> Response:
         """Show an API key."""
         self.sees(request, Act.KEYS_VIEW)
         return Response(wire.KeyOut(services.find(kid)).data)
 
-
-class KeyRotation(Endpoint):
-    """The replacement of one API key."""
-
     @extend_schema(request=wire.RotationIn, responses=wire.KEY_MADE)
-    def post(self, request: Request, kid: str) -> Response:
+    def rotate(self, request: Request, kid: str) -> Response:
         """Create a key that replaces this one. Only this answer contains its text."""
         self.confirmed(request)
-        data = self.given(request, wire.RotationIn)
-        key, text = services.rotate(self.actor(request), kid, **data)
+        key, text = services.rotate(self.actor(request), kid, **self.given(request, wire.RotationIn))
         return _made(key, text)
 
-
-class UnknownKeys(Endpoint):
-    """API keys that NATS holds and this console's database does not know."""
-
     @extend_schema(operation_id="unknown_keys_list", responses=wire.UnknownKeyOut(many=True))
-    def get(self, request: Request) -> Response:
+    def index_unknown(self, request: Request) -> Response:
         """List keys that gateways accept and this console does not know, to adopt or revoke them."""
         self.sees(request, Act.KEYS_VIEW)
         return Response(wire.UnknownKeyOut(UnknownKey.objects.all()[:1000], many=True).data)
 
-
-class KeyAdoption(Endpoint):
-    """A key that only NATS knows, made one of this console."""
-
     @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
-    def post(self, request: Request, kid: str) -> Response:
+    def adopt(self, request: Request, kid: str) -> Response:
         """Adopt a key that only NATS has: it becomes known to this console, unchanged."""
         self.confirmed(request)
-        data = self.given(request, wire.ReasonIn)
-        return Response(wire.KeyOut(unknown.adopt(self.actor(request), kid, reason=data["reason"])).data)
-
-
-class KeyRevocation(Endpoint):
-    """The end of one API key."""
+        key = unknown.adopt(self.actor(request), kid, **self.given(request, wire.ReasonIn))
+        return Response(wire.KeyOut(key).data)
 
     @extend_schema(request=wire.ReasonIn, responses=wire.KeyOut)
-    def post(self, request: Request, kid: str) -> Response:
+    def revoke(self, request: Request, kid: str) -> Response:
         """Revoke a key at once, also one that only NATS has. It cannot be undone."""
-        data = self.given(request, wire.ReasonIn)
-        return Response(wire.KeyOut(services.revoke(self.actor(request), kid, reason=data["reason"])).data)
+        key = services.revoke(self.actor(request), kid, **self.given(request, wire.ReasonIn))
+        return Response(wire.KeyOut(key).data)
 
 
 def _made(key: ApiKey, text: str) -> Response:

@@ -5,7 +5,6 @@ from typing import Any, Final
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
-from rest_framework.parsers import MultiPartParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -44,43 +43,32 @@ class Schema(SpectacularAPIView):
 
 
 class Models(Endpoint):
-    """All models; register one."""
+    """Models, their versions, labels and queues."""
 
     @extend_schema(operation_id="models_list", responses=wire.ModelOut(many=True))
-    def get(self, request: Request) -> Response:
+    def index(self, request: Request) -> Response:
         """List models."""
         self.sees(request, Act.MODELS_VIEW)
         found = ServedModel.objects.prefetch_related("versions", "labels__version")
         return Response(wire.ModelOut(found, many=True).data)
 
     @extend_schema(request=wire.RegisterIn, responses=wire.REGISTERED)
-    def post(self, request: Request) -> Response:
+    def register(self, request: Request) -> Response:
         """Register the model versions in the folders below a path."""
         self.confirmed(request)
         data = self.given(request, wire.RegisterIn)
-        model = catalog.register(
-            self.actor(request),
-            data["name"],
-            data["path"],
-            description=data["description"],
-            changes=data["settings"],
-            is_default=data["is_default"],
-        )
+        model = catalog.register(self.actor(request), changes=data.pop("settings"), **data)
         why = catalog.why_unpublished(model.name)
         return Response(wire.ModelOut(model).data, status=202 if why else 201)
 
-
-class ModelDetail(Endpoint):
-    """One model."""
-
     @extend_schema(responses=wire.ModelOut)
-    def get(self, request: Request, name: str) -> Response:
+    def show(self, request: Request, name: str) -> Response:
         """Show a model."""
         self.sees(request, Act.MODELS_VIEW)
         return Response(wire.ModelOut(catalog.find(name)).data)
 
     @extend_schema(request=wire.SettingsIn, responses=wire.ModelOut)
-    def patch(self, request: Request, name: str) -> Response:
+    def change(self, request: Request, name: str) -> Response:
         """Change a model's settings, or enable or disable it."""
         data = self.given(request, wire.SettingsIn, partial=True)
         reason = data.pop("reason", "")
@@ -93,84 +81,54 @@ class ModelDetail(Endpoint):
         catalog.why_unpublished(name)
         return Response(wire.ModelOut(catalog.find(name)).data)
 
-
-class Versions(Endpoint):
-    """Versions of one model."""
-
-    parser_classes = (MultiPartParser,)
-
     @extend_schema(request={"multipart/form-data": wire.UploadIn}, responses=wire.ADDED)
-    def post(self, request: Request, name: str) -> Response:
+    def upload(self, request: Request, name: str) -> Response:
         """Upload an archive of a SavedModel as a new version."""
         # Before the form is parsed. That who may not upload cannot fill the disk is console.web.bodylimit's doing;
         # here the refusal is written into the audit.
         check(self.actor(request), Act.MODELS_REGISTER, Target("model", name))
         self.confirmed(request)
-        data = self.given(request, wire.UploadIn)
-        version = catalog.upload(
-            self.actor(request),
-            name,
-            data["archive"],
-            number=data["number"],
-            description=data["description"],
-            is_default=data["is_default"],
-        )
+        version = catalog.upload(self.actor(request), name, **self.given(request, wire.UploadIn))
         why = catalog.why_unpublished(name)
         return Response({**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201)
 
-
-class Approval(Endpoint):
-    """The approval of the operations of one version of a model."""
-
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
-    def put(self, request: Request, name: str) -> Response:
+    def approve(self, request: Request, name: str) -> Response:
         """Approve the operations of a version, so that it may serve. The operator who added it may not."""
         data = self.given(request, wire.VersionIn)
         model = catalog.approve(self.actor(request), name, data["version"] or 0, reason=data["reason"])
         catalog.why_unpublished(name)
         return Response(wire.ModelOut(model).data)
 
-
-class DefaultVersion(Endpoint):
-    """The default version of one model."""
-
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
-    def put(self, request: Request, name: str) -> Response:
+    def set_default(self, request: Request, name: str) -> Response:
         """Choose the default version; null: always the highest one."""
         data = self.given(request, wire.VersionIn)
         model = catalog.set_default(self.actor(request), name, data["version"], reason=data["reason"])
         catalog.why_unpublished(name)  # the answer says it, after a moment's wait for the publication
         return Response(wire.ModelOut(model).data)
 
-
-class Label(Endpoint):
-    """One label of one model."""
-
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
-    def put(self, request: Request, name: str, label: str) -> Response:
+    def set_label(self, request: Request, name: str, label: str) -> Response:
         """Point a label at a version; null removes the label."""
         data = self.given(request, wire.VersionIn)
         catalog.set_label(self.actor(request), name, label, data["version"], reason=data["reason"])
         catalog.why_unpublished(name)
         return Response(wire.ModelOut(catalog.find(name)).data)
 
-
-class Pause(Endpoint):
-    """The queue of one model."""
-
     @extend_schema(request=wire.SwitchIn, responses=wire.DESIRED_STATE)
-    def put(self, request: Request, name: str) -> Response:
+    def pause(self, request: Request, name: str) -> Response:
         """Pause (``on``) or resume a model's queue."""
         data = self.given(request, wire.SwitchIn)
         desired = fleet.pause(self.actor(request), name, is_paused=data["on"], reason=data["reason"])
         return _desired_state(desired)
 
 
-class Drain(Endpoint):
-    """One worker."""
+class Workers(Endpoint):
+    """Workers."""
 
     @extend_schema(request=wire.SwitchIn, responses=wire.DESIRED_STATE)
-    def put(self, request: Request, worker: str) -> Response:
+    def drain(self, request: Request, worker: str) -> Response:
         """Drain a worker (``on``), or let it take jobs again."""
         data = self.given(request, wire.SwitchIn)
         desired = fleet.drain(self.actor(request), worker, is_draining=data["on"], reason=data["reason"])
@@ -181,7 +139,7 @@ class Jobs(Endpoint):
     """Jobs, newest first."""
 
     @extend_schema(operation_id="jobs_list", parameters=[wire.JobsQuery], responses=wire.JobPageOut)
-    def get(self, request: Request) -> Response:
+    def index(self, request: Request) -> Response:
         """List jobs, newest first."""
         self.sees(request, Act.JOBS_VIEW)
         asked = self.asked(request, wire.JobsQuery)
@@ -190,35 +148,26 @@ class Jobs(Endpoint):
         page = listing.page(found, before=asked["before"], size=asked["size"])
         return Response({"jobs": wire.JobOut(page.jobs, many=True).data, "older": page.older})
 
-
-class JobDetail(Endpoint):
-    """One job."""
-
     @extend_schema(responses=wire.JobDetailOut)
-    def get(self, request: Request, job_id: str) -> Response:
+    def show(self, request: Request, job_id: str) -> Response:
         """Show a job and its changes of state."""
         self.sees(request, Act.JOBS_VIEW)
         job = jobs.find(job_id)
         events = jobs.events(job)
         return Response({"job": wire.JobOut(job).data, "events": wire.EventOut(events, many=True).data})
 
-
-class JobCancellation(Endpoint):
-    """The cancellation of one job."""
-
     @extend_schema(request=wire.ReasonIn, responses={202: wire.JobOut})
-    def post(self, request: Request, job_id: str) -> Response:
+    def cancel(self, request: Request, job_id: str) -> Response:
         """Cancel a job: end it if it is queued, or ask its worker to end it."""
-        data = self.given(request, wire.ReasonIn)
-        job = jobs.cancel(self.actor(request), job_id, reason=data["reason"])
+        job = jobs.cancel(self.actor(request), job_id, **self.given(request, wire.ReasonIn))
         return Response(wire.JobOut(job).data, status=202)
 
 
-class Audit(Endpoint):
-    """The audit."""
+class Console(Endpoint):
+    """The audit, and who asks."""
 
     @extend_schema(operation_id="audit_list", parameters=[wire.AuditQuery], responses=wire.AuditOut(many=True))
-    def get(self, request: Request) -> Response:
+    def audit(self, request: Request) -> Response:
         """List the newest 100 entries of the audit, or those before an entry."""
         self.sees(request, Act.AUDIT_VIEW)
         asked = self.asked(request, wire.AuditQuery)
@@ -227,12 +176,8 @@ class Audit(Endpoint):
             entries = entries.filter(pk__lt=asked["before"])
         return Response(wire.AuditOut(entries[:100], many=True).data)
 
-
-class Me(Endpoint):
-    """The caller."""
-
     @extend_schema(responses=wire.MeOut)
-    def get(self, request: Request) -> Response:
+    def me(self, request: Request) -> Response:
         """Show the caller's name, role and rights."""
         actor = self.actor(request)
         user = request.user

@@ -54,7 +54,7 @@ def act(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterato
 
 
 @contextmanager
-def preparing(actor: Actor, what: Act, target: Target) -> Iterator[None]:
+def preparing(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterator[None]:
     """Slow preparations, after :func:`check` and before the act; a refusal in them is written to the audit too.
 
     Raises what the body raises.
@@ -62,7 +62,7 @@ def preparing(actor: Actor, what: Act, target: Target) -> Iterator[None]:
     try:
         yield
     except SignalboxError as error:
-        _write(actor, what, target, "", AuditedValues(), AuditEntry.FAILED, error.public_message)
+        _write(actor, what, target, reason, AuditedValues(), AuditEntry.FAILED, error.public_message)
         raise
 
 

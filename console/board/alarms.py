@@ -1,6 +1,6 @@
 """Rules for the board's alarms. Pure; nothing to configure."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from console.board.rollouts import Pending
@@ -17,8 +17,6 @@ IDLE_S: Final = 10.0
 REDELIVERED: Final = 20
 """Redelivered jobs in flight from which an alarm stands: workers die, or answer too slowly."""
 
-Made = Callable[[float], Alarm]
-
 
 def find(
     lanes: Sequence[LaneRow],
@@ -26,11 +24,11 @@ def find(
     workers: Sequence[WorkerRow],
     now: float,
     held_back: Iterable[Pending] = (),
-) -> dict[str, Made]:
-    """Every alarm that stands now, by a key that stays the same while it stands; each is called with its begin."""
+) -> dict[str, Alarm]:
+    """Every alarm that stands now, by a key that stays the same while it stands; since when is not known here."""
     lost = {w.id for w in workers if w.state == "lost"}
     alive = [w for w in workers if w.state != "lost"]
-    found: dict[str, Made] = {}
+    found: dict[str, Alarm] = {}
     for lane in lanes:
         _lane(lane, lost, now, found)
         _idle(lane, queues, now, found)
@@ -40,33 +38,33 @@ def find(
         for loaded in worker.models:
             if loaded.state == "failed":
                 text = f"{loaded.model}:{loaded.version} does not load on {worker.id}: {loaded.error}"
-                found[f"load:{worker.id}:{loaded.model}"] = alarm("error", text, f"/models/{loaded.model}")
+                found[f"load:{worker.id}:{loaded.model}"] = Alarm("error", text, href=f"/models/{loaded.model}")
     for rollout in held_back:
         what = f"label {rollout.label}" if rollout.label else "requests without a version"
         text = (
             f"{rollout.model}:{rollout.new} does not load: {what} stay with version {rollout.old}."
             " Mend it and publish the model again (a change of any setting does), or choose another version."
         )
-        found[f"rollout:{rollout.model}:{rollout.label}"] = alarm("error", text, f"/models/{rollout.model}")
+        found[f"rollout:{rollout.model}:{rollout.label}"] = Alarm("error", text, href=f"/models/{rollout.model}")
     return found
 
 
-def _lane(lane: LaneRow, lost: set[str], now: float, found: dict[str, Made]) -> None:
+def _lane(lane: LaneRow, lost: set[str], now: float, found: dict[str, Alarm]) -> None:
     name = f"{lane.name} ({lane.host})" if lane.host else lane.name
     href = f"#lane-{lane.gpu}"
     if lane.state == "expired":
-        found[f"expired:{lane.gpu}"] = alarm(
-            "error", f"The lease on {name} ran out and no worker has taken it over.", href
+        found[f"expired:{lane.gpu}"] = Alarm(
+            "error", f"The lease on {name} ran out and no worker has taken it over.", href=href
         )
     elif lane.state == "held" and lane.holder in lost:
-        found[f"lost:{lane.gpu}"] = alarm("error", f"{name} is held by {lane.holder}, which is lost.", href)
+        found[f"lost:{lane.gpu}"] = Alarm("error", f"{name} is held by {lane.holder}, which is lost.", href=href)
     elif lane.state == "held" and lane.ttl_s and lane.expires_at - now < LEASE_LOW * lane.ttl_s:
-        found[f"low:{lane.gpu}"] = alarm(
-            "warning", f"The lease on {name} was not renewed in time; it will run out.", href
+        found[f"low:{lane.gpu}"] = Alarm(
+            "warning", f"The lease on {name} was not renewed in time; it will run out.", href=href
         )
 
 
-def _idle(lane: LaneRow, queues: Sequence[Queue], now: float, found: dict[str, Made]) -> None:
+def _idle(lane: LaneRow, queues: Sequence[Queue], now: float, found: dict[str, Alarm]) -> None:
     """A GPU that is held and idle while jobs of a model in its memory wait."""
     if lane.activity != "idle" or not lane.strip or now - lane.strip[-1].at < IDLE_S:
         return
@@ -75,35 +73,30 @@ def _idle(lane: LaneRow, queues: Sequence[Queue], now: float, found: dict[str, M
         is_old = queue.oldest_at is not None and now - queue.oldest_at > IDLE_S
         if is_old and queue.model in resident and queue.is_enabled and not queue.is_paused:
             text = f"{lane.holder} holds {lane.name} and computes nothing while jobs of {queue.model} wait."
-            found[f"idle:{lane.gpu}"] = alarm("error", text, f"#lane-{lane.gpu}")
+            found[f"idle:{lane.gpu}"] = Alarm("error", text, href=f"#lane-{lane.gpu}")
             return
 
 
-def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Made]) -> None:
+def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Alarm]) -> None:
     href = f"/models/{queue.model}"
     if queue.waiting and queue.is_paused:
         text = f"{queue.model} is paused and {queue.waiting} jobs wait."
-        found[f"paused:{queue.model}"] = alarm("warning", text, href)
+        found[f"paused:{queue.model}"] = Alarm("warning", text, href=href)
     elif queue.waiting and not queue.ready and not queue.loading:
         reason = "no worker runs" if not alive else "no worker serves it"
         if queue.is_known and not queue.replicas:
             reason = "it has no replicas"
         text = f"{queue.model}: {queue.waiting} jobs wait and {reason}."
-        found[f"unserved:{queue.model}"] = alarm("error", text, href)
+        found[f"unserved:{queue.model}"] = Alarm("error", text, href=href)
     elif queue.oldest_at is not None and now - queue.oldest_at > OLDEST_S:
         text = f"The oldest job of {queue.model} has waited more than a minute."
-        found[f"old:{queue.model}"] = alarm("warning", text, href)
+        found[f"old:{queue.model}"] = Alarm("warning", text, href=href)
     elif queue.behind and now - queue.behind_since > BEHIND_S:
         text = (
             f"Jobs of {queue.model} wait behind {queue.behind}, which has kept the GPU busy for more"
             f" than {BEHIND_S:.0f} seconds."
         )
-        found[f"behind:{queue.model}"] = alarm("warning", text, href)
+        found[f"behind:{queue.model}"] = Alarm("warning", text, href=href)
     if queue.redelivered >= REDELIVERED:
         text = f"{queue.redelivered} jobs of {queue.model} in flight are repeated deliveries."
-        found[f"redelivered:{queue.model}"] = alarm("warning", text, href)
-
-
-def alarm(level: str, text: str, href: str) -> Made:
-    """An alarm of which only the beginning is not known yet."""
-    return lambda since: Alarm(level, text, since, href)
+        found[f"redelivered:{queue.model}"] = Alarm("warning", text, href=href)

@@ -197,9 +197,9 @@ class Figure(Row, frozen=True):
 
 
 class Alarm(Row, frozen=True):
-    """Something an operator should look at now. level: ``warning`` or ``error``."""
+    """Something an operator should look at now. level: ``warning`` or ``error``. since: 0 = the view finds out."""
 
     level: str
     text: str
-    since: float
+    since: float = 0.0
     href: str = ""

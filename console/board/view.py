@@ -1,23 +1,23 @@
 """The live view of one console process: turns events into topics, in memory. Pure; time is passed in.
 
-What it is told: leases, tickets, presence, models, desired state, accepted jobs, records, gauges. What it makes:
-the topics of :data:`TOPICS`. It knows no NATS and no browser; :mod:`console.feed.feed` feeds it and
-:mod:`console.feed.hub` sends what it makes.
+What it is told, or its lanes, queues and rollouts: leases, tickets, presence, models, desired state, accepted jobs,
+records, gauges. What it makes: the topics of :data:`TOPICS`. It knows no NATS and no browser;
+:mod:`console.feed.feed` feeds it and :mod:`console.feed.hub` sends what it makes.
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from console.board.alarms import Made, alarm, find
+from console.board.alarms import find
 from console.board.lanes import Lanes
 from console.board.protocol import Frame, Topic, Topics
-from console.board.queues import Gauge, QueueRows
+from console.board.queues import QueueRows
 from console.board.rollouts import PendingRollouts
 from console.board.rows import Alarm, Figure, LoadedVersion, Transition, WorkerRow
-from signalbox.wire.messages import Desired, Job, Lease, Model, Record, Serving, State, Ticket, Worker
+from signalbox.wire.messages import Desired, Job, Model, Record, State, Worker
 
 TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
 LOST_KEPT_S: Final = 600.0
@@ -41,17 +41,7 @@ class LiveView:
         self._alarm_since: dict[str, float] = {}
         self._news: deque[Transition] = deque(maxlen=TICKER_PER_FLUSH)
         self._news_count = 0
-        self._unpublished: dict[str, Alarm] = {}
-        self._told: dict[str, Made] = {}
-        self._fronts: dict[str, Alarm] = {}
-
-    def lease(self, gpu: str, lease: Lease | None, *, revision: int, at: float, ttl_s: float, now: float) -> None:
-        """A GPU's lease as written at ``at``; None when it ran out."""
-        self.lanes.lease(gpu, lease, revision=revision, at=at, ttl_s=ttl_s, now=now)
-
-    def ticket(self, gpu: str, worker: str, ticket: Ticket | None, *, revision: int, now: float) -> None:
-        """A place in the line for a GPU, or its end."""
-        self.lanes.ticket(gpu, worker, ticket, revision=revision, now=now)
+        self._standing: dict[str, dict[str, Alarm]] = {}
 
     def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
         """A worker's heartbeat; None when its presence ran out or it said goodbye."""
@@ -69,10 +59,6 @@ class LiveView:
         self.queues.model(name, document, now)
         self.rollouts.model(name, document)
 
-    def serving(self, name: str, record: Serving | None) -> None:
-        """Which versions requests of a model get now."""
-        self.rollouts.serving(name, record)
-
     def worker_desired(self, worker_id: str, desired: Desired | None) -> None:
         """Whether an operator asked a worker to drain."""
         if desired is None:
@@ -80,10 +66,6 @@ class LiveView:
         else:
             self._desired[worker_id] = desired
         self._show_worker(worker_id)
-
-    def model_desired(self, name: str, desired: Desired | None, now: float) -> None:
-        """Whether an operator paused a queue."""
-        self.queues.desired(name, desired, now)
 
     def accepted(self, job: Job, at: float, now: float) -> None:
         """A job was accepted."""
@@ -96,33 +78,17 @@ class LiveView:
         self.lanes.record(record, now)
         self._tell(transition(record, at))
 
-    def gauge(self, model: str, gauge: Gauge, now: float, *, is_counting: bool) -> None:
-        """What JetStream says of a model's queue."""
-        self.queues.gauge(model, gauge, now, is_counting=is_counting)
-
     def health(self, name: str, row: Figure) -> None:
         """One figure of the health strip."""
         self._topic["health"].set(name, row)
 
-    def unpublished(self, alarms: dict[str, Alarm]) -> None:
-        """What the database has decided and NATS does not know, by key."""
-        self._unpublished = alarms
+    def stand(self, source: str, alarms: dict[str, Alarm]) -> None:
+        """Alarms by key that stand, whether NATS can be reached or not, until ``source`` tells others."""
+        self._standing[source] = alarms
 
     def told(self, key: str, text: str) -> None:
-        """An alarm that stands whether NATS can be reached or not, until ``text`` is empty."""
-        if text:
-            self._told[key] = alarm("error", text, "/")
-        else:
-            self._told.pop(key, None)
-
-    def fronts(self, alarms: dict[str, Alarm]) -> None:
-        """Which listeners turn connections away, by key."""
-        self._fronts = alarms
-
-    @staticmethod
-    def _always(alarm: Alarm) -> Callable[[float], Alarm]:
-        """The alarm knows its own begin; this process may have heard of it only now."""
-        return lambda _since: alarm
+        """The one alarm of a source, as long as ``text`` is not empty."""
+        self.stand(key, {key: Alarm("error", text, href="/")} if text else {})
 
     def earlier(self, transitions: list[Transition]) -> None:
         """What happened while this process did not watch, oldest first. What is shown already is not repeated."""
@@ -145,7 +111,7 @@ class LiveView:
         """The deltas since the last flush, one a topic at most."""
         skipped = self._news_count - len(self._news)
         for entry in sorted(self._news, key=lambda entry: entry.at):
-            self._topic["ticker"].append(_with_skipped(entry, skipped))
+            self._topic["ticker"].append(replace(entry, skipped=skipped))
             skipped = 0
         self._news.clear()
         self._news_count = 0
@@ -192,21 +158,19 @@ class LiveView:
             ),
         )
 
-    def _alarms(self, now: float) -> dict[str, Made]:
-        held_back = self.rollouts.held_back()
-        return find(self.lanes.rows(), self.queues.rows(), self.workers(), now, held_back)
-
     def _show_alarms(self, now: float, *, is_blind: bool) -> None:
         topic = self._topic["alarms"]
-        found = {} if is_blind else self._alarms(now)
-        found |= {key: self._always(alarm) for key, alarm in self._unpublished.items()}
-        found |= self._told
-        found |= {key: self._always(alarm) for key, alarm in self._fronts.items()}
+        found: dict[str, Alarm] = {}
+        if not is_blind:
+            held_back = self.rollouts.held_back()
+            found = find(self.lanes.rows(), self.queues.rows(), self.workers(), now, held_back)
+        for alarms in self._standing.values():
+            found |= alarms
         for key in [k for k in topic.rows if k not in found]:
             topic.remove(key)
             self._alarm_since.pop(key, None)
-        for key, make in found.items():
-            topic.set(key, make(self._alarm_since.setdefault(key, now)))
+        for key, alarm in found.items():
+            topic.set(key, replace(alarm, since=alarm.since or self._alarm_since.setdefault(key, now)))
 
 
 def transition(record: Record, at: float) -> Transition:
@@ -232,9 +196,3 @@ def _step(entry: msgspec.Struct) -> tuple[str, int, str]:
     """Which step of which job an entry of the ticker tells."""
     assert isinstance(entry, Transition)
     return entry.id, entry.attempt, entry.state
-
-
-def _with_skipped(entry: Transition, skipped: int) -> Transition:
-    if not skipped:
-        return entry
-    return Transition(**{f: getattr(entry, f) for f in entry.__struct_fields__} | {"skipped": skipped})

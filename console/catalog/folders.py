@@ -39,12 +39,6 @@ def versions_below(path: Path) -> tuple[Path, dict[int, Path]]:
     return path, found
 
 
-def kept(path: Path) -> str:
-    """As the database keeps it (:mod:`console.catalog.roots`)."""
-    place: str = settings.CONSOLE.kept_path(path)
-    return place
-
-
 def home(name: str, number: int) -> Path:
     """Folder of an uploaded version. Raises :class:`Conflict` where it exists."""
     if not 1 <= number <= MOST_NUMBER:

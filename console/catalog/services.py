@@ -72,7 +72,7 @@ def register(
         base, places, findings = _inspected(name, path)
     with act(actor, Act.MODELS_REGISTER, target) as change:
         model, is_new = ServedModel.objects.get_or_create(
-            name=name, defaults={"base_path": folders.kept(base), "description": description}
+            name=name, defaults={"base_path": settings.CONSOLE.kept_path(base), "description": description}
         )
         if changes and not is_new:
             raise Conflict(f"settings: {name} exists and has its own; change them apart.")
@@ -82,7 +82,7 @@ def register(
             _add(model, number, places[number], found, "path", actor)
         _choose_default(model, before, max(findings), is_default)
         change.before = {"default": before}
-        change.after = {"path": str(base), "versions": sorted(findings), "default": _serving(model)}
+        change.after = {"path": str(base), "versions": sorted(findings), "default": model.serving_version}
         if listed := {op: why for found in findings.values() for op, why in found.listed.items()}:
             change.after["awaits_approval"] = listed
         _publish(model)
@@ -92,7 +92,7 @@ def register(
 def upload(
     actor: Actor,
     name: str,
-    stream: IO[bytes],
+    archive: IO[bytes],
     *,
     number: int | None = None,
     description: str = "",
@@ -111,12 +111,15 @@ def upload(
     try:
         with preparing(actor, Act.MODELS_REGISTER, target):
             _check_name(name)
-            folder = _unpacked(stream, staging)
+            folder = _unpacked(archive, staging)
             found = inspection.inspect(folder)
         with act(actor, Act.MODELS_REGISTER, target) as change:
             model, _ = ServedModel.objects.get_or_create(
                 name=name,
-                defaults={"base_path": folders.kept(settings.CONSOLE.repository / name), "description": description},
+                defaults={
+                    "base_path": settings.CONSOLE.kept_path(settings.CONSOLE.repository / name),
+                    "description": description,
+                },
             )
             before = model.serving_version
             chosen = number if number is not None else _next_number(model)
@@ -128,7 +131,7 @@ def upload(
                 "version": chosen,
                 "digest": found.digest,
                 "size_bytes": found.size_bytes,
-                "default": _serving(model),
+                "default": model.serving_version,
             }
             if found.listed:
                 change.after["awaits_approval"] = found.listed
@@ -165,7 +168,7 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
             "version": number,
             "digest": version.digest,
             "approved_operations": version.listed_ops,
-            "default": _serving(model),
+            "default": model.serving_version,
         }
         _publish(model)
     return model
@@ -244,15 +247,8 @@ def _choose_default(model: ServedModel, before: int | None, new: int, is_default
     if is_waiting and is_default:
         return
     wanted = new if is_default else before if is_default is False else None
-    if wanted is not None and (is_waiting or _serving(model) != wanted):
+    if wanted is not None and (is_waiting or model.serving_version != wanted):
         model.default_version = wanted
-
-
-def _serving(model: ServedModel) -> int | None:
-    """As :attr:`ServedModel.serving_version`, past relations that were read before."""
-    if model.default_version is not None:
-        return model.default_version
-    return max((v.number for v in model.versions.order_by("-number") if v.may_serve), default=None)
 
 
 def unpublished() -> dict[str, str]:
@@ -299,7 +295,7 @@ def _add(
     return ModelVersion.objects.create(
         model=model,
         number=number,
-        path=folders.kept(path),
+        path=settings.CONSOLE.kept_path(path),
         digest=found.digest,
         size_bytes=found.size_bytes,
         signatures=found.signatures,

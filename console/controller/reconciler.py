@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -200,13 +200,10 @@ def _stale(before: datetime, after: Place) -> list[Job]:
     return list(found.order_by("updated_at", "pk")[:AT_ONCE])
 
 
-def _models() -> Iterable[ServedModel]:
-    return ServedModel.objects.prefetch_related("versions", "labels__version")
-
-
 def _wanted(bucket: Bucket) -> Documents:
     if bucket is Bucket.MODELS:
-        return {model_key(m.name): (m.document(), m.name) for m in _models()}
+        models = ServedModel.objects.prefetch_related("versions", "labels__version")
+        return {model_key(m.name): (m.document(), m.name) for m in models}
     if bucket is Bucket.KEYS:
         return {key.id: (key.document(), "") for key in ApiKey.objects.select_related("account")}
     return {desired_key(desired.kind, desired.name): (desired.document(), "") for desired in DesiredState.objects.all()}

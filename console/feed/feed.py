@@ -20,13 +20,12 @@ from console.board.view import LiveView
 from console.feed.faults import NatsFaults
 from console.feed.fronts import Fronts, Own
 from console.feed.gauges import Gauges
-from console.feed.health import Cursor, gpus, read_health
+from console.feed.health import Cursor, StorageFigure, gpus, read_health
 from console.feed.hub import Hub
 from console.feed.jobs import JobEvents
 from console.feed.leases import Leases
 from console.feed.queues import WatchedQueues
 from console.feed.retry import RETRY_S, for_ever, until_done
-from console.feed.storage import StorageFigure
 from console.feed.tables import Tables
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.disk import Reserve
@@ -90,11 +89,6 @@ class Feed:
         """Whether NATS is away, or nothing has been read from it yet."""
         return self.bus is None or not self.bus.is_connected or not self.synced.is_set()
 
-    @property
-    def is_following(self) -> bool:
-        """Whether job events are being followed, because a browser watches."""
-        return self._jobs.are_followed
-
     async def run(self) -> None:
         """Feeds the view until cancelled."""
         try:
@@ -141,7 +135,7 @@ class Feed:
             self._down_since = None
         self.view.told("disk", _DISK_LOW if self._reserve.is_low else "")
         self.faults.show(now)
-        self.view.fronts(self._fronts.alarms(now))
+        self.view.stand("fronts", self._fronts.alarms(now))
         self.view.age(now, is_blind=self.is_blind)
         workers = self.view.workers()
         alive = sum(w.state != "lost" for w in workers)
@@ -202,6 +196,6 @@ class Feed:
                 for name, row in (await read_health(bus, self._cursor, self._clock())).items():
                     self.view.health(name, row)
                 if self._unpublished is not None and (found := await self._unpublished()) is not None:
-                    self.view.unpublished(found)
+                    self.view.stand("unpublished", found)
                 self.view.health("storage", await self._storage.read(bus, self._clock()))
             await asyncio.sleep(HEALTH_S if len(self.hub) else TICK_S)

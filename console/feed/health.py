@@ -1,4 +1,4 @@
-"""Figures of the health strip: GPUs by what they do, dead letters, and how current the job list is."""
+"""Figures of the health strip: GPUs by what they do, dead letters, how current the job list is, how full NATS is."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -6,8 +6,10 @@ from typing import Final
 
 from console.board.lanes import UNTOLD, word
 from console.board.rows import Figure, LaneRow
+from signalbox.bus import storage
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
+from signalbox.bus.storage import NEARLY_FULL
 from signalbox.program import log
 from signalbox.program.errors import NotFound, SignalboxError
 from signalbox.wire.names import RECORDS, Stream
@@ -23,6 +25,8 @@ _OTHERS: Final = {
     "idle": "free",
     "unknown": "unknown",
 }
+STORAGE_EVERY_S: Final = 30.0
+_STORAGE_UNKNOWN: Final = Figure("Storage", "unknown", "?")
 LAG_SHOWN_S: Final = 10.0
 """A job list less than this behind counts as current."""
 
@@ -63,3 +67,32 @@ async def _job_list(bus: Bus, cursor: Cursor | None, now: float) -> Figure:
     if behind_s < LAG_SHOWN_S:
         return Figure("Job list", "ok", "current")
     return Figure("Job list", "late", f"{behind_s:.0f} s behind", "does the projector run?")
+
+
+class StorageFigure:
+    """Asks NATS at most every :data:`STORAGE_EVERY_S`; in between the figure stays."""
+
+    def __init__(self) -> None:
+        self._asked_at = float("-inf")
+        self._row = _STORAGE_UNKNOWN
+
+    async def read(self, bus: Bus, now: float) -> Figure:
+        """The row as of ``now`` (seconds of any clock that goes on)."""
+        if now >= self._asked_at + STORAGE_EVERY_S:
+            self._asked_at = now
+            self._row = await _storage(bus)
+        return self._row
+
+
+async def _storage(bus: Bus) -> Figure:
+    try:
+        found = await storage.read(bus)
+    except SignalboxError as error:
+        log.warning("live.storage_failed", reason=error.public_message)
+        return _STORAGE_UNKNOWN
+    if not found:
+        return Figure("Storage", "ok", "no limit")
+    fullest = found[0]
+    if fullest.share < NEARLY_FULL:
+        return Figure("Storage", "ok", f"{fullest.share:.0%}")
+    return Figure("Storage", "late", f"{fullest.share:.0%}", f"{fullest.stream} is nearly full")

@@ -65,11 +65,8 @@ def _source_seq(headers: Mapping[str, str]) -> int:
 
 async def _batch(bus: Bus, stream: Stream, request: Mapping[str, object]) -> list[Stored]:
     found: list[Stored] = []
-
-    def add(head: bytes, body: bytes) -> None:
-        found.append(stored_of(head, body))
-
-    head, _ = await bus.collect(f"$JS.API.DIRECT.GET.{stream}", request, add)
+    subject = f"$JS.API.DIRECT.GET.{stream}"
+    head, _ = await bus.collect(subject, request, lambda head, body: found.append(stored_of(head, body)))
     return found if status(head) in {204, 404} else []
 
 

@@ -64,7 +64,7 @@ class Leases:
             self._take(message.subject[prefix:], message.headers, message.data, message.seq, message.time, now)
         for name in set(self._seqs) - {m.subject[prefix:] for m in stored}:
             del self._seqs[name]
-            self._view.lease(untoken(name), None, revision=0, at=now, ttl_s=0.0, now=now)
+            self._view.lanes.lease(untoken(name), None, revision=0, at=now, ttl_s=0.0, now=now)
 
     def _take(self, name: str, headers: Mapping[str, str], data: bytes, seq: int, at: float, now: float) -> None:
         if seq <= self._seqs.get(name, 0):
@@ -79,7 +79,7 @@ class Leases:
         ttl_s = _seconds(headers.get(Header.TTL, ""))
         if lease is not None and lease.state == "HELD" and not ttl_s:
             ttl_s = TTL_S
-        self._view.lease(gpu, lease, revision=seq, at=at, ttl_s=ttl_s, now=now)
+        self._view.lanes.lease(gpu, lease, revision=seq, at=at, ttl_s=ttl_s, now=now)
 
 
 def _seconds(text: str) -> float:

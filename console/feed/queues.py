@@ -76,4 +76,4 @@ class WatchedQueues:
         gauge = await gauges.read(model, self._clock(), has_prefetched=has_prefetched)
         if gauge is not None:
             self.add(model)
-            self._view.gauge(model, gauge, self._clock(), is_counting=self.is_counting)
+            self._view.queues.gauge(model, gauge, self._clock(), is_counting=self.is_counting)

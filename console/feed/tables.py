@@ -50,7 +50,7 @@ class Tables:
 
     def _on_ticket(self, name: str, ticket: Ticket | None, revision: int) -> None:
         gpu, _, worker = name.partition(".")
-        self._view.ticket(untoken(gpu), untoken(worker), ticket, revision=revision, now=self._clock())
+        self._view.lanes.ticket(untoken(gpu), untoken(worker), ticket, revision=revision, now=self._clock())
 
     def _on_model(self, name: str, model: Model | None, _revision: int) -> None:
         model_name = untoken(name)
@@ -60,11 +60,11 @@ class Tables:
         self._queues.mark(model_name)
 
     def _on_serving(self, name: str, record: Serving | None, _revision: int) -> None:
-        self._view.serving(untoken(name), record)
+        self._view.rollouts.serving(untoken(name), record)
 
     def _on_desired(self, name: str, desired: Desired | None, _revision: int) -> None:
         kind, _, what = name.partition(".")
         if kind == "worker":
             self._view.worker_desired(untoken(what), desired)
         elif kind == "model":
-            self._view.model_desired(untoken(what), desired, self._clock())
+            self._view.queues.desired(untoken(what), desired, self._clock())

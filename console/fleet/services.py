@@ -11,7 +11,8 @@ from console.catalog import services as catalog
 from console.fleet import workers
 from console.fleet.models import DesiredState
 from console.outbox import services as outbox
-from console.outbox.services import post_document, post_release
+from console.outbox.models import OutboxEntry
+from console.outbox.services import post, post_document
 from signalbox.wire.names import Bucket, token
 
 
@@ -40,7 +41,7 @@ def ask_release(actor: Actor, gpu: str, *, reason: str = "") -> None:
     """
     with act(actor, Act.LANES_RELEASE, Target("lane", gpu), reason=reason):
         workers.must_have_device(gpu)
-        post_release(gpu)
+        post(OutboxEntry(kind=OutboxEntry.RELEASE, key=gpu))
 
 
 def of_model(name: str) -> DesiredState | None:

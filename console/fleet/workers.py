@@ -16,11 +16,6 @@ def present() -> dict[str, WorkerRow]:
     return {row.id: row for row in rows if isinstance(row, WorkerRow)}
 
 
-def is_blind() -> bool:
-    """Whether this process cannot say which workers are there now."""
-    return running.is_blind
-
-
 def asked_to_drain() -> dict[str, DesiredState]:
     """Every worker that is asked to drain, there or not."""
     return {desired.name: desired for desired in DesiredState.objects.filter(kind=DesiredState.WORKER, is_on=True)}
@@ -48,7 +43,7 @@ def must_have_device(gpu: str) -> None:
 
 
 def _unknown(kind: str, name: str) -> NotFound | Unavailable:
-    if is_blind():
+    if running.is_blind:
         return Unavailable(
             f"NATS is away, so the console cannot say whether there is such a {kind}.", retry_after_s=5.0
         )

@@ -13,8 +13,9 @@ from django.conf import settings
 
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
-from console.audit.acts import Target, act, check
+from console.audit.acts import Target, act, check, preparing
 from console.outbox import services as outbox
+from console.outbox.models import OutboxEntry
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import Letter, Page
@@ -60,17 +61,12 @@ def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> 
     """Run it again as a new job. Raises as :func:`signalbox.jobs.deadletters.plan`."""
     target = Target("job", job_id)
     check(actor, Act.JOBS_REDRIVE, target, reason=reason)
-    new_id, owner, refusal = "", {}, None
-    try:
+    with preparing(actor, Act.JOBS_REDRIVE, target, reason=reason):
         letter, new_id = _ask(lambda bus: deadletters.plan(bus, job_id, after=after))
-        owner = _owner(letter)
-    except SignalboxError as error:
-        refusal = error
+    owner = _owner(letter)
     with act(actor, Act.JOBS_REDRIVE, target, reason=reason) as change:
-        if refusal is not None:
-            raise refusal
         change.before, change.after = owner, {**owner, "redriven_as": new_id}
-        entry = outbox.post_redrive(job_id, after=after)
+        entry = outbox.post(OutboxEntry(kind=OutboxEntry.REDRIVE, key=job_id, body=after))
     return _told(entry.pk, new_id)
 
 
@@ -78,16 +74,11 @@ def discard(actor: Actor, job_id: str, *, reason: str = "") -> Asked:
     """Remove it with its input for good. Raises :class:`NotFound`."""
     target = Target("job", job_id)
     check(actor, Act.JOBS_DISCARD, target, reason=reason)
-    owner, refusal = {}, None
-    try:
+    with preparing(actor, Act.JOBS_DISCARD, target, reason=reason):
         owner = _owner(_ask(lambda bus: deadletters.find(bus, job_id)))
-    except SignalboxError as error:
-        refusal = error
     with act(actor, Act.JOBS_DISCARD, target, reason=reason) as change:
-        if refusal is not None:
-            raise refusal
         change.before = change.after = owner
-        entry = outbox.post_discard(job_id)
+        entry = outbox.post(OutboxEntry(kind=OutboxEntry.DISCARD, key=job_id))
     return _told(entry.pk, "")
 
 

@@ -27,7 +27,10 @@ class Heard(NamedTuple):
 
 
 class JobRow(NamedTuple):
-    """Columns of :class:`console.jobs.models.Job`, in the order they are written; times in unix seconds."""
+    """Columns of :class:`console.jobs.models.Job`, in the order they are written; times in unix seconds.
+
+    The defaults are those of a job that was not claimed yet.
+    """
 
     id: str
     model: str
@@ -36,26 +39,26 @@ class JobRow(NamedTuple):
     priority: str
     key_id: str
     state: str
-    attempt: int
-    crashes: int
-    worker: str
-    gpu: str
-    token: int
-    batch: int
     created_at: float
     deadline_at: float
-    claimed_at: float | None
-    finished_at: float | None
-    phases: dict[str, float]
-    error_code: str
-    error_message: str
-    size_in: int
-    size_out: int
-    is_cancel_asked: bool
-    trace: str
-    revision: int
     updated_at: float
+    trace: str
     redrive_of: str
+    size_in: int
+    phases: dict[str, float]
+    attempt: int = 0
+    crashes: int = 0
+    worker: str = ""
+    gpu: str = ""
+    token: int = 0
+    batch: int = 0
+    claimed_at: float | None = None
+    finished_at: float | None = None
+    error_code: str = ""
+    error_message: str = ""
+    size_out: int = 0
+    is_cancel_asked: bool = False
+    revision: int = 0
 
 
 class EventRow(NamedTuple):
@@ -123,26 +126,13 @@ def row_of_job(job: messages.Job, at: float) -> JobRow:
         job.priority,
         job.key_id,
         State.QUEUED.value,
-        0,
-        0,
-        "",
-        "",
-        0,
-        0,
         job.created_at,
         job.deadline_at,
-        None,
-        None,
-        {},
-        "",
-        "",
-        _size(job.size_bytes, job.ref),
-        0,
-        False,
-        job.trace[:200],
-        0,
         at,
+        job.trace[:200],
         job.redrive_of[:36],
+        _size(job.size_bytes, job.ref),
+        {},
     )
 
 
@@ -157,26 +147,26 @@ def row_of_record(record: Record, revision: int, at: float) -> JobRow:
         record.priority,
         record.key_id,
         record.state.value,
+        record.created_at,
+        record.deadline_at,
+        at,
+        record.trace[:200],
+        record.redrive_of[:36],
+        record.input_bytes,
+        record.phases,
         record.attempt,
         record.crashes,
         record.worker,
         record.gpu,
         record.token,
         record.batch,
-        record.created_at,
-        record.deadline_at,
         record.claimed_at,
         record.finished_at,
-        record.phases,
         code,
         message,
-        record.input_bytes,
         _size(record.size_bytes, record.ref),
         record.cancel_requested,
-        record.trace[:200],
         revision,
-        at,
-        record.redrive_of[:36],
     )
 
 

@@ -89,19 +89,9 @@ class Job(models.Model):
         )
 
     @property
-    def waited_ms(self) -> float | None:
-        """From acceptance to the begin of its last run."""
-        return times.split(self.phases).wait_ms
-
-    @property
-    def ran_ms(self) -> float | None:
-        """From the begin of its last run to its results."""
-        return times.split(self.phases).run_ms
-
-    @property
-    def total_ms(self) -> float | None:
-        """From acceptance to the end."""
-        return times.split(self.phases).total_ms
+    def spent(self) -> times.Times:
+        """How long it waited for its last run, ran, and took in all."""
+        return times.split(self.phases)
 
 
 class JobEvent(models.Model):

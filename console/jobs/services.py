@@ -7,7 +7,8 @@ from console.accounts.rights import Actor
 from console.audit.acts import Target, act, check
 from console.jobs import fresh
 from console.jobs.models import Job, JobEvent
-from console.outbox.services import post_cancel
+from console.outbox.models import OutboxEntry
+from console.outbox.services import post
 from signalbox.program.errors import Conflict, NotFound
 
 _EVENTS: Final = 500
@@ -49,5 +50,5 @@ def cancel(actor: Actor, job_id: str, *, reason: str = "") -> Job:
             raise Conflict(f"The job has already ended: {job.state}.")
         change.before = {"account": job.key_id, "state": job.state}
         change.after = {"account": job.key_id, "cancel": "asked"}
-        post_cancel(job_id)
+        post(OutboxEntry(kind=OutboxEntry.CANCEL, key=job_id))
     return job

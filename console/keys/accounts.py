@@ -23,15 +23,11 @@ from signalbox.wire.names import Bucket
 MOST_NAME: Final = 100
 MOST_NOTE: Final = 500
 """Characters."""
-MOST_STORED_BYTES: Final = 2**50
-MOST_RESULT_BYTES: Final = 2**50
-MOST_WAITING: Final = 1_000_000
-MOST_IDEMPOTENCY_KEYS: Final = 2**31 - 1
 BOUNDS: Final = {
-    "stored_bytes": MOST_STORED_BYTES,
-    "waiting": MOST_WAITING,
-    "idempotency_keys": MOST_IDEMPOTENCY_KEYS,
-    "result_bytes": MOST_RESULT_BYTES,
+    "stored_bytes": 2**50,
+    "waiting": 1_000_000,
+    "idempotency_keys": 2**31 - 1,
+    "result_bytes": 2**50,
 }
 """The highest value of each share; 0 = what the gateways' settings give every account."""
 MOST_KEYS: Final = 1000

@@ -1,11 +1,15 @@
 """API keys and their accounts. The secret of a key is not stored, only its keyed hash."""
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from django.db import models
 from django.utils import timezone
 
 from signalbox.wire import messages
+
+LIMITS: Final = ("rate", "per_s", "quota", "quota_window_s")
+"""Fields that a key's row, its grant and its document share."""
 
 
 class Account(models.Model):

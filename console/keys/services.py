@@ -14,7 +14,7 @@ from console.accounts.rights import Actor
 from console.audit.acts import Target, act
 from console.bounds import MOST_COUNT
 from console.keys import accounts, unknown
-from console.keys.models import Account, ApiKey, UnknownKey
+from console.keys.models import LIMITS, Account, ApiKey, UnknownKey
 from console.outbox import services as outbox
 from console.outbox.services import post_document
 from signalbox.program import keys
@@ -34,6 +34,8 @@ MAX_DAYS: Final = 365
 MAX_OVERLAP_DAYS: Final = 7
 """How long a key that was replaced may go on."""
 _MOST_NETWORKS: Final = 50
+_INHERITED: Final = ("name", "owner", "scopes", "models_allowed", "networks", *LIMITS)
+"""Fields that a key has from the one it replaces."""
 
 
 class KeyGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,10 +85,7 @@ def create(actor: Actor, grant: KeyGrant) -> tuple[ApiKey, str]:
             scopes=list(grant.scopes),
             models_allowed=list(grant.models),
             networks=_blocks(grant.networks),
-            rate=grant.rate,
-            per_s=grant.per_s,
-            quota=grant.quota,
-            quota_window_s=grant.quota_window_s,
+            **{field: getattr(grant, field) for field in LIMITS},
             expires_at=now + timedelta(days=grant.days),
             created_at=now,
             updated_at=now,
@@ -129,15 +128,7 @@ def rotate(actor: Actor, kid: str, *, overlap_days: float = 1, days: int = DEFAU
         new = ApiKey.objects.create(
             id=new_kid,
             **secrets,
-            name=old.name,
-            owner=old.owner,
-            scopes=old.scopes,
-            models_allowed=old.models_allowed,
-            networks=old.networks,
-            rate=old.rate,
-            per_s=old.per_s,
-            quota=old.quota,
-            quota_window_s=old.quota_window_s,
+            **{field: getattr(old, field) for field in _INHERITED},
             account=account,
             rotated_from=old,
             expires_at=now + timedelta(days=days),

@@ -14,7 +14,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor, system_actor
 from console.audit.acts import Target, act
 from console.keys import accounts
-from console.keys.models import Account, ApiKey, UnknownKey
+from console.keys.models import LIMITS, Account, ApiKey, UnknownKey
 from console.outbox.ends import with_ends_of
 from console.outbox.services import post_document
 from signalbox.program import log
@@ -100,10 +100,7 @@ def take_in(actor: Actor, kid: str) -> ApiKey:
         models_allowed=list(doc.models),
         networks=list(doc.networks),
         account=account,
-        rate=doc.rate,
-        per_s=doc.per_s,
-        quota=doc.quota,
-        quota_window_s=doc.quota_window_s,
+        **{field: getattr(doc, field) for field in LIMITS},
         expires_at=_instant(doc.expires_at),
         revoked_at=_instant(doc.revoked_at),
         created_at=now,

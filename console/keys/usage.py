@@ -17,27 +17,23 @@ from signalbox.wire import names
 _decode = msgspec.json.Decoder(list[str]).decode
 
 
-class UseLog:
-    """Listens from :meth:`run` until cancelled."""
+async def keep_noted(bus: Bus) -> None:
+    """Listen until cancelled."""
+    subscription = await bus.subscribe(names.KEY_USE, hear)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await subscription.close()
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        subscription = await self._bus.subscribe(names.KEY_USE, self._hear)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await subscription.close()
-
-    async def _hear(self, message: Message) -> None:
-        try:
-            used = _decode(message.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            log.warning("keys.use_unreadable", size_bytes=len(message.data))
-            return
-        await database_sync_to_async(_note)(used, datetime.now(UTC))
+async def hear(message: Message) -> None:
+    """Store what one gateway reports."""
+    try:
+        used = _decode(message.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        log.warning("keys.use_unreadable", size_bytes=len(message.data))
+        return
+    await database_sync_to_async(_note)(used, datetime.now(UTC))
 
 
 def _note(used: list[str], at: datetime) -> None:

@@ -7,7 +7,6 @@ class LiveConfig(AppConfig):
     """Registers the app."""
 
     name = "console.live"
-    label = "live"
 
     def ready(self) -> None:
         """Has connections looked at again when their operator's login or rights change."""

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import suppress
+from enum import IntEnum
 from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
@@ -16,6 +17,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor, may
 from console.accounts.sessions import owner
 from console.board.protocol import Backlog, Frame
+from console.board.view import TOPICS
 from console.feed.feed import Feed
 from console.feed.running import running
 from console.live.attendance import attendance
@@ -25,12 +27,6 @@ RECHECK_S: Final = 15.0
 """Seconds between checks of a connection's login and rights; a change in this process is checked at once."""
 BEHIND_S: Final = 30.0
 """A reader that stays behind this long is closed."""
-NOT_LOGGED_IN: Final = 4401
-NOT_ALLOWED: Final = 4403
-TOO_SLOW: Final = 4408
-BAD_MESSAGE: Final = 4400
-TOO_MANY: Final = 4429
-NOT_RUNNING: Final = 1013
 MESSAGE_LIMIT: Final = 16_384
 """Characters of one message; the server itself takes frames of 64 KiB."""
 MESSAGES: Final = 30
@@ -41,25 +37,20 @@ _CLOSED: Final = metrics.counter(
 )
 _GONE: Final = (OSError, RuntimeError)
 """What a server raises for a socket that is closed: the first as ASGI specifies, the other as uvicorn does."""
-_REASONS: Final = {
-    NOT_LOGGED_IN: "not_logged_in",
-    NOT_ALLOWED: "not_allowed",
-    TOO_SLOW: "too_slow",
-    BAD_MESSAGE: "bad_message",
-    TOO_MANY: "too_many",
-    NOT_RUNNING: "not_running",
-}
-
-ACTS: Final[dict[str, Act]] = {
-    "lanes": Act.SYSTEM_VIEW,
-    "queues": Act.SYSTEM_VIEW,
-    "workers": Act.SYSTEM_VIEW,
-    "throughput": Act.SYSTEM_VIEW,
-    "health": Act.SYSTEM_VIEW,
-    "alarms": Act.SYSTEM_VIEW,
-    "ticker": Act.JOBS_VIEW,
-}
+ACTS: Final = {**dict.fromkeys(TOPICS, Act.SYSTEM_VIEW), "ticker": Act.JOBS_VIEW}
 """What each topic asks of its viewer."""
+
+
+class Close(IntEnum):
+    """Why the console closes a websocket: the code for the browser, its name in lower case for the counter."""
+
+    NOT_RUNNING = 1013
+    BAD_MESSAGE = 4400
+    NOT_LOGGED_IN = 4401
+    NOT_ALLOWED = 4403
+    TOO_SLOW = 4408
+    TOO_MANY = 4429
+    """Connections of one operator, or messages of one connection."""
 
 
 class Subscribe(msgspec.Struct, tag_field="t", tag="sub", forbid_unknown_fields=False):
@@ -85,8 +76,7 @@ def read(text: str | None) -> Subscribe | None:
 class LiveConsumer(AsyncWebsocketConsumer):
     """One browser's live board; docs/live.md describes the protocol.
 
-    Close codes: 4400 bad message, 4401 logged out, 4403 not allowed, 4408 too slow, 4429 too many connections or
-    messages. Reader and writer end together, and with them the connection's place, whatever ends them: a disconnect
+    Reader and writer end together, and with them the connection's place, whatever ends them: a disconnect
     that the server tells, a socket that is closed, a fault of ours.
     """
 
@@ -120,13 +110,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.accept()
         user = await database_sync_to_async(self._fresh_user)()
         if user is None:
-            await self._shut(NOT_LOGGED_IN)
+            await self._shut(Close.NOT_LOGGED_IN)
         self._user_id = user.pk
         if not attendance.enter(user.pk, self._doubt, settings.CONSOLE.live_per_user):
             log.warning("live.too_many_connections", user=user.get_username())
-            await self._shut(TOO_MANY)
+            await self._shut(Close.TOO_MANY)
         if self._feed is None:
-            await self._shut(NOT_RUNNING)
+            await self._shut(Close.NOT_RUNNING)
         self._parts.create_task(self._write(self._feed), name="live writer")
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
@@ -134,10 +124,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
         asked = read(text_data)
         if asked is None or not self._has_budget(time.monotonic()):
             log.warning("live.message_refused", user_id=self._user_id, is_read=asked is not None)
-            await self._shut(BAD_MESSAGE if asked is None else TOO_MANY)
+            await self._shut(Close.BAD_MESSAGE if asked is None else Close.TOO_MANY)
         allowed = await self._allowed(asked.topics)
         if allowed is None or self._feed is None:
-            await self._shut(NOT_ALLOWED)
+            await self._shut(Close.NOT_ALLOWED)
         self._feed.hub.subscribe(self, allowed, asked.resume, time.time())
 
     def push(self, frame: Frame) -> None:
@@ -174,27 +164,23 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 behind_since = self._backlog.behind_since
                 if behind_since is not None and now - behind_since > BEHIND_S:
                     log.info("live.viewer_too_slow", overflows=self._backlog.overflows)
-                    await self._shut(TOO_SLOW)
+                    await self._shut(Close.TOO_SLOW)
 
     async def _recheck(self) -> None:
         self._checked_at, self._is_doubted = time.monotonic(), False
-        if not await self._is_logged_in():
-            await self._shut(NOT_LOGGED_IN)
+        if await database_sync_to_async(self._fresh_user)() is None:
+            await self._shut(Close.NOT_LOGGED_IN)
         if self.topics and await self._allowed(sorted(self.topics)) is None:
-            await self._shut(NOT_ALLOWED)
+            await self._shut(Close.NOT_ALLOWED)
 
-    async def _shut(self, code: int) -> NoReturn:
+    async def _shut(self, code: Close) -> NoReturn:
         """Close and count the reason; nothing where reader or writer has closed already."""
         if not self._is_shut:
             self._is_shut = True
-            _CLOSED.labels(_REASONS[code]).inc()
+            _CLOSED.labels(code.name.lower()).inc()
             with suppress(*_GONE):
-                await self.close(code)
+                await self.close(code.value)
         raise StopConsumer
-
-    async def _is_logged_in(self) -> bool:
-        """Asks the session store and the database, not what was true when the socket opened."""
-        return await database_sync_to_async(self._fresh_user)() is not None
 
     async def _allowed(self, topics: list[str]) -> list[str] | None:
         """The topics, if they exist and all may be seen; None otherwise."""
@@ -210,6 +196,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
         return None
 
     def _fresh_user(self) -> Any:
-        """The operator this session belongs to now, or None if it has ended or was switched off."""
+        """The operator this session belongs to now, not when it opened; None if it has ended or was switched off."""
         session = self.scope.get("session")
         return owner(session.session_key, time.time()) if session is not None else None

@@ -1,39 +1,16 @@
 """The ASGI lifespan of the console: one feed a process, begun and ended with the server."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from typing import Final
 
-from channels.db import database_sync_to_async
 from django.conf import settings
-from django.db import Error
 
 from console.feed.feed import Feed
 from console.feed.fronts import Own
 from console.feed.running import running
-from console.live.unpublished import unpublished
-from console.projector.models import Cursor
-from signalbox.program import log
+from console.live.database import projected, unpublished
+from signalbox.front.front import Receive, Scope, Send
 from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-
-async def projected() -> int | None:
-    """Last sequence of STATE that the projector has put into the database; None without a database."""
-
-    def newest() -> int:
-        return Cursor.objects.order_by("pk").values_list("seq", flat=True).first() or 0
-
-    try:
-        # Closes what a database that went away left behind; Django's own asynchronous calls do not.
-        seq: int = await database_sync_to_async(newest)()
-        return seq
-    except Error as error:
-        log.warning("live.database_unreachable", reason=type(error).__name__)
-        return None
 
 
 class Lifespan:

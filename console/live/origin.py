@@ -1,17 +1,14 @@
 """Only our own pages may open the websocket: browsers send cookies whatever page opens it, and CORS does not apply."""
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
+from signalbox.front.front import Receive, Scope, Send
 from signalbox.program import log, metrics
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _REFUSED: Final = metrics.counter(
     "console_origin_refused", "Websockets refused because a foreign page, or none, asked for them."

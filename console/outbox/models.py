@@ -7,7 +7,7 @@ from django.utils import timezone
 class OutboxEntry(models.Model):
     """One message to NATS. KV documents are states: only the latest of a key is ever published.
 
-    kind: ``document`` (body is the document, empty = remove the key), ``cancel`` (key is a job id),
+    kind: ``document`` (body is the document), ``cancel`` (key is a job id),
     ``release`` (key is a GPU id: its holder is asked to hand over), ``redrive`` (key is the job id of a dead letter,
     body that of the redrive before) or ``discard`` (of a dead letter). last_error: why it is not done; beside
     published_at, why it never will be.

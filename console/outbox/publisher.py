@@ -32,7 +32,7 @@ from signalbox.program.errors import (
     Unavailable,
 )
 from signalbox.wire import messages, names
-from signalbox.wire.names import Bucket, Header
+from signalbox.wire.names import Bucket
 
 _BATCH: Final = 200
 _RACES: Final = 20
@@ -41,7 +41,6 @@ _LONGEST_PAUSE_S: Final = 60.0
 """Between two tries of a posting that NATS refuses; a newer posting of its key is tried at once."""
 _SLOW: Final = (OutboxEntry.REDRIVE, OutboxEntry.DISCARD)
 """Acts on dead letters: a redrive copies an input, which may take a second."""
-_REMOVAL: Final = {Header.KV_OPERATION.value: "DEL"}
 
 
 class Publisher:
@@ -158,12 +157,11 @@ class Publisher:
             entry = await _newest(bucket, key)
             if bucket is Bucket.MODELS and entry.subject_name:
                 await self._ensure_queues(entry.subject_name)
-            headers = None if entry.body else _REMOVAL
             body = entry.body.encode()
             if bucket is Bucket.KEYS and stored is not None:
                 body = _still_ended(body, stored.data)
             try:
-                written = await self._bus.write(subject, body, headers=headers, expect=revision)
+                written = await self._bus.write(subject, body, expect=revision)
             except StaleRevision:
                 continue
             await _settle(entry, written)

@@ -22,30 +22,17 @@ _MOST_OVERDUE: Final = 1000
 """Postings looked through for those that wait."""
 
 
-def post_document(bucket: Bucket, key: str, doc: messages.Doc | None, *, name: str = "") -> OutboxEntry:
-    """Queue the new state of a KV key; None removes it. name: of the model, so that its queues are made first."""
-    body = "" if doc is None else messages.encode(doc).decode()
-    return _post(OutboxEntry(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key, subject_name=name, body=body))
+def post_document(bucket: Bucket, key: str, doc: messages.Doc, *, name: str = "") -> OutboxEntry:
+    """Queue the new state of a KV key. name: of the model, so that its queues are made first."""
+    body = messages.encode(doc).decode()
+    return post(OutboxEntry(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key, subject_name=name, body=body))
 
 
-def post_cancel(job_id: str) -> OutboxEntry:
-    """Queue the cancellation of a job."""
-    return _post(OutboxEntry(kind=OutboxEntry.CANCEL, key=job_id))
-
-
-def post_release(gpu: str) -> OutboxEntry:
-    """Queue a request to the holder of ``gpu`` to hand it over."""
-    return _post(OutboxEntry(kind=OutboxEntry.RELEASE, key=gpu))
-
-
-def post_redrive(job_id: str, *, after: str) -> OutboxEntry:
-    """Queue the redrive of a dead letter. after: the job of the redrive before, empty for the first."""
-    return _post(OutboxEntry(kind=OutboxEntry.REDRIVE, key=job_id, body=after))
-
-
-def post_discard(job_id: str) -> OutboxEntry:
-    """Queue the end of a dead letter."""
-    return _post(OutboxEntry(kind=OutboxEntry.DISCARD, key=job_id))
+def post(entry: OutboxEntry) -> OutboxEntry:
+    """Queue a new entry; its kind says what its key and body are."""
+    entry.save()
+    transaction.on_commit(wake.everybody)
+    return entry
 
 
 def wait_settled(pk: int, *, timeout_s: float) -> OutboxEntry:
@@ -135,9 +122,3 @@ def forget_settled(before: datetime, limit: int) -> int:
 def model_key(name: str) -> str:
     """KV key of a model's document."""
     return names.token(name)
-
-
-def _post(entry: OutboxEntry) -> OutboxEntry:
-    entry.save()
-    transaction.on_commit(wake.everybody)
-    return entry

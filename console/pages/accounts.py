@@ -14,11 +14,10 @@ from console.audit.models import AuditEntry
 from console.jobs import usage
 from console.keys import accounts
 from console.pages import flash
-from console.pages.forms import AccountForm, fill_errors
+from console.pages.forms import AccountForm, refusals_in
 from console.pages.sudo import asks_password
 from console.web.guards import sees
 from console.web.middleware import actor_of
-from signalbox.program.errors import SignalboxError
 
 _SHOWN: Final = 1000
 """Accounts in the list, and keys of one account."""
@@ -38,11 +37,8 @@ def create(request: HttpRequest) -> HttpResponse:
     """The form; then the account's page, where its first key is made."""
     form = AccountForm(request.POST or None)
     if form.is_valid():
-        try:
+        with refusals_in(form):
             account = accounts.create(actor_of(request), accounts.Terms(**form.cleaned_data))
-        except SignalboxError as error:
-            fill_errors(form, error)
-        else:
             messages.success(request, f"{account.name} is created. It has no key yet.")
             return redirect("account", account_id=account.pk)
     status = 400 if form.is_bound else 200
@@ -59,13 +55,9 @@ def edit(request: HttpRequest, account_id: str) -> HttpResponse:
     form = AccountForm(request.POST or None, initial=terms)
     if form.is_valid():
         changes = {field: form.cleaned_data[field] for field in form.changed_data}
-        try:
+        with refusals_in(form):
             if changes:
                 accounts.change(actor_of(request), account_id, changes)
-        except SignalboxError as error:
-            fill_errors(form, error)
-        else:
-            if changes:
                 flash.say(request, "Saved", accounts.why_unpublished(account))
             else:
                 messages.success(request, "Nothing changed.")

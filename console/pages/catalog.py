@@ -20,11 +20,10 @@ from console.fleet import services as fleet
 from console.jobs.models import Job
 from console.outbox import services as outbox
 from console.pages import flash
-from console.pages.forms import fill_errors
+from console.pages.forms import refusals_in
 from console.pages.sudo import asks_password
 from console.web.guards import sees
 from console.web.middleware import actor_of
-from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket
 
 
@@ -107,20 +106,9 @@ def register(request: HttpRequest) -> HttpResponse:
     """Register the versions below a path."""
     form = RegisterForm(request.POST or None, initial=_given(request))
     if form.is_valid():
-        data = form.cleaned_data
-        try:
-            model = services.register(
-                actor_of(request),
-                data["name"],
-                data["path"],
-                description=data["description"],
-                is_default=data["is_default"],
-            )
-        except SignalboxError as error:
-            fill_errors(form, error)
-        else:
-            _say(request, model.name, f"{model.name} is registered", _default_now(model.name))
-            return redirect("model", name=model.name)
+        with refusals_in(form):
+            name = services.register(actor_of(request), **form.cleaned_data).name
+            return _done(request, name, f"{name} is registered", _default_now(name))
     return _add(request, register_form=form, is_bad=form.is_bound)
 
 
@@ -134,22 +122,11 @@ def upload(request: HttpRequest) -> HttpResponse:
         return _add(request)
     form = UploadForm(request.POST, request.FILES)
     if form.is_valid():
-        data = form.cleaned_data
-        try:
-            version = services.upload(
-                actor_of(request),
-                data["name"],
-                data["archive"],
-                number=data["number"],
-                description=data["description"],
-                is_default=data["is_default"],
-            )
-        except SignalboxError as error:
-            fill_errors(form, error)
-        else:
-            done = f"Version {version.number} of {data['name']} is registered"
-            _say(request, data["name"], done, _default_now(data["name"]))
-            return redirect("model", name=data["name"])
+        with refusals_in(form):
+            name = form.cleaned_data["name"]
+            version = services.upload(actor_of(request), **form.cleaned_data)
+            done = f"Version {version.number} of {name} is registered"
+            return _done(request, name, done, _default_now(name))
     return _add(request, upload_form=form, is_bad=True)
 
 
@@ -183,16 +160,11 @@ def change_settings(request: HttpRequest, name: str) -> HttpResponse:
     form = SettingsForm(request.POST or None, instance=model)
     if form.is_valid():
         changes = {field: form.cleaned_data[field] for field in form.changed_data}
-        try:
+        with refusals_in(form):
             if changes:
                 services.change_settings(actor, name, changes)
-        except SignalboxError as error:
-            form.add_error(None, error.public_message)
-        else:
-            if changes:
-                _say(request, name, "Saved")
-            else:
-                messages.success(request, "Nothing changed.")
+                return _done(request, name, "Saved")
+            messages.success(request, "Nothing changed.")
             return redirect("model", name=name)
     context = {"form": form, "model": model}
     return render(request, "models/settings.html", context, status=400 if form.is_bound else 200)
@@ -203,24 +175,21 @@ def set_enabled(request: HttpRequest, name: str) -> HttpResponse:
     """Enable or disable."""
     is_enabled = request.POST.get("enabled") == "1"
     services.set_enabled(actor_of(request), name, is_enabled=is_enabled, reason=request.POST.get("reason", ""))
-    _say(request, name, f"{name} is {'enabled' if is_enabled else 'disabled'}")
-    return redirect("model", name=name)
+    return _done(request, name, f"{name} is {'enabled' if is_enabled else 'disabled'}")
 
 
 @require_POST
 def set_replicas(request: HttpRequest, name: str) -> HttpResponse:
     """Change the number of replicas alone."""
     services.change_settings(actor_of(request), name, {"replicas": _number(request, "replicas")})
-    _say(request, name, "Saved")
-    return redirect("model", name=name)
+    return _done(request, name, "Saved")
 
 
 @require_POST
 def set_default(request: HttpRequest, name: str) -> HttpResponse:
     """Choose the default version."""
     services.set_default(actor_of(request), name, _number(request, "version"))
-    _say(request, name, "The default version is changed", _default_now(name))
-    return redirect("model", name=name)
+    return _done(request, name, "The default version is changed", _default_now(name))
 
 
 @require_POST
@@ -228,8 +197,7 @@ def set_label(request: HttpRequest, name: str) -> HttpResponse:
     """Point a label at a version, or take it away."""
     label = request.POST.get("label", "").strip()
     services.set_label(actor_of(request), name, label, _number(request, "version"))
-    _say(request, name, f"Label {label} is changed")
-    return redirect("model", name=name)
+    return _done(request, name, f"Label {label} is changed")
 
 
 @require_POST
@@ -237,8 +205,7 @@ def approve(request: HttpRequest, name: str) -> HttpResponse:
     """Approve the operations of a version that another operator added, so that it serves."""
     number = _number(request, "version")
     services.approve(actor_of(request), name, number or 0, reason=request.POST.get("reason", ""))
-    _say(request, name, f"Version {number} of {name} is approved", _default_now(name))
-    return redirect("model", name=name)
+    return _done(request, name, f"Version {number} of {name} is approved", _default_now(name))
 
 
 @require_POST
@@ -251,9 +218,10 @@ def pause(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("model", name=name)
 
 
-def _say(request: HttpRequest, name: str, done: str, note: str = "") -> None:
-    """As :func:`console.pages.flash.say`, of the newest decision on a model."""
+def _done(request: HttpRequest, name: str, done: str, note: str = "") -> HttpResponse:
+    """The model's page, with what :func:`console.pages.flash.say` says of the newest decision on it."""
     flash.say(request, done, services.why_unpublished(name), note)
+    return redirect("model", name=name)
 
 
 def _number(request: HttpRequest, field: str) -> int | None:

@@ -1,5 +1,7 @@
 """Shared parts of forms, and the form of an account."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django import forms
@@ -29,6 +31,10 @@ def offer(form: forms.Form, name: str, choices: list[tuple[str, str]]) -> None:
         field.choices = choices
 
 
+def _share(name: str, label: str, help_text: str) -> forms.IntegerField:
+    return forms.IntegerField(label=label, min_value=0, max_value=accounts.BOUNDS[name], initial=0, help_text=help_text)
+
+
 class AccountForm(ModelsForm):
     """A new account, or the terms of one."""
 
@@ -39,40 +45,32 @@ class AccountForm(ModelsForm):
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="For operators: who to ask, a contract, why a share differs.",
     )
-    stored_bytes = forms.IntegerField(
-        label="Stored inputs (bytes)",
-        min_value=0,
-        max_value=accounts.MOST_STORED_BYTES,
-        initial=0,
-        help_text="Of its jobs that have not ended. 0: as the gateways are set for every account.",
+    stored_bytes = _share(
+        "stored_bytes",
+        "Stored inputs (bytes)",
+        "Of its jobs that have not ended. 0: as the gateways are set for every account.",
     )
-    waiting = forms.IntegerField(
-        label="Waiting calls",
-        min_value=0,
-        max_value=accounts.MOST_WAITING,
-        initial=0,
-        help_text="Calls that wait for a result at once, at one gateway. 0: as the gateways are set.",
+    waiting = _share(
+        "waiting",
+        "Waiting calls",
+        "Calls that wait for a result at once, at one gateway. 0: as the gateways are set.",
     )
-    idempotency_keys = forms.IntegerField(
-        label="Idempotency keys",
-        min_value=0,
-        max_value=accounts.MOST_IDEMPOTENCY_KEYS,
-        initial=0,
-        help_text="Remembered at once. 0: as the gateways are set.",
-    )
-    result_bytes = forms.IntegerField(
-        label="Results (bytes)",
-        min_value=0,
-        max_value=accounts.MOST_RESULT_BYTES,
-        initial=0,
-        help_text="Of its latest results, where room for results is short. 0: as the gateways are set.",
+    idempotency_keys = _share("idempotency_keys", "Idempotency keys", "Remembered at once. 0: as the gateways are set.")
+    result_bytes = _share(
+        "result_bytes",
+        "Results (bytes)",
+        "Of its latest results, where room for results is short. 0: as the gateways are set.",
     )
 
 
-def fill_errors(form: forms.Form, error: SignalboxError) -> None:
-    """Show a service's refusal at the field it names (``field: reason``), else above the form."""
-    name, _, rest = error.public_message.partition(": ")
-    if rest and name in form.fields:
-        form.add_error(name, rest)
-    else:
-        form.add_error(None, error.public_message)
+@contextmanager
+def refusals_in(form: forms.BaseForm) -> Iterator[None]:
+    """A service's refusal ends the body and is shown at the field it names (``field: reason``), else above the form."""
+    try:
+        yield
+    except SignalboxError as error:
+        name, _, rest = error.public_message.partition(": ")
+        if rest and name in form.fields:
+            form.add_error(name, rest)
+        else:
+            form.add_error(None, error.public_message)

@@ -17,11 +17,10 @@ from console.keys import services, unknown
 from console.keys.models import Account, ApiKey, UnknownKey
 from console.outbox import services as outbox
 from console.pages import once
-from console.pages.forms import ModelsForm, fill_errors, offer
+from console.pages.forms import ModelsForm, offer, refusals_in
 from console.pages.sudo import asks_password
 from console.web.guards import sees
 from console.web.middleware import actor_of
-from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket
 
 _WINDOWS = [(3600, "an hour"), (86_400, "a day"), (7 * 86_400, "a week"), (30 * 86_400, "30 days")]
@@ -93,11 +92,8 @@ def create(request: HttpRequest) -> HttpResponse:
     """The form; then the one page that ever shows the key."""
     form = KeyForm(request.POST or None, initial={"account": request.GET.get("account", "")})
     if form.is_valid():
-        try:
+        with refusals_in(form):
             key, text = services.create(actor_of(request), services.KeyGrant(**form.cleaned_data))
-        except SignalboxError as error:
-            fill_errors(form, error)
-        else:
             return _to_be_shown(request, key, text)
     return render(request, "keys/create.html", {"form": form}, status=400 if form.is_bound else 200)
 

@@ -18,11 +18,11 @@ from console.accounts.acts import ROLES, WORDS, Act
 from console.accounts.models import OperatorToken, System, User
 from console.operators import services, throttle
 from console.pages import once
-from console.pages.forms import fill_errors
+from console.pages.forms import refusals_in
 from console.pages.sudo import ConfirmForm, asks_password, confirmed
 from console.web.guards import sees
 from console.web.middleware import actor_of, address_of
-from signalbox.program.errors import LimitExceeded, SignalboxError
+from signalbox.program.errors import LimitExceeded
 
 _MADE: Final = "new token"
 
@@ -34,24 +34,21 @@ class LoginForm(AuthenticationForm):
         """Raises a validation error for wrong credentials and for too many attempts alike."""
         account = str(self.cleaned_data.get("username", ""))
         address = address_of(self.request) if self.request else ""
-        cleaned: dict[str, Any] = {}
-        wrong = forms.ValidationError("")
+        wrong: list[forms.ValidationError] = []
 
         def is_right() -> bool:
-            nonlocal cleaned, wrong
             try:
-                cleaned = super(LoginForm, self).clean()
+                super(LoginForm, self).clean()
             except forms.ValidationError as error:
-                wrong = error
-                return False
-            return True
+                wrong.append(error)
+            return not wrong
 
         try:
             if not throttle.judge(account, address, is_right):
-                raise wrong
+                raise wrong[0]
         except LimitExceeded as error:
             raise forms.ValidationError(error.public_message) from error
-        return cleaned
+        return self.cleaned_data
 
     def confirm_login_allowed(self, user: Any) -> None:
         """Programs' accounts have tokens and no login."""
@@ -129,14 +126,8 @@ def change_password(request: HttpRequest) -> HttpResponse:
     """A new password for oneself; other sessions end."""
     form = PasswordForm(request.POST)
     if form.is_valid():
-        try:
-            data = form.cleaned_data
-            left = services.change_own_password(
-                actor_of(request), data["old"], data["new"], ends_tokens=data["ends_tokens"]
-            )
-        except SignalboxError as error:
-            fill_errors(form, error)
-        else:
+        with refusals_in(form):
+            left = services.change_own_password(actor_of(request), **form.cleaned_data)
             update_session_auth_hash(request, _me(request))
             done = "Your password is changed; your other sessions have ended."
             if left:
@@ -153,11 +144,8 @@ def create_token(request: HttpRequest) -> HttpResponse:
     """A token, shown once on the settings page."""
     form = TokenForm(request.POST)
     if form.is_valid():
-        try:
-            _, text = services.create_token(actor_of(request), form.cleaned_data["name"], form.cleaned_data["days"])
-        except SignalboxError as error:
-            fill_errors(form, error)
-        else:
+        with refusals_in(form):
+            _, text = services.create_token(actor_of(request), **form.cleaned_data)
             response = redirect("settings")
             once.keep(request, response, _MADE, text)
             return response
@@ -187,15 +175,9 @@ def create_user(request: HttpRequest) -> HttpResponse:
     """A new operator."""
     form = UserForm(request.POST or None)
     if form.is_valid():
-        data = form.cleaned_data
-        try:
-            services.create_user(
-                actor_of(request), data["username"], data["password"], data["role"], is_service=data["is_service"]
-            )
-        except SignalboxError as error:
-            fill_errors(form, error)
-        else:
-            messages.success(request, f"{data['username']} can log in now.")
+        with refusals_in(form):
+            user = services.create_user(actor_of(request), **form.cleaned_data)
+            messages.success(request, f"{user.username} can log in now.")
             return redirect("users")
     status = 400 if form.is_bound else 200
     return render(request, "accounts/create_user.html", {"form": form}, status=status)

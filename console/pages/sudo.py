@@ -7,9 +7,9 @@ young, more than once.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import wraps
-from typing import Concatenate, Final, ParamSpec, cast
+from typing import Final, cast
 from urllib.parse import urlencode
 
 from django import forms
@@ -21,11 +21,10 @@ from django.urls import reverse
 
 from console.accounts import sessions
 from console.operators import services
+from console.web.guards import Rest, View
 from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError
 
-Rest = ParamSpec("Rest")
-View = Callable[Concatenate[HttpRequest, Rest], HttpResponse]
 SLIP: Final = "opened-while-confirmed"
 """Name of the field that holds the slip."""
 _PREFIX: Final = "confirm"
@@ -47,7 +46,8 @@ def asks_password(view: View[Rest]) -> View[Rest]:
         if request.method != "POST":
             page = urlencode({"next": request.get_full_path()})
             return redirect(f"{reverse('confirm-password')}?{page}")
-        form = ConfirmForm(_answered(request), prefix=_PREFIX)
+        is_answered = f"{_PREFIX}-password" in request.POST
+        form = ConfirmForm(request.POST if is_answered else None, prefix=_PREFIX)
         if form.is_valid() and confirmed(request, form):
             return view(request, *args, **kwargs)
         context = {"form": form, "carried": list(_carried(request)), "has_file": bool(request.FILES)}
@@ -92,11 +92,6 @@ def _has_slip(request: HttpRequest) -> bool:
 def _salt(request: HttpRequest) -> str:
     # In the salt the session's key is proven and not shown.
     return f"console.pages.sudo:{request.session.session_key}"
-
-
-def _answered(request: HttpRequest) -> dict[str, str] | None:
-    name = f"{_PREFIX}-password"
-    return {name: request.POST[name]} if name in request.POST else None
 
 
 def _carried(request: HttpRequest) -> Iterator[tuple[str, str]]:

@@ -51,6 +51,5 @@ urlpatterns = [
     path("workers", workers.index, name="workers"),
     path("workers/<str:worker>", workers.detail, name="worker"),
     path("workers/<str:worker>/drain", workers.drain, name="worker-drain"),
-    path("lanes/<str:gpu>/release", workers.release, name="lane-release"),
     path("audit", audit.index, name="audit"),
 ]

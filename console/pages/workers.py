@@ -1,8 +1,7 @@
-"""Pages of workers, and what operators ask of workers and lanes."""
+"""Pages of workers, and what operators ask of workers."""
 
 from datetime import UTC, datetime
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
@@ -10,6 +9,7 @@ from django.views.decorators.http import require_POST, require_safe
 from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.board.rows import WorkerRow
+from console.feed.running import running
 from console.fleet import services, workers
 from console.fleet.models import DesiredState
 from console.jobs.models import Job
@@ -27,7 +27,7 @@ def index(request: HttpRequest) -> HttpResponse:
     here, asked = workers.present(), workers.asked_to_drain()
     rows = [_seen(row, asked.get(name)) for name, row in sorted(here.items(), key=_lost_last)]
     absent = [desired for name, desired in sorted(asked.items()) if name not in here]
-    context = {"rows": rows, "absent": absent, "is_blind": workers.is_blind()}
+    context = {"rows": rows, "absent": absent, "is_blind": running.is_blind}
     return render(request, "workers/index.html", context)
 
 
@@ -41,7 +41,7 @@ def detail(request: HttpRequest, worker: str) -> HttpResponse:
     context = {
         "name": worker,
         "desired": desired,
-        "is_blind": workers.is_blind(),
+        "is_blind": running.is_blind,
         "seen": _seen(row, desired) if row else None,
         "posting": outbox.latest(Bucket.DESIRED, services.desired_key(DesiredState.WORKER, worker)),
         "jobs": Job.objects.filter(worker=worker).order_by("-created_at")[:8],
@@ -58,14 +58,6 @@ def drain(request: HttpRequest, worker: str) -> HttpResponse:
     done = f"{worker} is asked to {'drain' if is_draining else 'take part again'}"
     flash.say(request, done, services.why_unpublished(desired))
     return redirect("worker", worker=worker)
-
-
-@require_POST
-def release(request: HttpRequest, gpu: str) -> HttpResponse:
-    """Ask a lane's holder to hand over."""
-    services.ask_release(actor_of(request), gpu, reason=request.POST.get("reason", ""))
-    messages.success(request, f"The holder of {gpu} is asked to hand over.")
-    return redirect("/")
 
 
 def _seen(row: WorkerRow, desired: DesiredState | None) -> dict[str, object]:

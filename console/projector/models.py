@@ -6,8 +6,8 @@ from django.db import models
 class Cursor(models.Model):
     """One row. seq: last sequence of STATE that is in the tables, written in their transaction.
 
-    stream_created: which STATE that is. queue_seq, queue_created: the same of JOBS. resyncs: how often STATE was
-    read from its beginning.
+    stream_created: which STATE that is, by when it was created; another one is another history. queue_seq,
+    queue_created: the same of JOBS. resyncs: how often STATE was read from its beginning.
     """
 
     seq = models.PositiveBigIntegerField(default=0)

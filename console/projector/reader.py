@@ -14,7 +14,7 @@ from channels.db import database_sync_to_async
 
 from console.jobs.fold import Heard
 from console.projector import damage, store
-from console.projector.store import ReadCursor
+from console.projector.models import Cursor
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
 from signalbox.jobs.cursor import StreamCursor
@@ -133,7 +133,7 @@ class Projector:
         queue_upto = accepted[-1].seq if accepted else 0
         self.applied += await database_sync_to_async(store.apply)(heard, upto, queue_upto)
 
-    async def _begin(self) -> ReadCursor:
+    async def _begin(self) -> Cursor:
         """Where to read on. A cursor of another stream, or beyond this one, begins at the beginning.
 
         What lies between a cursor and the stream's first sequence was overwritten, and comes later, or is older

@@ -34,26 +34,12 @@ class Statement(NamedTuple):
     of_documents: str
 
 
-class ReadCursor(NamedTuple):
-    """How far the rows follow STATE and JOBS. created: when that stream was created; another one is another history."""
-
-    seq: int
-    stream_created: str
-    queue_seq: int
-    queue_created: str
-
-
-def read_cursor() -> ReadCursor:
+def read_cursor() -> Cursor:
     """The cursor as the database has it; at the beginning where it has none."""
-    cursor = Cursor.objects.filter(pk=1).first()
-    return _of_row(cursor) if cursor else ReadCursor(0, "", 0, "")
+    return Cursor.objects.filter(pk=1).first() or Cursor(pk=1)
 
 
-def _of_row(cursor: Cursor) -> ReadCursor:
-    return ReadCursor(cursor.seq, cursor.stream_created, cursor.queue_seq, cursor.queue_created)
-
-
-def begin(stream_created: str) -> ReadCursor:
+def begin(stream_created: str) -> Cursor:
     """Start at the beginning of a STATE that is not the one read before; returns it."""
     with transaction.atomic():
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
@@ -63,16 +49,16 @@ def begin(stream_created: str) -> ReadCursor:
         cursor.seq, cursor.stream_created, cursor.at = 0, stream_created, timezone.now()
         cursor.resyncs += 1
         cursor.save()
-    return _of_row(cursor)
+    return cursor
 
 
-def begin_queue(queue_created: str) -> ReadCursor:
+def begin_queue(queue_created: str) -> Cursor:
     """Start at the beginning of a JOBS that is not the one read before; returns it."""
     with transaction.atomic():
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
         cursor.queue_seq, cursor.queue_created = 0, queue_created
         cursor.save()
-    return _of_row(cursor)
+    return cursor
 
 
 def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:

@@ -7,14 +7,12 @@ in front of Django. What it refuses, Django words: with the request id, the head
 import asyncio
 import io
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from asgiref.sync import ThreadSensitiveContext
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse
 from django.urls import Resolver404, resolve
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
@@ -24,17 +22,11 @@ from console.accounts.authentication import OperatorTokenAuthentication
 from console.accounts.rights import Actor, may
 from console.accounts.sessions import owner
 from console.database import DATABASE_FAULTS, database_away
-from console.web.middleware import refusal
+from console.web.middleware import REFUSAL
+from signalbox.front.front import Message, Receive, Scope, Send
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError, TooLarge
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Respond = Callable[[HttpRequest], HttpResponse]
-
-_REFUSAL: Final = "signalbox.refusal"
 _UPLOADS: Final = frozenset({"upload-model", "api-versions"})
 """Routes that take archives, as the URLs name them."""
 _REFUSED: Final = metrics.counter(
@@ -77,7 +69,7 @@ class BodyLimit:
         )
 
     async def _refuse(self, scope: Scope, send: Send, error: SignalboxError) -> None:
-        await self._inner({**scope, _REFUSAL: error}, _nothing(), send)
+        await self._inner({**scope, REFUSAL: error}, _nothing(), send)
 
 
 class _Body:
@@ -94,22 +86,6 @@ class _Body:
             self.is_over = True
             return {"type": "http.disconnect"}
         return message
-
-
-class RefusedBody:
-    """Answers what :class:`BodyLimit` refused, a problem to programs and a page to people. Stands last."""
-
-    def __init__(self, get_response: Respond) -> None:
-        self._respond = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """The refusal, or the answer."""
-        error = getattr(request, "scope", {}).get(_REFUSAL)
-        if error is None:
-            return self._respond(request)
-        response = refusal(request, error)
-        response["Connection"] = "close"  # or the server would read on to the end of the body
-        return response
 
 
 async def _cap(scope: Scope) -> int:

@@ -16,6 +16,8 @@ from signalbox.program import log, metrics
 from signalbox.program.errors import InvalidRequest, SignalboxError, meaning
 
 Respond = Callable[[HttpRequest], HttpResponse]
+REFUSAL: Final = "signalbox.refusal"
+"""In the scope of a request: the error of a body that was refused before Django saw it."""
 _NUL: Final = "\0"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,40}\Z")
 _NO_ROUTE: Final = "none"
@@ -56,14 +58,24 @@ class RequestIdentity:
 
 
 class ErrorPages:
-    """Turns our errors into a page that says the cause, the next step and the request id."""
+    """Turns refusals into an answer that says the cause, the next step and the request id. Stands last.
+
+    They are errors of a view; of :class:`console.web.bodylimit.BodyLimit`; and of a NUL in a path, a query or a form:
+    PostgreSQL stores none, and most of these texts reach it. The REST API's forms refuse one themselves; its bodies are
+    not read before a right has been looked at.
+    """
 
     def __init__(self, get_response: Respond) -> None:
         self._respond = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer; errors come by :meth:`process_exception`."""
-        return self._respond(request)
+        """The refusal of the body, or the answer."""
+        error = getattr(request, "scope", {}).get(REFUSAL)
+        if error is None:
+            return self._respond(request)
+        response = refusal(request, error)
+        response["Connection"] = "close"  # or the server would read on to the end of the body
+        return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """The page of a :class:`SignalboxError`; anything else is Django's."""
@@ -72,22 +84,8 @@ class ErrorPages:
             return None
         return refusal(request, error)
 
-
-class StorableText:
-    """Refuses a NUL in a path, a query or a form: PostgreSQL stores none, and most of these texts reach it.
-
-    The REST API's forms refuse one themselves; its bodies are not read before a right has been looked at.
-    """
-
-    def __init__(self, get_response: Respond) -> None:
-        self._respond = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer; what comes is looked at by :meth:`process_view`, after its form was read for the CSRF token."""
-        return self._respond(request)
-
     def process_view(self, request: HttpRequest, *_: object) -> HttpResponse | None:
-        """The refusal, or None."""
+        """The refusal of a NUL, or None; its form was read for the CSRF token by now."""
         forms = [request.GET] if problems.is_for_programs(request) else [request.GET, request.POST]
         texts = (text for form in forms for _, values in form.lists() for text in values)
         if _NUL not in request.path_info and not any(_NUL in text for text in texts):

@@ -237,7 +237,7 @@ def test_our_own_faults_below_api_are_problems(program: Client, monkeypatch: pyt
         def fail(*_: Any, fault: type[Exception] = fault, **__: Any) -> None:
             raise fault
 
-        monkeypatch.setattr(views.Me, "actor", fail)
+        monkeypatch.setattr(views.Console, "actor", fail)
         answer = program.get("/api/me")
         assert answer["Content-Type"] == "application/problem+json"
         assert (answer.status_code, answer.json()["code"]) == (status, code)

@@ -13,7 +13,7 @@ from console.catalog import services as catalog
 from console.controller.queues import make_missing
 from console.controller.reconciler import ConsoleReconciler
 from console.jobs.models import Job
-from console.live.unpublished import unpublished
+from console.live.database import unpublished
 from console.projector.models import Damage
 from signalbox.bus import topology
 from signalbox.bus.client import Bus

@@ -19,7 +19,7 @@ from console.jobs.models import Job
 from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
-from console.outbox.services import post_discard, post_redrive
+from console.outbox.services import post
 from console.projector import store
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
@@ -135,7 +135,7 @@ async def test_a_query_that_is_not_understood_is_refused(call: Callable[[str], C
 
 
 async def test_an_act_that_nats_will_never_take_is_settled_with_its_reason(bus: Bus) -> None:
-    entry = await in_thread(post_redrive, accepted(9).id, after="")
+    entry = await in_thread(post, OutboxEntry(kind=OutboxEntry.REDRIVE, key=accepted(9).id))
     await Publisher(bus, 5).publish_due()
     entry = await in_thread(OutboxEntry.objects.get, pk=entry.pk)
     assert entry.published_at is not None
@@ -148,7 +148,7 @@ async def test_a_letter_that_cannot_be_had_now_holds_up_no_other(own_nats: NatsS
         entries = []
         for number in (1, 2):
             old = await dead(bus, floats(number))
-            entries.append(await in_thread(lambda pk=old.id: post_redrive(pk, after="")))
+            entries.append(await in_thread(post, OutboxEntry(kind=OutboxEntry.REDRIVE, key=old.id)))
         await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.DLQ_PARTS}")  # no stream answers for it
         assert await Publisher(bus, 5).publish_due() == 2
     finally:
@@ -166,7 +166,7 @@ async def test_a_redrive_into_a_full_queue_is_over_and_its_input_stored_once(own
         config = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
         await bus.write(names.job("half", "hi", "t", accepted(1).id), b"")
         await bus.request_json("$JS.API.STREAM.UPDATE.JOBS", config | {"max_msgs": 1})
-        entry = await in_thread(lambda: post_redrive(old.id, after=""))
+        entry = await in_thread(post, OutboxEntry(kind=OutboxEntry.REDRIVE, key=old.id))
         await Publisher(bus, 5).publish_due()
     finally:
         await bus.close()
@@ -176,7 +176,7 @@ async def test_a_redrive_into_a_full_queue_is_over_and_its_input_stored_once(own
 
 
 async def test_a_discard_that_an_earlier_try_did_is_done(bus: Bus) -> None:
-    entry = await in_thread(post_discard, accepted(9).id)
+    entry = await in_thread(post, OutboxEntry(kind=OutboxEntry.DISCARD, key=accepted(9).id))
     await Publisher(bus, 5).publish_due()
     entry = await in_thread(OutboxEntry.objects.get, pk=entry.pk)
     assert entry.published_at is not None

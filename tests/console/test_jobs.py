@@ -217,7 +217,7 @@ def test_a_story_stands_in_order_of_time_though_the_claim_was_written_after_the_
         ("Run ended", "+5.0 ms"),
         ("Succeeded", "+5.5 ms"),
     ]
-    assert (job.waited_ms, job.ran_ms, job.total_ms) == (3.0, 2.0, 5.5)
+    assert job.spent == (3.0, 2.0, 5.5)
     assert [(share.name, share.ms) for share in timeline.shares(job)] == [
         ("queue", 2.0),
         ("prepare", 1.0),

@@ -8,16 +8,15 @@ import pytest
 from asgiref import testing
 from asgiref.sync import sync_to_async
 from channels.auth import AuthMiddlewareStack
-from channels.routing import URLRouter
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import Client
 
 from console.feed.feed import Feed
 from console.live import consumer
+from console.live.consumer import LiveConsumer
 from console.live.lifespan import lifespan
 from console.live.origin import SameOrigin
-from console.live.routing import websocket_urlpatterns
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
 from tests.console.mirror import TOPICS, Mirror
@@ -49,7 +48,7 @@ class Tab:
     """A browser tab, spoken to as a server speaks ASGI. (Channels' own communicator needs Daphne.)"""
 
     def __init__(self, cookie: str = "", origin: bytes = ORIGIN) -> None:
-        application = SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+        application = SameOrigin(AuthMiddlewareStack(LiveConsumer.as_asgi()))
         headers = [(b"origin", origin), (b"host", b"localhost"), (b"cookie", cookie.encode())]
         scope = {"type": "websocket", "path": "/ws/live", "headers": headers, "query_string": b"", "subprotocols": []}
         self._asgi: Any = _communicator(application, scope)
@@ -115,7 +114,7 @@ async def test_a_viewer_gets_every_topic_and_then_changes_in_sequence(feed: Feed
 async def test_without_a_login_there_is_no_board(feed: Feed) -> None:
     tab = Tab()
     assert await tab.open()
-    assert await tab.closed() == consumer.NOT_LOGGED_IN
+    assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
 
 
 async def test_another_sites_page_cannot_listen_with_the_operators_cookie(feed: Feed) -> None:
@@ -129,15 +128,15 @@ async def test_an_operator_without_a_role_may_not_listen(feed: Feed) -> None:
     tab = Tab(cookie)
     await tab.open()
     await tab.subscribe("lanes")
-    assert await tab.closed() == consumer.NOT_ALLOWED
+    assert await tab.closed() == consumer.Close.NOT_ALLOWED
 
 
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ('{"t": "sub", "topics": ["lanes", "secrets"]}', consumer.NOT_ALLOWED),
-        ('{"t": "sub", "topics": "lanes"}', consumer.BAD_MESSAGE),
-        ("hello", consumer.BAD_MESSAGE),
+        ('{"t": "sub", "topics": ["lanes", "secrets"]}', consumer.Close.NOT_ALLOWED),
+        ('{"t": "sub", "topics": "lanes"}', consumer.Close.BAD_MESSAGE),
+        ("hello", consumer.Close.BAD_MESSAGE),
     ],
 )
 async def test_what_is_not_a_subscription_closes_the_socket(feed: Feed, text: str, code: int) -> None:
@@ -156,7 +155,7 @@ async def test_a_socket_is_closed_when_its_operator_logs_out(feed: Feed, monkeyp
     await tab.hear("tick")
     monkeypatch.setattr(consumer, "RECHECK_S", 0.0)
     await sync_to_async(client.logout)()
-    assert await tab.closed() == consumer.NOT_LOGGED_IN
+    assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
 
 
 async def test_a_socket_is_closed_when_its_operator_loses_the_role(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +167,7 @@ async def test_a_socket_is_closed_when_its_operator_loses_the_role(feed: Feed, m
     user = await get_user_model().objects.aget(username="ada-viewer")
     await sync_to_async(user.groups.clear)()
     monkeypatch.setattr(consumer, "RECHECK_S", 0.0)
-    assert await tab.closed() == consumer.NOT_ALLOWED
+    assert await tab.closed() == consumer.Close.NOT_ALLOWED
 
 
 async def test_a_viewer_that_resumes_within_the_ring_gets_deltas_and_no_snapshot(feed: Feed, bus: Bus) -> None:
@@ -194,4 +193,4 @@ async def test_a_process_without_a_feed_says_so() -> None:
     _, cookie = await sync_to_async(_log_in)("viewer")
     tab = Tab(cookie)
     await tab.open()
-    assert await tab.closed() == consumer.NOT_RUNNING
+    assert await tab.closed() == consumer.Close.NOT_RUNNING

@@ -113,7 +113,7 @@ async def test_a_logout_closes_the_socket_at_once(feed: Feed) -> None:
     await tab.subscribe("lanes")
     await tab.hear("tick")
     await sync_to_async(client.post)("/logout")
-    assert await tab.closed() == consumer.NOT_LOGGED_IN
+    assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
 
 
 async def test_a_new_role_closes_the_socket_at_once_and_asks_for_a_new_login(feed: Feed) -> None:
@@ -124,7 +124,7 @@ async def test_a_new_role_closes_the_socket_at_once_and_asks_for_a_new_login(fee
     await tab.hear("tick")
     await sync_to_async(_log_in)("admin")  # somebody must stay admin
     await sync_to_async(accounts.set_role)(ME, "ada-operator", "viewer")
-    assert await tab.closed() == consumer.NOT_LOGGED_IN
+    assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
     answer = await sync_to_async(client.get)("/")
     assert (answer.status_code, answer["Location"]) == (302, "/login?next=/")
 
@@ -140,7 +140,7 @@ async def test_one_operator_opens_only_so_many_tabs(feed: Feed, console: Console
         await tab.hear("snap")
     third = Tab(cookie)
     await third.open()
-    assert await third.closed() == consumer.TOO_MANY
+    assert await third.closed() == consumer.Close.TOO_MANY
     theirs = Tab(other)
     await theirs.open()
     await theirs.subscribe("lanes")
@@ -162,7 +162,7 @@ async def test_a_flood_of_messages_closes_the_socket(feed: Feed) -> None:
     await tab.open()
     for _ in range(consumer.MESSAGES * 3):
         await tab.subscribe("lanes")
-    assert await tab.closed() == consumer.TOO_MANY
+    assert await tab.closed() == consumer.Close.TOO_MANY
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ async def test_running_jobs_are_on_the_lane_and_in_the_ticker(bus: Bus, wire: Wi
     async with watching(wire) as (feed, viewer):
         await viewer.until(lambda: viewer.row("lanes", GPU.id).get("state") == "held")
         await viewer.until(lambda: feed.view.topics.topics["queues"].rows)
-        await viewer.until(lambda: feed.is_following)
+        await viewer.until(lambda: feed._jobs.are_followed)
         puller = await bus.pull("digits_mid", railway.queue.put_nowait)
         puller.ask(1)
         document = accepted("digits")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from channels.auth import AuthMiddlewareStack
-from channels.routing import URLRouter
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -21,7 +20,6 @@ from console.live import consumer
 from console.live.attendance import attendance
 from console.live.consumer import LiveConsumer
 from console.live.lifespan import lifespan
-from console.live.routing import websocket_urlpatterns
 from signalbox.program.settings import Wire
 from tests.console.test_live_consumer import Tab, _log_in
 from tests.console.test_serve import Visitor, served
@@ -62,7 +60,7 @@ class Server:
             "subprotocols": [],
             "headers": [(b"cookie", self._cookie.encode())],
         }
-        application: Any = AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
+        application: Any = AuthMiddlewareStack(LiveConsumer.as_asgi())
         with suppress(Exception):  # whatever a server makes of it
             await application(scope, self._said.get, self._send)
 
@@ -166,7 +164,7 @@ async def test_after_floods_on_every_place_of_an_operator_the_next_board_is_serv
         for _ in range(2):
             sockets = [await board() for _ in range(console.live_per_user)]
             codes = await asyncio.gather(*(flood(each) for each in sockets))
-            assert set(codes) == {consumer.TOO_MANY}
+            assert set(codes) == {consumer.Close.TOO_MANY}
         while True:  # its going is noticed a moment after the browser's
             async with board() as socket:
                 await socket.send(SUBSCRIBE)

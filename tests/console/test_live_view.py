@@ -60,7 +60,7 @@ def worker(name: str, **more: Any) -> Worker:
 def held(board: LiveView, owner: str, revision: int, at: float, **more: Any) -> None:
     """A lease write."""
     lease = Lease(state="HELD", gpu=GPU, owner=owner, since=at, **more)
-    board.lease(GPU, lease, revision=revision, at=at, ttl_s=20.0, now=at)
+    board.lanes.lease(GPU, lease, revision=revision, at=at, ttl_s=20.0, now=at)
 
 
 def document(model: str = "digits", number: int = 0) -> Job:
@@ -106,11 +106,11 @@ def test_waiters_stand_in_the_order_of_their_first_tickets() -> None:
     board = view()
     for name, revision in (("c", 9), ("a", 5), ("b", 7)):
         ticket = Ticket(gpu=GPU, worker=name, boot="b", since=T0)
-        board.ticket(GPU, name, ticket, revision=revision, now=T0)
+        board.lanes.ticket(GPU, name, ticket, revision=revision, now=T0)
     renewed = Ticket(gpu=GPU, worker="a", boot="b", since=T0)
-    board.ticket(GPU, "a", renewed, revision=30, now=T0 + 5)
+    board.lanes.ticket(GPU, "a", renewed, revision=30, now=T0 + 5)
     assert [w.worker for w in row(board, "lanes", GPU).waiters] == ["a", "b", "c"]
-    board.ticket(GPU, "a", None, revision=31, now=T0 + 6)
+    board.lanes.ticket(GPU, "a", None, revision=31, now=T0 + 6)
     assert [w.worker for w in row(board, "lanes", GPU).waiters] == ["b", "c"]
 
 
@@ -154,7 +154,7 @@ def test_a_queue_that_grows_never_claims_to_drain() -> None:
     board.model("digits", Model(name="digits"), T0)
     for _ in range(60):
         board.accepted(document(), T0 + 5, T0 + 5)
-    board.gauge("digits", Gauge(60, 0, 0, T0), T0 + 10, is_counting=True)
+    board.queues.gauge("digits", Gauge(60, 0, 0, T0), T0 + 10, is_counting=True)
     assert row(board, "queues", "digits").drain_s is None
 
 
@@ -165,15 +165,15 @@ def test_a_queue_that_shrinks_says_when_it_is_empty() -> None:
     for _ in range(100):
         done = life.succeeded(claimed, now=T0 + 1, phases={}, batch=1, size_bytes=1)
         board.record(done, T0 + 5, T0 + 5)
-    board.gauge("digits", Gauge(50, 0, 0, T0), T0 + 10, is_counting=True)
+    board.queues.gauge("digits", Gauge(50, 0, 0, T0), T0 + 10, is_counting=True)
     assert row(board, "queues", "digits").drain_s == pytest.approx(5.0)
 
 
 def test_without_viewers_rates_come_from_the_consumers_counters() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
-    board.gauge("digits", Gauge(10, 2, 0, T0, started=100, ended=98), T0 + 1, is_counting=False)
-    board.gauge("digits", Gauge(4, 1, 0, T0, started=130, ended=129), T0 + 6, is_counting=False)
+    board.queues.gauge("digits", Gauge(10, 2, 0, T0, started=100, ended=98), T0 + 1, is_counting=False)
+    board.queues.gauge("digits", Gauge(4, 1, 0, T0, started=130, ended=129), T0 + 6, is_counting=False)
     bucket = row(board, "throughput", str(int(T0 + 6) // 5 * 5))
     assert (bucket.arrived, bucket.succeeded) == (24, 31)
 
@@ -202,7 +202,7 @@ def test_a_queue_that_no_worker_serves_says_why(model: Model, workers: list[Work
     board.model("digits", model, T0)
     for one in workers:
         board.presence(one.id, one, T0)
-    board.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
+    board.queues.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
     board.age(T0 + 1, is_blind=False)
     assert words in row(board, "alarms", "unserved:digits").text
 
@@ -210,8 +210,8 @@ def test_a_queue_that_no_worker_serves_says_why(model: Model, workers: list[Work
 def test_a_paused_queue_with_jobs_is_a_warning_and_not_a_fault() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
-    board.model_desired("digits", Desired(is_paused=True, actor="ada"), T0)
-    board.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
+    board.queues.desired("digits", Desired(is_paused=True, actor="ada"), T0)
+    board.queues.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
     board.age(T0 + 1, is_blind=False)
     assert row(board, "alarms", "paused:digits").level == "warning"
     assert row(board, "alarms", "unserved:digits") is None
@@ -220,7 +220,7 @@ def test_a_paused_queue_with_jobs_is_a_warning_and_not_a_fault() -> None:
 def test_an_alarm_keeps_its_beginning_while_it_stands() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
-    board.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
+    board.queues.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
     for second in range(5):
         board.age(T0 + second, is_blind=False)
     assert row(board, "alarms", "unserved:digits").since == T0
@@ -239,10 +239,10 @@ def test_a_version_that_does_not_load_and_keeps_requests_on_the_old_one_is_an_al
     versions = tuple(Version(version=number, path="/m") for number in (1, 2))
     published = Model(name="digits", versions=versions, default_version=2, labels={"stable": 1})
     board.model("digits", published, T0)
-    board.serving("digits", Serving(publication=7, default=1, labels={"stable": 1}))
+    board.rollouts.serving("digits", Serving(publication=7, default=1, labels={"stable": 1}))
     board.age(T0 + 1, is_blind=False)
     assert row(board, "alarms", "rollout:digits:") is None, "it is being loaded"
-    board.serving("digits", Serving(publication=7, default=1, labels={"stable": 1}, failed=(2,)))
+    board.rollouts.serving("digits", Serving(publication=7, default=1, labels={"stable": 1}, failed=(2,)))
     board.age(T0 + 2, is_blind=False)
     assert "stay with version 1" in row(board, "alarms", "rollout:digits:").text
     assert row(board, "alarms", "rollout:digits:stable") is None
@@ -321,7 +321,7 @@ def test_the_head_figure_counts_what_computes_and_says_what_the_others_do() -> N
     assert gpus(board.lanes.rows()).value == "0/0"
     held(board, "a", 7, T0)
     board.presence("a", worker("a", token=7), T0)
-    board.lease("GPU-2", Lease(state="FREE", gpu="GPU-2"), revision=8, at=T0, ttl_s=0.0, now=T0)
+    board.lanes.lease("GPU-2", Lease(state="FREE", gpu="GPU-2"), revision=8, at=T0, ttl_s=0.0, now=T0)
     figure = gpus(board.lanes.rows())
     assert (figure.value, figure.note) == ("0/2", "1 held, idle · 1 free")
     board.presence("a", worker("a", token=7, run=computing(T0, "j1")), T0 + 1)
@@ -347,8 +347,8 @@ def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
         ),
         T0 + 1,
     )
-    board.gauge("slow", Gauge(0, 1, 0, None, oldest_in_flight_at=T0), T0 + 1, is_counting=True)
-    board.gauge("digits", Gauge(2, 3, 0, T0 + 0.9, oldest_in_flight_at=T0 + 0.5), T0 + 1, is_counting=True)
+    board.queues.gauge("slow", Gauge(0, 1, 0, None, oldest_in_flight_at=T0), T0 + 1, is_counting=True)
+    board.queues.gauge("digits", Gauge(2, 3, 0, T0 + 0.9, oldest_in_flight_at=T0 + 0.5), T0 + 1, is_counting=True)
     lane, digits, slow = (row(board, *where) for where in (("lanes", GPU), ("queues", "digits"), ("queues", "slow")))
     assert [job.id for job in lane.jobs] == ["s1"]
     assert (digits.waiting, digits.prefetched, digits.running) == (5, 3, 0)
@@ -360,7 +360,7 @@ def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
     board.age(T0 + 6, is_blind=False)
     assert "slow:1" in row(board, "alarms", "behind:digits").text
     board.presence("a", worker("a", token=7), T0 + 12)
-    board.gauge("digits", Gauge(0, 0, 0, None), T0 + 12, is_counting=True)
+    board.queues.gauge("digits", Gauge(0, 0, 0, None), T0 + 12, is_counting=True)
     board.age(T0 + 12, is_blind=False)
     assert row(board, "alarms", "behind:digits") is None
     assert row(board, "queues", "digits").waiting == 0
@@ -373,7 +373,7 @@ def test_a_holder_that_computes_nothing_while_its_jobs_wait_is_an_alarm() -> Non
     digits = (Residency(model="digits", version=1, state="ready"),)
     for second in (0, 8, 12):
         board.presence("a", worker("a", token=7, models=digits), T0 + second)
-        board.gauge("digits", Gauge(3, 0, 0, T0 + 1), T0 + second, is_counting=True)
+        board.queues.gauge("digits", Gauge(3, 0, 0, T0 + 1), T0 + second, is_counting=True)
         board.age(T0 + second, is_blind=False)
         assert bool(row(board, "alarms", f"idle:{GPU}")) is (second == 12)
     board.presence("a", worker("a", token=7, models=digits, run=computing(T0 + 12, "j", model="digits")), T0 + 13)
@@ -385,7 +385,7 @@ def test_no_more_jobs_wait_in_flight_than_are_in_flight() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
     board.presence("a", worker("a", waiting={"digits": 9}), T0)
-    board.gauge("digits", Gauge(0, 4, 0, None), T0 + 1, is_counting=True)
+    board.queues.gauge("digits", Gauge(0, 4, 0, None), T0 + 1, is_counting=True)
     queue = row(board, "queues", "digits")
     assert (queue.waiting, queue.running) == (4, 0)
 

@@ -10,7 +10,7 @@ from console.fleet import services as fleet
 from console.keys import services as keys
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
-from console.outbox.services import post_cancel, post_document
+from console.outbox.services import post, post_document
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
@@ -52,7 +52,7 @@ async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path
                 await in_thread(lambda: fleet.drain(ME, "w1", is_draining=True))
                 await in_thread(lambda: fleet.ask_release(ME, "GPU-1"))
                 await in_thread(ran.delete)
-                await in_thread(post_cancel, second.id)
+                await in_thread(post, OutboxEntry(kind=OutboxEntry.CANCEL, key=second.id))
                 await accept(admin, first)
                 await accept(admin, second)
                 await Publisher(bus, 5).publish_due()

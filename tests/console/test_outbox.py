@@ -209,12 +209,12 @@ async def queue_job(bus: Bus, model: str = "m") -> messages.Job:
 
 
 async def test_cancelling_a_queued_job_ends_it_and_a_worker_hears(bus: Bus) -> None:
-    from console.outbox.services import post_cancel
+    from console.outbox.services import post
 
     job = await queue_job(bus)
     heard = asyncio.Event()
     listening = await bus.subscribe(names.cancel(job.id), lambda _: heard.set())
-    await in_thread(post_cancel, job.id)
+    await in_thread(post, OutboxEntry(kind=OutboxEntry.CANCEL, key=job.id))
     await Publisher(bus, 5).publish_due()
     found = await Records(bus).read(job.id)
     assert found is not None
@@ -227,7 +227,7 @@ async def test_cancelling_a_queued_job_ends_it_and_a_worker_hears(bus: Bus) -> N
 
 
 async def test_cancelling_a_running_job_asks_its_holder_and_a_finished_one_stays_as_it_is(bus: Bus) -> None:
-    from console.outbox.services import post_cancel
+    from console.outbox.services import post
 
     records = Records(bus)
     running = Record(
@@ -242,7 +242,7 @@ async def test_cancelling_a_running_job_asks_its_holder_and_a_finished_one_stays
         deadline_at=2.0,
     )
     await records.write(running, expect=0)
-    await in_thread(post_cancel, running.id)
+    await in_thread(post, OutboxEntry(kind=OutboxEntry.CANCEL, key=running.id))
     await Publisher(bus, 5).publish_due()
     found = await records.read(running.id)
     assert found is not None
@@ -253,7 +253,7 @@ async def test_cancelling_a_running_job_asks_its_holder_and_a_finished_one_stays
     assert ended.error.message == "Cancelled by an operator."
     done = messages.Record(**{f: getattr(running, f) for f in running.__struct_fields__} | {"state": State.SUCCEEDED})
     revision = await records.write(done, b"result", expect=found[1])
-    await in_thread(post_cancel, running.id)
+    await in_thread(post, OutboxEntry(kind=OutboxEntry.CANCEL, key=running.id))
     await Publisher(bus, 5).publish_due()
     after = await records.read(running.id)
     assert after is not None

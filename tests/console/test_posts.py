@@ -64,7 +64,6 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
         "adopt-key": ({"args": [key.pk]}, {}),
         "cancel-job": ({"args": [job.pk]}, {}),
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
-        "lane-release": ({"args": ["GPU-1"]}, {}),
         "live:release": ({}, {"gpu": "GPU-1"}),
         "create-user": ({}, {"username": "nina", "password": NEW, "role": "viewer"}),
         "set-role": ({"args": ["viewer"]}, {"role": "operator"}),

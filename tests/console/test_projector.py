@@ -111,7 +111,7 @@ async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
     row = await in_thread(Job.objects.get, pk=job.id)
     assert (row.model, row.version, row.key_id, row.worker, row.gpu) == ("digits", 3, "key1", "w1", "GPU-1")
     assert (row.attempt, row.token, row.batch, row.size_in, row.size_out) == (1, 7, 4, 64, 16)
-    assert (row.waited_ms, row.ran_ms, row.total_ms) == (150.0, 350.0, 500.0)
+    assert row.spent == (150.0, 350.0, 500.0)
     events = await in_thread(services.events, row)
     assert events[-1].state == "succeeded"
     # Whether the claim was read before the end overwrote it or not.

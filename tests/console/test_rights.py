@@ -50,7 +50,6 @@ ACTS: dict[str, Act | None] = {
     "edit-account": Act.ACCOUNTS_MANAGE,
     "cancel-job": Act.JOBS_CANCEL,
     "worker-drain": Act.WORKERS_DRAIN,
-    "lane-release": Act.LANES_RELEASE,
     "live:release": Act.LANES_RELEASE,
 }
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
@@ -69,7 +68,6 @@ PAGES = {
 PARTS = {"model", "key", "key-created", "key-posting", "account", "job", "worker"}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
-    "lane-release": {"gpu": "g"},
     "live:release": {"gpu": "g"},
     "read-only": {"on": "0"},
     "create-user": {"username": "x", "password": "short", "role": "viewer"},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from console.controller.storage import measure
-from console.feed.storage import EVERY_S, StorageFigure
+from console.feed.health import STORAGE_EVERY_S, StorageFigure
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops.ports import free_port
@@ -45,8 +45,8 @@ async def test_the_figure_is_asked_for_now_and_then_and_names_the_fullest_stream
     first = await figure.read(small, 0.0)
     assert (first.state, first.value) == ("ok", "0%")
     await fill(small)
-    assert await figure.read(small, EVERY_S - 1) == first
-    then = await figure.read(small, EVERY_S)
+    assert await figure.read(small, STORAGE_EVERY_S - 1) == first
+    then = await figure.read(small, STORAGE_EVERY_S)
     assert (then.state, then.value, then.note) == ("late", "83%", "DLQ is nearly full")
 
 

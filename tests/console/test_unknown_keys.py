@@ -19,7 +19,7 @@ from console.controller.reconciler import ConsoleReconciler
 from console.keys import services as keys
 from console.keys import unknown
 from console.keys.models import ApiKey, UnknownKey
-from console.live.unpublished import unpublished
+from console.live.database import unpublished
 from console.operators import services as accounts
 from console.outbox.ends import with_ends_of
 from console.outbox.models import OutboxEntry

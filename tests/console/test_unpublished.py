@@ -16,7 +16,7 @@ from console.catalog.models import ServedModel
 from console.feed.feed import Feed
 from console.fleet import services as fleet
 from console.keys import services as keys
-from console.live.unpublished import unpublished
+from console.live.database import unpublished
 from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher

@@ -19,7 +19,7 @@ import pytest_asyncio
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from console.live.consumer import TOO_MANY
+from console.live.consumer import Close
 from signalbox.bus import table
 from signalbox.ops.ports import HOST, free_port
 from signalbox.program import keys
@@ -479,4 +479,4 @@ async def test_websockets(scene: Scene, neighbour: Neighbour) -> None:
         await answered()
         for one in held:
             await one.close()
-    assert last.close_code == TOO_MANY
+    assert last.close_code == Close.TOO_MANY

@@ -136,7 +136,7 @@ def _is_within_bounds(wish: Subscribe, text: str) -> None:
 
 
 def _change(view: LiveView, hub: Hub, step: int) -> None:
-    view.model_desired(f"m{step % 3}", Desired(is_paused=bool(step % 2)), float(step))
+    view.queues.desired(f"m{step % 3}", Desired(is_paused=bool(step % 2)), float(step))
     view.topics.topics["health"].set("x", _row(step))
     hub.flush(float(step))
 

@@ -11,7 +11,7 @@ from console.controller.reconciler import ConsoleReconciler
 from console.controller.rows import keep_counted
 from console.controller.storage import keep_measured
 from console.jobs.retention import RowRetention
-from console.keys.usage import UseLog
+from console.keys.usage import keep_noted
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
 from signalbox.bus.client import Bus
@@ -37,7 +37,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
     return [
         Publisher(bus, console.outbox_poll_s).run(),
         reconciler.run(),
-        UseLog(bus).run(),
+        keep_noted(bus),
         keep_measured(bus),
         keep_counted(),
         keep_marked(bus, console.audit_mark_s),

@@ -1,28 +1,41 @@
-"""Alarms from the database: decisions that are not published yet, and data that NATS has lost."""
+"""What the board asks of the database: decisions that are not published, lost data, and how far the projector is."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from channels.db import database_sync_to_async
 from django.db import Error
 from django.db.models import Count, Min
+from django.utils import timezone
 
 from console.board.rows import Alarm
 from console.keys.models import UnknownKey
-from console.live.damaged import damaged
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
+from console.projector import damage
+from console.projector.store import read_cursor
 from signalbox.program import log
 from signalbox.wire.names import Bucket
 
+T = TypeVar("T")
 SHOWN: Final = 8
 """Alarms shown one by one; any further ones are counted in one alarm."""
 
 
 async def unpublished() -> dict[str, Alarm] | None:
     """An alarm for each decision that waits and each damage, by key; None where the database does not answer."""
+    return await _asked(_alarms)
+
+
+async def projected() -> int | None:
+    """Last sequence of STATE that the projector has put into the database; None where that does not answer."""
+    return await _asked(lambda: read_cursor().seq)
+
+
+async def _asked(ask: Callable[[], T]) -> T | None:
     try:
         # Closes what a database that went away left behind; Django's own asynchronous calls do not.
-        found: dict[str, Alarm] = await database_sync_to_async(_alarms)()
+        found: T = await database_sync_to_async(ask)()
     except Error as error:
         log.warning("live.database_unreachable", reason=type(error).__name__)
         return None
@@ -36,7 +49,23 @@ def _alarms() -> dict[str, Alarm]:
         text = f"{len(rest)} more decisions are not published to the fleet."
         since = rest[0].created_at.timestamp()
         found["outbox:more"] = Alarm("error", text, since, "/models")
-    return found | damaged() | _unknown_keys()
+    return found | _damaged() | _unknown_keys()
+
+
+def _damaged() -> dict[str, Alarm]:
+    """An alarm for each stream that lost data, for a day, and one for the accepted jobs that ended because of it."""
+    found = {}
+    for one in damage.standing():
+        text = f"NATS lost data: stream {one.stream} {one.what}."
+        if one.results:
+            text += f" The results of up to {one.results} ended jobs are gone."
+        found[f"damage:{one.stream}"] = Alarm("error", text, one.at.timestamp(), "/jobs")
+    if count := damage.lost_jobs():
+        noun = "accepted job was" if count == 1 else "accepted jobs were"
+        text = f"{count} {noun} lost within a day: NATS no longer held them or their inputs. They ended as input_lost."
+        since = (timezone.now() - damage.SHOWN).timestamp()
+        found["damage:jobs"] = Alarm("error", text, since, "/jobs?q=error:input_lost")
+    return found
 
 
 def _unknown_keys() -> dict[str, Alarm]:
