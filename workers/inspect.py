@@ -3,12 +3,10 @@
 ``--rules`` in the place of a path: the digest of what operations are judged by.
 
 Meant to be run as a process that is thrown away: a model is a foreign file. Nothing of it is
-executed, the process is confined as a runner is, and reading stops at limits on memory and time.
+executed, the process is confined as a runner is, and reading stops at limits on memory and processor time.
 """
 
 import argparse
-import asyncio
-import os
 import resource
 import sys
 from pathlib import Path
@@ -16,55 +14,13 @@ from typing import Final
 
 import msgspec
 
-from signalbox.program.errors import InvalidRequest, SignalboxError
-from signalbox.wire.messages import Signature
+from signalbox.program.errors import SignalboxError
 from workers.runner import operations, savedmodel
 from workers.sandbox.confine import confine
 from workers.sandbox.confinement import Sandbox
 
 _MEMORY_BYTES: Final = 8 << 30
 _CPU_S: Final = 120
-_WALL_S: Final = 180.0
-
-
-async def inspect(path: str) -> dict[str, Signature]:
-    """Signatures of the SavedModel directory ``path``, read in a process of its own.
-
-    Raises :class:`InvalidRequest` with the reason when it is none or reading it takes too long.
-    """
-    return (await inspection(path)).signatures
-
-
-async def inspection(path: str) -> savedmodel.Inspection:
-    """Signatures, ops, digest and size, as :func:`inspect`."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "workers.inspect",
-        path,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=_environment(),
-    )
-    try:
-        async with asyncio.timeout(_WALL_S):
-            out, err = await process.communicate()
-    except TimeoutError as error:
-        raise InvalidRequest("The SavedModel took too long to read.", path=path) from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        reason = err.decode(errors="replace").strip().splitlines() or ["The reader crashed."]
-        raise InvalidRequest(reason[-1], path=path)
-    return msgspec.json.decode(out, type=savedmodel.Inspection)
-
-
-def _environment() -> dict[str, str]:
-    root = str(Path(__file__).parent.parent)
-    return {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": root, "PYTHONIOENCODING": "utf-8"}
 
 
 def main() -> int:

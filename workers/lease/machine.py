@@ -411,7 +411,8 @@ class LeaseMachine:
         if self._op is None and now >= held.next_beat_at:
             held.beats += 1
             held.next_beat_at = now + self.rules.heartbeat_s * self._jitter()
-            self._write(Op.BEAT, self._held_record(held), held.revision, self.rules.ttl_s, now)
+            record = self._held_record(held.since, last_token=held.token, token=held.token, beats=held.beats)
+            self._write(Op.BEAT, record, held.revision, self.rules.ttl_s, now)
         if self._op is None:
             self._wake(held.next_beat_at, now)
         if self.flock is Flock.NONE:
@@ -522,17 +523,7 @@ class LeaseMachine:
     def _acquire(self, now: float) -> None:
         if self.flock is Flock.NONE:
             self._lock()  # while the write is in flight
-        record = messages.Lease(
-            state=HELD,
-            gpu=self.gpu,
-            owner=self.me.id,
-            boot=self.me.boot,
-            host=self.me.host,
-            pid=self.me.pid,
-            pid_start=self.me.pid_start,
-            since=now + self._epoch,
-            last_token=self._last_token(),
-        )
+        record = self._held_record(now, last_token=self._last_token())
         revision = self._seen.revision if self._seen else 0
         self._write(Op.ACQUIRE, record, revision, self.rules.ttl_s, now)
 
@@ -541,7 +532,8 @@ class LeaseMachine:
         stored = self._floor if self.flock is Flock.HELD else 0
         return max(stored, record.last_token if record else 0, record.token if record else 0)
 
-    def _held_record(self, held: HeldLease) -> messages.Lease:
+    def _held_record(self, since: float, *, last_token: int, token: int = 0, beats: int = 0) -> messages.Lease:
+        """token: 0 while the lease is being acquired, as its write makes the token."""
         return messages.Lease(
             state=HELD,
             gpu=self.gpu,
@@ -550,10 +542,10 @@ class LeaseMachine:
             host=self.me.host,
             pid=self.me.pid,
             pid_start=self.me.pid_start,
-            token=held.token,
-            last_token=held.token,
-            since=held.since + self._epoch,
-            beats=held.beats,
+            token=token,
+            last_token=last_token,
+            since=since + self._epoch,
+            beats=beats,
         )
 
     def _free_record(self, held: HeldLease) -> messages.Lease:
