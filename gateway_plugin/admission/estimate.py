@@ -63,9 +63,8 @@ class QueueEstimate:
 
     def length(self, now: float) -> int:
         """Jobs that wait, as far as can be known."""
-        if not self.rate:
-            return self.most
-        return max(0, round(self.most - self.rate * (now - self._measured_at)))
+        most = self.waiting + self.since
+        return max(0, round(most - self.rate * (now - self._measured_at))) if self.rate else most
 
     def of(self, tenant: str, now: float) -> int:
         """How many of the waiting jobs are this tenant's, as far as can be known."""

@@ -34,7 +34,7 @@ class Shares:
     @property
     def most(self) -> int:
         """Jobs that wait if none was taken since the last measurement."""
-        return sum(estimate.most for estimate in self.estimates.values())
+        return sum(estimate.waiting + estimate.since for estimate in self.estimates.values())
 
     def measured(self, waiting: Mapping[Priority, int], now: float) -> None:
         """Store how many jobs wait in each class; see :meth:`QueueEstimate.measured`."""

@@ -60,7 +60,7 @@ class Admission:
         given = named or shares.place(tenant, asked, self._loop.time(), most=most)
         is_full = shares.most >= self._limit(model, given)
         # While one caller measures a queue that is not full, the others need not wait for it.
-        if is_full or (model.name not in self._measuring and self._is_stale(queue, is_fair=given == asked)):
+        if is_full or (self._is_stale(queue, is_fair=given == asked) and model.name not in self._measuring):
             await self._measuring.ask(model.name, partial(self._measure, model.name, queue))
             given = named or shares.place(tenant, asked, self._loop.time(), most=most)
             is_full = shares.most >= self._limit(model, given)

@@ -115,6 +115,8 @@ class Puller:
         self._loop = asyncio.get_running_loop()
         self._inbox = bus.new_inbox()
         self._asked: dict[int, _Asked] = {}
+        self.outstanding = 0
+        """Deliveries asked for that the server still owes."""
         self._given_up: set[int] = set()
         self._count = 0
         self._pause_s = _FIRST_PAUSE_S
@@ -122,11 +124,6 @@ class Puller:
         self._is_closed = False
         self._sid = bus.connection.listen((self._inbox + b"*").decode(), self._receive)
         bus.on_reconnect(self._reconnected)
-
-    @property
-    def outstanding(self) -> int:
-        """Deliveries asked for that the server still owes."""
-        return sum(asked.remaining for asked in self._asked.values())
 
     def ask(self, n: int, *, expires_s: float = 5.0) -> None:
         """Ask for up to ``n`` more, waiting on the server at most ``expires_s``; 0 = only for what is there already.
@@ -139,6 +136,7 @@ class Puller:
         number = self._count
         timer = self._loop.call_later(expires_s + _GRACE_S, self._expire, number)
         self._asked[number] = _Asked(n, timer)
+        self.outstanding += n
         doc: dict[str, int | bool] = {"batch": n}
         if expires_s:
             doc["expires"] = int(expires_s * 1e9)
@@ -180,6 +178,7 @@ class Puller:
         for number, asked in list(self._asked.items()):
             taken = min(n, asked.remaining)
             asked.remaining -= taken
+            self.outstanding -= taken
             n -= taken
             if asked.remaining == 0:
                 self._close_request(number)
@@ -200,6 +199,7 @@ class Puller:
         elif left < counted and self._asked:
             # Deliveries charged to other requests were this one's: those are still owed.
             next(iter(self._asked.values())).remaining += counted - left
+            self.outstanding += counted - left
         if code in _NORMAL:
             self._tell_idle()
         else:
@@ -215,6 +215,7 @@ class Puller:
         asked = self._asked.pop(number, None)
         if asked is not None:
             asked.timer.cancel()
+            self.outstanding -= asked.remaining
         return asked
 
     def _forget(self) -> None:

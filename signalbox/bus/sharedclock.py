@@ -6,7 +6,6 @@ What must be exclusive never uses it, but CLOCK_BOOTTIME alone (ADR 0145).
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -24,23 +23,19 @@ _WRONG_S: Final = 2.0
 """A machine's clock that is off by more is reported."""
 
 
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class SharedClock:
     """:meth:`now` is UTC, seconds, as the leader of ``JOBS`` has it; until :meth:`start`, as this machine has it."""
 
-    def __init__(self, bus: Bus, *, boottime: Callable[[], float] = _boottime) -> None:
-        self._bus, self._boottime = bus, boottime
-        self._offset = time.time() - boottime()
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         self._is_measured = False
         self._is_wrong = False
         self._keeping = Background()
 
     def now(self) -> float:
         """UTC, seconds."""
-        return self._boottime() + self._offset
+        return time.clock_gettime(time.CLOCK_BOOTTIME) + self._offset
 
     async def start(self) -> None:
         """Measure, and go on measuring. Raises :class:`Unavailable` when NATS does not answer."""
@@ -58,9 +53,9 @@ class SharedClock:
                 await self._measure()
 
     async def _measure(self) -> None:
-        asked_at = self._boottime()
+        asked_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-        answered_at = self._boottime()
+        answered_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         if answered_at - asked_at < _PAUSE_S or not self._is_measured:
             self._offset = unix_time(info["ts"]) - (asked_at + answered_at) / 2
             self._is_measured = True

@@ -54,6 +54,8 @@ class Table(Generic[T]):
         self._bucket = bucket
         self._type = type_
         self._items: dict[str, T] = {}
+        self.get: Callable[[str], T | None] = self._items.get
+        """The document under a key, or None."""
         self._revisions: dict[str, int] = {}
         self._callbacks: list[OnChange[T]] = []
         self._event_prefix = len(event_of_key(bucket, ""))
@@ -79,10 +81,6 @@ class Table(Generic[T]):
             await self.close()
             raise
         self._keeping.start(self._keep(), name=f"table {self._bucket}")
-
-    def get(self, key: str) -> T | None:
-        """The document under ``key``, or None."""
-        return self._items.get(key)
 
     def items(self) -> Mapping[str, T]:
         """All documents by key: a live, read-only view."""

@@ -37,10 +37,11 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
-    @property
-    def is_terminal(self) -> bool:
-        """Whether the job has ended, for ever."""
-        return self not in {State.QUEUED, State.RUNNING}
+    is_terminal: bool
+    """Whether the job has ended, for ever."""
+
+    def __init__(self, value: str) -> None:
+        self.is_terminal = value not in {"queued", "running"}
 
 
 class PayloadRef(Doc, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ token must not (``.``, ``:``), so they go through :func:`token`, which is revers
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, Literal
 
 Priority = Literal["hi", "mid", "lo"]
@@ -77,6 +78,7 @@ class Header(StrEnum):
     ROLLUP = "Nats-Rollup"
 
 
+@lru_cache(maxsize=4096)
 def token(text: str) -> str:
     """One safe subject token for ``text``; every byte outside ``[A-Za-z0-9_-]`` becomes ``=XX``."""
     return _UNSAFE.sub(lambda m: "".join(f"={byte:02X}" for byte in m.group().encode()), text)

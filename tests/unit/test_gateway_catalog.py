@@ -24,6 +24,7 @@ class Documents(Table[T]):
 
     def __init__(self, **items: T) -> None:
         self.held = self._items = items
+        self.get = items.get
 
 
 def document(*numbers: int) -> Model:

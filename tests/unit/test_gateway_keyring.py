@@ -24,6 +24,7 @@ class Known(Table[ApiKey]):
 
     def __init__(self, *stored: ApiKey, age_s: float = 0.0) -> None:
         self._items = {key.id: key for key in stored}
+        self.get = self._items.get
         self._age_s = age_s
 
     @property

@@ -248,7 +248,7 @@ class ResidentVersions:
             if renew is None:
                 raise
             report = await self._put_alone(key, version, size, renew, error)
-        self._too_large.discard(key)
+        self._too_large.pop(key, None)
         self.loads += 1
         log.info(
             "model.loaded", model=name, version=number, size_bytes=report.size_bytes, seconds=round(report.seconds, 3)

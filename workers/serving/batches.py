@@ -79,20 +79,15 @@ class BatchQueue(Generic[H]):
     def due_s(self, now_s: float) -> float | None:
         """Seconds until a batch may leave (0 = now), or None when nothing waits."""
         head = self.head
-        if head is None:
-            return None
-        most = self._most(head)
-        if most <= 1 or self._rows[compatibility(head.job)] >= most:
-            return 0.0
-        return max(0.0, head.arrived_s + self.batching.max_delay_ms / 1000 - now_s)
+        return self._due_s(head, self._most(head), now_s) if head is not None else None
 
     def take(self, now_s: float) -> list[H]:
         """The batch that is due, at least one job of it whatever its rows; empty when none is."""
-        if self.due_s(now_s) != 0.0:
-            return []
         head = self.head
-        assert head is not None, "a queue with a batch due has a head"
-        return self._gather(head)
+        if head is None:
+            return []
+        most = self._most(head)
+        return self._gather(head, most) if self._due_s(head, most, now_s) == 0.0 else []
 
     def remove(self, job_id: str) -> H | None:
         """Remove one job, if it is there."""
@@ -119,8 +114,12 @@ class BatchQueue(Generic[H]):
         row_limit = self._row_limit(held.job)
         return min(self.batching.max_size, row_limit) if row_limit else self.batching.max_size
 
-    def _gather(self, head: H) -> list[H]:
-        most = self._most(head)
+    def _due_s(self, head: H, most: int, now_s: float) -> float:
+        if most <= 1 or self._rows[compatibility(head.job)] >= most:
+            return 0.0
+        return max(0.0, head.arrived_s + self.batching.max_delay_ms / 1000 - now_s)
+
+    def _gather(self, head: H, most: int) -> list[H]:
         if most <= 1:
             self._queues[head.job.priority].popleft()
             self._forget(head)

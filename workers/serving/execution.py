@@ -13,6 +13,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import joblog
 from signalbox.jobs.commits import persist
 from signalbox.jobs.payloads import fetch
+from signalbox.program import log
 from signalbox.program.errors import (
     InputLost,
     LeaseLost,
@@ -238,7 +239,7 @@ class Executor:
                 f"Version {batch_run.version} of model {batch_run.model} took the runner down while it was loaded."
             )
             raise NotServing(message) from error
-        self._deadly.discard(batch_run.key)
+        self._deadly.pop(batch_run.key, None)
 
     async def _fetch(self, held: InFlightJob) -> bytes:
         ref = held.job.ref
@@ -264,7 +265,8 @@ class Executor:
             if began_ago_s is not None:
                 began_ms = held.ms(now - began_ago_s)
                 held.phases["started"] = min(held.phases.get("started", began_ms), began_ms)
-        joblog.steps(f"job.{phase}", (held.job for held in jobs))
+        if log.is_debug:
+            joblog.steps(f"job.{phase}", (held.job for held in jobs))
 
 
 def _parts(part: list[InFlightJob], again: Again) -> list[list[InFlightJob]]:

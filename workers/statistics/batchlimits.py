@@ -47,7 +47,7 @@ class BatchLimits:
     def lowest(self) -> dict[tuple[str, int], int]:
         """The lowest limit of each model version that has one."""
         found: dict[tuple[str, int], int] = {}
-        for (model, version, _), known in self._known.newest_first():
+        for (model, version, _), known in self._known.items():
             found[model, version] = min(known.rows, found.get((model, version), known.rows))
         return found
 
@@ -75,4 +75,4 @@ class BatchLimits:
         known.full = 0
         known.rows += max(1, known.rows // 4)
         if known.rows >= 2 * known.failed_at:  # far beyond what once did not fit
-            self._known.discard(key)
+            self._known.pop(key, None)

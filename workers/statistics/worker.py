@@ -61,7 +61,7 @@ class Statistics:
         """Jobs a second this worker manages while it serves a model; the models that ran last, the last one first."""
         return {
             model: float(f"{rate:.3g}")  # a run of minutes has a rate, too
-            for model, rate in islice(self._rate.newest_first(), MOST_TOLD)
+            for model, rate in islice(reversed(self._rate.items()), MOST_TOLD)
         }
 
     @staticmethod
