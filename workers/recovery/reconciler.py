@@ -22,6 +22,7 @@ Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -106,11 +107,15 @@ class JobReconciler:
         self._inputs = InputRemoval(bus, records, clock=clock)
         self._duty: LeaderLeaseRecord | None = None
         self._read_to = 0
+        self._positions: deque[tuple[float, int]] = deque()
+        """When STATE had been read up to where. A server that crashes may lose its last messages and give their numbers
+        again: after a reconnect reading goes back to where it was before what may have been lost."""
         self._open: dict[str, tuple[int, float]] = {}
         """Jobs whose records are not terminal: sequence of the record, and when it was stored."""
 
     async def keep(self) -> None:
         """Until cancelled: turn after turn, with jitter, so that workers ask one after the other."""
+        self._bus.on_reconnect(self._doubt)
         loop = asyncio.get_running_loop()
         whole_at = loop.time() + self._period_s
         while True:
@@ -130,6 +135,7 @@ class JobReconciler:
 
     async def close(self) -> None:
         """Give the duty up for another to take at once."""
+        self._bus.forget_reconnect(self._doubt)
         await self._inputs.rest()
         if self._duty is not None:
             await self._leadership.give_up(self._remembered(self._duty))
@@ -157,6 +163,9 @@ class JobReconciler:
             duty = replace(duty, jobs_seq=self._duty.jobs_seq)
         self._duty = duty
         self._read_to = await self._read_records(self._read_to, state["state"])
+        self._positions.append((self._clock(), self._read_to))
+        while len(self._positions) > 1 and self._positions[1][0] <= self._clock() - self._settled_s:
+            self._positions.popleft()
         await self._removal.turn(jobs["state"]["last_seq"])
         if is_whole:
             await self._drop_foreign()
@@ -172,8 +181,14 @@ class JobReconciler:
             gauges.RECONCILED.labels("done").inc()
         return True
 
+    def _doubt(self) -> None:
+        """Begin anew at the next turn, where the leader lease says."""
+        self._duty = None
+
     def _begin(self, state_seq: int) -> None:
         """Forget what was read, and read ``STATE`` from there on."""
+        self._positions.clear()
+        self._positions.append((self._clock(), state_seq))
         self._open.clear()
         self._foreign.clear()
         self._retention.begin()
@@ -184,9 +199,10 @@ class JobReconciler:
     def _remembered(self, duty: LeaderLeaseRecord) -> LeaderLeaseRecord:
         """The state kept in the leader lease: from where the next leader reads.
 
-        It is the oldest record that is open, short-lived, or of an ended job whose message may still be there.
+        It is the oldest record that has not settled, is open, short-lived, or of an ended job whose message may still
+        be there.
         """
-        low = min([self._read_to, *(seq for seq, _ in self._open.values())])
+        low = min([self._positions[0][1], *(seq for seq, _ in self._open.values())])
         low = min(low, self._slots.lowest(low), self._removal.lowest(low))
         return replace(duty, state_seq=low)
 
