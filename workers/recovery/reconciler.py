@@ -106,6 +106,7 @@ class JobReconciler:
         self._removal = JobRemoval(bus, records, clock=clock)
         self._inputs = InputRemoval(bus, records, clock=clock)
         self._duty: LeaderLeaseRecord | None = None
+        self._is_doubted = False
         self._read_to = 0
         self._positions: deque[tuple[float, int]] = deque()
         """When STATE had been read up to where. A server that crashes may lose its last messages and give their numbers
@@ -145,6 +146,8 @@ class JobReconciler:
 
         Raises :class:`Unavailable` and others where NATS is away.
         """
+        if self._is_doubted:
+            self._is_doubted, self._duty = False, None
         duty = await self._leadership.take()
         if duty is None:
             self._duty = None
@@ -182,8 +185,8 @@ class JobReconciler:
         return True
 
     def _doubt(self) -> None:
-        """Begin anew at the next turn, where the leader lease says."""
-        self._duty = None
+        """Begin anew at the next turn, where the leader lease says. A turn that is under way goes on as it is."""
+        self._is_doubted = True
 
     def _begin(self, state_seq: int) -> None:
         """Forget what was read, and read ``STATE`` from there on."""

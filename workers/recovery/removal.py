@@ -112,6 +112,8 @@ class JobRemoval:
         info = await self._bus.request_json(
             f"$JS.API.STREAM.INFO.{Stream.JOBS}", {"subjects_filter": names.jobs_in_slot(name)}
         )
+        # Whichever is lower: a server that crashed between the two questions may give its last numbers again.
+        last_seq = min(last_seq, info["state"]["last_seq"])
         there = info["state"].get("subjects") or {}
         ended = [subject for subject in there if names.job_of(subject) in slot.ended]
         if not ended:
