@@ -11,8 +11,6 @@ from tests import depth
 
 SEEDS, FAULTS = depth.at(short=(200, 3_500), full=(5_000, 100_000))
 ROOT = Path(__file__).parents[2]
-OPEN = {2843}
-"""Not understood yet: a runner that was inside 60 ms longer than its deadline, its guard and itself being stopped."""
 
 
 @pytest.mark.proof
@@ -26,9 +24,7 @@ def test_no_world_breaks_a_promise() -> None:
         check=False,
     )
     sys.stdout.write(done.stdout)
-    broken = {int(seed) for seed in re.findall(r"^seed (\d+):", done.stdout, re.MULTILINE)}
-    assert broken <= OPEN, done.stdout + done.stderr
-    assert bool(broken) == bool(done.returncode), done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     faults = re.search(r"([\d,]+) faults,", done.stdout)
     assert faults is not None
     assert int(faults.group(1).replace(",", "")) >= FAULTS

@@ -152,7 +152,8 @@ def fenced(
     """S3: no runner is inside later than F + K after the send time of its last confirmed heartbeat.
 
     K is what a process takes to die here, which is less than the K that is promised: so a deadline that is
-    counted from the wrong moment is not hidden by it. What is suspended meanwhile dies as it wakes.
+    counted from the wrong moment is not hidden by it. What is suspended meanwhile dies as it wakes, and what entered
+    by an old word, as its guard woke too late for the deadline, dies by that guard's timer.
     """
     fence_s = world.shape.rules.fence_s
     for stay in stays:
@@ -172,10 +173,10 @@ def _must_be_out_at(stay: Stay, last: float, fence_s: float) -> float:
     machine = stay.machine
     deadline = last + fence_s / machine.clock.rate
     dying_s = machine.dying_s + _REACTION_S
-    end = deadline + dying_s
+    end = max(deadline, stay.guard_woke_at) + dying_s
     for nap in machine.naps:
         if nap.began < end and nap.ended > deadline:
-            end = nap.ended + dying_s
+            end = max(end, nap.ended + dying_s)
     return end
 
 

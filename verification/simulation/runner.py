@@ -6,6 +6,7 @@ whose it is.
 """
 
 import asyncio
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -36,6 +37,7 @@ class Stay:
     """From a runner's entry into a device to its own word or its death. Times are true seconds.
 
     is_excused: its guard was stopped, or it was stuck in the kernel: then it may stay beyond its deadline, alone.
+    guard_woke_at: when its guard last ran again after having been stopped, before the entry.
     """
 
     boot: str
@@ -45,6 +47,7 @@ class Stay:
     machine: Machine
     left: float | None = None
     is_excused: bool = False
+    guard_woke_at: float = -math.inf
 
 
 @dataclass
@@ -139,6 +142,7 @@ class SimRunner:
                     machine.loop.now,
                     machine,
                     is_excused=guard.program.is_frozen,  # this runner was stopped before it had heard the word
+                    guard_woke_at=guard.thawed_at,
                 )
                 self.device.enter(self.stay)
             self.words.send(f"in {self.stay.token}".encode())
