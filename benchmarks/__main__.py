@@ -5,7 +5,7 @@ import asyncio
 import runpy
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Final
 
@@ -13,12 +13,15 @@ from benchmarks import console, fairness
 from benchmarks.day import turns
 from benchmarks.front import bare, path, transports
 from benchmarks.production import cost, sizes
+from benchmarks.queue import depth, devices, models
 from benchmarks.shortest import ratio
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import SignalboxError
 
 PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest")
-ON_REQUEST: Final = ("transports",)
+ON_REQUEST: Final = ("transports", "queue")
+QUEUE: Final = ("models", "depth", "devices")
+"""Parts of ``queue``, which takes half an hour."""
 ON_PRODUCTION: Final = ("production", "leases", "sizes")
 """Parts of a production stack. They need what `make production` needs, so they run only when named."""
 
@@ -56,6 +59,20 @@ def _options() -> argparse.Namespace:
     group.add_argument("--rounds", type=int, default=100, help="leases: hand-overs (%(default)s)")
     group.add_argument("--jobs", type=int, default=20_000, help="sizes: to count (%(default)s)")
     group.add_argument("--rows", type=int, default=1, help="sizes: rows of a job (%(default)s)")
+    group = parser.add_argument_group("queue")
+    group.add_argument("--of", nargs="+", choices=QUEUE, default=QUEUE, help="of its parts (all)")
+    group.add_argument("--registered", type=int, default=10_000, help="models: so many (%(default)s)")
+    group.add_argument("--busy", type=int, default=50, help="models: of them called (%(default)s)")
+    group.add_argument("--turns", type=int, default=4, help="models: of each of the two stacks (%(default)s)")
+    group.add_argument("--settle-s", type=float, default=100.0, help="models: before idle is measured (%(default)s)")
+    group.add_argument("--depth", type=int, default=1_000_000, help="depth: jobs that wait (%(default)s)")
+    group.add_argument(
+        "--depth-models", type=int, nargs="+", default=(1, 1_000), help="depth: one queue after the other (1 1000)"
+    )
+    group.add_argument("--warm-s", type=float, default=15.0, help="depth: before it is measured (%(default)s)")
+    group.add_argument("--queued", type=int, default=10_000, help="devices: jobs that wait (%(default)s)")
+    group.add_argument("--runs", type=int, default=4, help="devices: long runs, five lone jobs each (%(default)s)")
+    group.add_argument("--run-s", type=float, default=12.0, help="devices: of one (%(default)s)")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS) - set(ON_REQUEST) - set(ON_PRODUCTION):
         parser.error(f"unknown part: {', '.join(sorted(unknown))}")
@@ -110,6 +127,28 @@ def _shortest(options: argparse.Namespace) -> None:
         asyncio.run(ratio.measure(Path(folder), seconds=options.seconds))
 
 
+def _queue(options: argparse.Namespace) -> None:
+    parts: dict[str, Callable[[Path], Coroutine[None, None, None]]] = {
+        "models": lambda folder: models.measure(
+            folder,
+            registered=options.registered,
+            busy=options.busy,
+            seconds=options.seconds,
+            rounds=options.turns,
+            settle_s=options.settle_s,
+        ),
+        "depth": lambda folder: depth.measure(
+            folder, depth=options.depth, models=options.depth_models, seconds=options.seconds, warm_s=options.warm_s
+        ),
+        "devices": lambda folder: devices.measure(
+            folder, queued=options.queued, run_s=options.run_s, runs=options.runs
+        ),
+    }
+    for part in options.of:
+        with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+            asyncio.run(parts[part](Path(folder)))
+
+
 def _production(options: argparse.Namespace) -> None:
     if not options.alone:
         with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
@@ -133,6 +172,7 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "fairness": _fairness,
     "console": _console,
     "shortest": _shortest,
+    "queue": _queue,
     "production": _production,
     "leases": _leases,
     "sizes": _sizes,

@@ -131,7 +131,6 @@ async def cluster(folder: Path, secrets: Path | None) -> AsyncIterator[tuple[Bus
         )
         stack.push_async_callback(bus.close)
         await _applied(bus)
-        await topology.ensure_consumers(bus, "bench")
         yield bus, servers
 
 

@@ -72,10 +72,10 @@ class Gateway:
                 max_stored_bytes=settings.max_stored_bytes,
                 results_kept_s=settings.results_kept_s,
                 max_results_bytes=settings.max_results_bytes,
-                workers=lambda: self._workers.items().values(),
+                workers=lambda: workers.present,
                 wall=wall,
             ),
-            Admission(bus, fair_room=settings.fair_room),
+            Admission(bus, workers, fair_room=settings.fair_room),
             Idempotency(
                 bus,
                 self._jobs,

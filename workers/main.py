@@ -29,7 +29,7 @@ It is set up by environment variables, see docs/settings.md; the usual ones:
   SIGNALBOX_WORKER_DEVICE   cpu:0, gpu:0 or an NVIDIA UUID
   SIGNALBOX_WORKER_ID       a name of its own where several workers share a host and a device
 
-SIGTERM drains it: running jobs end, waiting ones go back to the queue, the GPU is released.
+SIGTERM drains it: running jobs end, waiting ones are left to the others, the GPU is released.
 """
 
 

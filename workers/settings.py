@@ -70,12 +70,14 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
     ] = 5.0
     presence_s: Annotated[float, Meta(gt=0, description="Period of the presence heartbeat.")] = 2.0
     presence_ttl_s: Annotated[int, Meta(ge=1, description="Presence without a heartbeat for so long is gone.")] = 8
-    ack_wait_s: Annotated[
-        float, Meta(gt=0, description="The queue gives a job to another worker after so long a silence.")
+    trusted_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="A job without a record is believed not to have ended for so long after its delivery; a record"
+            " is kept twice as long as its job's message.",
+        ),
     ] = 30.0
-    in_progress_s: Annotated[
-        float, Meta(gt=0, description="Period of telling the queue that a job is being worked on.")
-    ] = 10.0
     drain_s: Annotated[float, Meta(gt=0, description="Longest wait for running jobs after SIGTERM.")] = 25.0
     cancel_grace_s: Annotated[
         float, Meta(gt=0, description="A cancelled job's run may go on so long before the runner is ended.")
@@ -162,13 +164,6 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             yield f"{PREFIX}DEVICE={self.device} is neither cpu:N, gpu:N nor an NVIDIA UUID"
         if self.id and not _WORKER_ID.match(self.id):
             yield f"{PREFIX}ID may hold up to 64 letters, digits and _.:- only"
-        if self.ack_wait_s <= self.lease_ttl_s:
-            yield (
-                f"{PREFIX}ACK_WAIT_S must exceed {PREFIX}LEASE_TTL_S: a lost lease has to be noticed"
-                " before its jobs are given to another"
-            )
-        if self.in_progress_s * 2 >= self.ack_wait_s:
-            yield f"{PREFIX}IN_PROGRESS_S must be below half of {PREFIX}ACK_WAIT_S"
         if self.ping_interval_s * 3 >= self.fence_s:
             yield (
                 f"SIGNALBOX_PING_INTERVAL_S must fit three times into {PREFIX}FENCE_S: a dead connection has to be"
@@ -212,7 +207,6 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             margin_s=self.margin_s,
             failover_s=self.failover_s,
             ttl_s=self.lease_ttl_s,
-            ack_wait_s=self.ack_wait_s,
             reserved_s=self.reserved_s,
             quantum_s=self.quantum_s,
             idle_s=self.idle_s,

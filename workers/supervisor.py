@@ -63,6 +63,7 @@ class Supervisor:
         self._records = Records(bus)
         self._clock = SharedClock(bus)
         self._session: Session | None = None
+        self._demand: Demand | None = None
         self._stop = asyncio.Event()
         self._halt = asyncio.Event()
         self._resumed = asyncio.Event()
@@ -74,6 +75,7 @@ class Supervisor:
             allowed=settings.models,
             describe=self._describe,
             on_change=self._fleet_changed,
+            on_vanished=self._worker_vanished,
         )
         self._presence = Presence(
             bus, identity.id, self._describe, period_s=settings.presence_s, ttl_s=settings.presence_ttl_s
@@ -93,11 +95,11 @@ class Supervisor:
             kept_s=settings.records_kept_s,
             least_kept_s=settings.results_kept_s,
             sync_kept_s=settings.sync_results_kept_s,
-            outlives_s=2 * settings.ack_wait_s,
+            outlives_s=2 * settings.trusted_s,
         )
 
     def stop(self) -> None:
-        """Drain and end: stop pulling, finish or nak, release."""
+        """Drain and end: stop pulling, finish or let go, release."""
         log.info("worker.draining", worker=self._identity.id)
         self._stop.set()
         self._halt.set()
@@ -169,19 +171,21 @@ class Supervisor:
 
     async def _acquire(self) -> LeaseHandle | None:
         """Wait for the lease of the GPU; None if this worker must stop first."""
-        demand = Demand(
+        self._demand = Demand(
             self._bus,
             self._fleet.assigned,
+            self._fleet.generation,
             self._leased.want,
             patience_s=self._settings.patience_s,
             recheck_s=self._settings.recheck_s,
         )
-        watching = asyncio.create_task(demand.watch(), name="demand")
+        watching = asyncio.create_task(self._demand.watch(), name="demand")
         holding = asyncio.create_task(self._leased.held(), name="hold")
         halting = asyncio.create_task(self._halt.wait(), name="halt")
         try:
             await asyncio.wait([holding, halting], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._demand = None
             for task in (watching, halting, holding):
                 task.cancel()
             await asyncio.wait([watching, halting, holding])
@@ -224,7 +228,13 @@ class Supervisor:
             self._resumed.set()
         if self._session is not None:
             self._session.catalog_changed()
+        if self._demand is not None:
+            self._demand.models_changed()
         self._presence.changed()
+
+    def _worker_vanished(self, worker: Worker) -> None:
+        if self._session is not None:
+            self._session.worker_vanished(worker)
 
     def _describe(self) -> Worker:
         is_draining = self._stop.is_set() or self._fleet.is_drain_asked
@@ -254,6 +264,8 @@ class Supervisor:
             software=signalbox.__version__,
             sandbox=self._leased.runner.sandbox.active,
             run=session.activity.now() if session is not None else None,
+            generation=self._fleet.generation(),
+            in_flight=session.in_flight.by_model() if session is not None else {},
             waiting=session.in_flight.waiting() if session is not None else {},
             results=self._statistics.results.most(),
             large_results=self._statistics.large_results.most(),

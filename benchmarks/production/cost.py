@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +14,7 @@ from benchmarks.production import takeover
 from benchmarks.production.stack import standing
 from benchmarks.rig import bed
 from benchmarks.rig.load import Figures, Target, prepare, run
-from benchmarks.rig.processes import SyncCounter, cost, descendants, title
+from benchmarks.rig.processes import SyncCounter, by_program
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
 from tests.rigs.runningstack import RunningStack
@@ -28,8 +27,6 @@ ENDED_S: Final = 120.0
 DRAIN_POLL_S: Final = 0.1
 MAX_BATCH: Final = 32
 """As the demonstration's models have it, which the production stack serves."""
-_NUMBER: Final = re.compile(r"-\d+$")
-_PARTS: Final = ("guard", "runner")
 
 
 class Side:
@@ -154,23 +151,8 @@ async def drained(bus: Bus) -> None:
 
 
 def _cpu(pids: Mapping[str, int]) -> dict[str, float]:
-    """Processor seconds so far by program: nodes, plugins and workers added up, the parts of a worker apart."""
-    found: defaultdict[str, float] = defaultdict(float)
-    for name, pid in pids.items():
-        program = _NUMBER.sub("", name)
-        for each in (pid, *descendants(pid)):
-            try:
-                spent = cost(each).cpu_s
-            except (FileNotFoundError, ProcessLookupError):  # a connection's process of PostgreSQL
-                continue
-            found[_part(program, each) if each != pid else program] += spent
-    return dict(found)
-
-
-def _part(program: str, pid: int) -> str:
-    words = title(pid).replace(".", " ").replace("/", " ").split()
-    part = next((each for each in _PARTS if each in words or f"{each}py" in words), "")
-    return f"{program}/{part}" if part else program
+    """Processor seconds so far by program."""
+    return {name: each.cpu_s for name, each in by_program(pids).items()}
 
 
 def _print_row(what: str, figures: Figures) -> None:
@@ -211,12 +193,5 @@ async def _count_syncs(side: Side) -> None:
 
 
 def _print_memory(pids: Mapping[str, int]) -> None:
-    found: Counter[str] = Counter()
-    for name, pid in pids.items():
-        for each in (pid, *descendants(pid)):
-            try:
-                found[_NUMBER.sub("", name)] += cost(each).pss_bytes
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-    told = ", ".join(f"{name} {size / 1e6:.0f}" for name, size in found.items())
+    told = ", ".join(f"{name} {each.pss_bytes / 1e6:.0f}" for name, each in by_program(pids).items())
     print(f"memory, MB, what is shared divided by those who share it: {told}", flush=True)

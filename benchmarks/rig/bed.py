@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from signalbox.bus import table, topology
+from signalbox.bus import table
 from signalbox.bus.client import Bus
 from signalbox.client import Client
 from signalbox.ops.up.datadir import DataDir
@@ -112,7 +112,6 @@ async def made_model(stack: UpStack, name: str, max_batch: int) -> Model:
 
 async def publish(stack: UpStack, model: Model) -> None:
     """Put a model where the console would."""
-    await topology.ensure_consumers(stack.bus, model.name)
     await table.put(stack.bus, Bucket.MODELS, token(model.name), model)
 
 

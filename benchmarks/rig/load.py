@@ -1,14 +1,15 @@
 """A closed-loop HTTP load generator that costs little, so that it measures the server and not itself.
 
-Raw protocols on uvloop: each connection sends the same prepared bytes again as soon as its answer is
+Raw protocols on uvloop: each connection sends prepared bytes again as soon as its answer is
 whole. Answers are recognised by Content-Length (or the last chunk), never parsed further.
 """
 
 import asyncio
+import itertools
 import resource
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -19,11 +20,12 @@ DRAIN_S: Final = 60.0
 
 
 class Target(NamedTuple):
-    """One prepared request. data: all its bytes."""
+    """One prepared request, or some to the same server that are sent in turn. data, others: all bytes of each."""
 
     host: str
     port: int
     data: bytes
+    others: tuple[bytes, ...] = ()
 
 
 class Figures(NamedTuple):
@@ -58,6 +60,11 @@ def prepare(url: str, path: str, body: bytes, headers: Mapping[str, str]) -> Tar
     return Target(parts.hostname or "127.0.0.1", parts.port or 80, head.encode() + body)
 
 
+def in_turn(targets: Sequence[Target]) -> Target:
+    """All of them, which are of one server, one after the other."""
+    return targets[0]._replace(others=tuple(target.data for target in targets[1:]))
+
+
 def run(target: Target, in_flight: int, *, seconds: float, warm_s: float = 1.0) -> Figures:
     """Keep ``in_flight`` requests going for ``seconds``, after ``warm_s`` that are not counted."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -65,9 +72,10 @@ def run(target: Target, in_flight: int, *, seconds: float, warm_s: float = 1.0) 
 
 
 class _Tally:
-    """What the connections of one run share."""
+    """What the connections of one run share. requests: those to send, for ever."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
+        self.requests = itertools.cycle((target.data, *target.others))
         self.is_counting = False
         self.is_over = False
         self.statuses: Counter[int] = Counter()
@@ -75,10 +83,9 @@ class _Tally:
 
 
 class _Caller(asyncio.Protocol):
-    """One connection: sends, waits for the whole answer, sends again."""
+    """One connection: sends, waits for the whole answer, sends the next."""
 
-    def __init__(self, target: Target, tally: _Tally, done: asyncio.Future[None]) -> None:
-        self._data = target.data
+    def __init__(self, tally: _Tally, done: asyncio.Future[None]) -> None:
         self._tally = tally
         self._done = done
         self._buffer = b""
@@ -119,7 +126,7 @@ class _Caller(asyncio.Protocol):
         assert self._transport is not None
         self._buffer, self._needed = b"", 0
         self._sent_at = time.perf_counter()
-        self._transport.write(self._data)
+        self._transport.write(next(self._tally.requests))
 
 
 def _length(buffer: bytes) -> int:
@@ -136,12 +143,12 @@ def _length(buffer: bytes) -> int:
 
 async def _run(target: Target, in_flight: int, seconds: float, warm_s: float) -> Figures:
     loop = asyncio.get_running_loop()
-    tally = _Tally()
+    tally = _Tally(target)
     ends = [loop.create_future() for _ in range(in_flight)]
     async with asyncio.timeout(CONNECT_S):
         for end in ends:
             await loop.create_connection(
-                lambda end=end: _Caller(target, tally, end),  # type: ignore[misc]
+                lambda end=end: _Caller(tally, end),  # type: ignore[misc]
                 target.host,
                 target.port,
             )

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -15,6 +16,9 @@ from typing import Final, NamedTuple, Self
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 SYNCS: Final = ("fsync", "fdatasync", "sync_file_range", "msync")
 ATTACH_S: Final = 10.0
+WORKER_PARTS: Final = ("guard", "runner")
+_COUNTED: Final = re.compile(r"-\d+$")
+"""The number at the end of the names of programs that there are several of."""
 _SYNC: Final = re.compile(rf" ({'|'.join(SYNCS)})\(\d+<([^>]*)>")
 _STREAM_PART: Final = re.compile(r"/streams/([^/]+)/(msgs|batches|obs)")
 _RAFT_PART: Final = "/_js_/"
@@ -68,6 +72,30 @@ def title(pid: int) -> str:
     except (FileNotFoundError, ProcessLookupError):
         return ""
     return raw.replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def by_program(pids: Mapping[str, int]) -> dict[str, Cost]:
+    """Programs with all they have started: nodes, plugins and workers added up, the parts of a worker apart."""
+    found: dict[str, Cost] = {}
+    for name, pid in pids.items():
+        program = _COUNTED.sub("", name)
+        for each in (pid, *descendants(pid)):
+            try:
+                spent = cost(each)
+            except (FileNotFoundError, ProcessLookupError):  # a connection's process of PostgreSQL
+                continue
+            place = _part(program, each) if each != pid else program
+            old = found.get(place, Cost(pid, 0.0, 0, 0))
+            found[place] = Cost(
+                old.pid, old.cpu_s + spent.cpu_s, old.rss_bytes + spent.rss_bytes, old.pss_bytes + spent.pss_bytes
+            )
+    return found
+
+
+def _part(program: str, pid: int) -> str:
+    words = title(pid).replace(".", " ").replace("/", " ").split()
+    part = next((each for each in WORKER_PARTS if each in words or f"{each}py" in words), "")
+    return f"{program}/{part}" if part else program
 
 
 class SyncCounter:

@@ -23,6 +23,7 @@ import uvloop
 from gateway_plugin.edge.server import EdgeServer
 from signalbox.bus.client import Bus, Delivery, Message, Puller
 from signalbox.bus.writes import GroupedWrite
+from signalbox.jobs import delivery
 from signalbox.program import log
 from signalbox.program.settings import PREFIX, Wire, load
 from signalbox.wire import names
@@ -109,7 +110,8 @@ class ModelLoop:
 
     async def serve(self) -> None:
         """Until cancelled."""
-        self._puller = await self._bus.pull(names.consumer(self._model, PRIORITY), self._take)
+        consumer = await delivery.find(self._bus, self._model, PRIORITY, 0)
+        self._puller = await self._bus.pull(consumer.name, self._take)
         self._puller.on_idle = self._ask
         self._ask()
         async with asyncio.TaskGroup() as group:
@@ -120,10 +122,10 @@ class ModelLoop:
         if self._puller is not None and self._puller.outstanding <= MAX_BATCH:
             self._puller.ask(MAX_BATCH)
 
-    def _take(self, delivery: Delivery) -> None:
-        self._queue.append(delivery)
-        self._open.add(delivery.seq)
-        self._last = max(self._last, delivery.seq)
+    def _take(self, taken: Delivery) -> None:
+        self._queue.append(taken)
+        self._open.add(taken.seq)
+        self._last = max(self._last, taken.seq)
         self._came.set()
         self._ask()
 
@@ -137,23 +139,22 @@ class ModelLoop:
                 await self._run(batch)
 
     async def _run(self, batch: list[Delivery]) -> None:
-        subjects = [names.state(delivery.subject.rpartition(".")[2]) for delivery in batch]
+        subjects = [names.state(names.job_of(taken.subject)) for taken in batch]
         claiming = asyncio.create_task(self._records.write_all([GroupedWrite(s, b"running", {}, 0) for s in subjects]))
-        found = await self._compute.run(b"".join(delivery.data for delivery in batch))
+        found = await self._compute.run(b"".join(taken.data for taken in batch))
         claims = await claiming
         size = len(found) // len(batch)  # one row a job
         ends = []
         for place, (subject, claim) in enumerate(zip(subjects, claims, strict=True)):
             assert isinstance(claim, int), claim
             ends.append(GroupedWrite(subject, found[place * size : (place + 1) * size], {}, claim))
-        for delivery, end, revision in zip(batch, ends, await self._records.write_all(ends), strict=True):
+        for taken, end, revision in zip(batch, ends, await self._records.write_all(ends), strict=True):
             assert isinstance(revision, int), revision
-            self._bus.send(delivery.headers[ENDS], b"", b"", end.data)
-            delivery.ack_soon()
-            self._open.discard(delivery.seq)
+            self._bus.send(taken.headers[ENDS], b"", b"", end.data)
+            self._open.discard(taken.seq)
 
     async def _sweep(self) -> None:
-        """Remove acknowledged messages in groups, as workers do."""
+        """Remove what has ended in groups, as workers do."""
         while True:
             await asyncio.sleep(SWEEP_S)
             below = min(self._open, default=self._last + 1)

@@ -14,7 +14,6 @@ from benchmarks.rig.bed import FIRST_ANSWER_S, RETRY_S, headers_of
 from benchmarks.rig.load import Figures, Target, prepare, run
 from benchmarks.rig.processes import Cost
 from benchmarks.shortest.programs import READY
-from signalbox.bus import topology
 from signalbox.ops import probes
 from signalbox.ops.ports import HOST
 from signalbox.ops.up.consoleclient import ConsoleClient
@@ -66,8 +65,6 @@ async def _bare(stack: UpStack) -> str:
     await stack.run_to_end(
         "demo-models", "workers.demo_models", str(models), "--only", "half_plus_two", env=stack.env("worker")
     )
-    for model in BODIES:
-        await topology.ensure_consumers(stack.bus, model)
     gateway = stack.spec(
         "gateway",
         "benchmarks.shortest.programs",

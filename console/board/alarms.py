@@ -14,8 +14,6 @@ BEHIND_S: Final = 5.0
 """Seconds that another model's run or load may keep prefetched jobs waiting before an alarm stands."""
 IDLE_S: Final = 10.0
 """Seconds that a holder may compute nothing while jobs it could run wait, before it counts as not serving."""
-REDELIVERED: Final = 20
-"""Redelivered jobs in flight from which an alarm stands: workers die, or answer too slowly."""
 
 
 def find(
@@ -97,6 +95,3 @@ def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str
             f" than {BEHIND_S:.0f} seconds."
         )
         found[f"behind:{queue.model}"] = Alarm("warning", text, href=href)
-    if queue.redelivered >= REDELIVERED:
-        text = f"{queue.redelivered} jobs of {queue.model} in flight are repeated deliveries."
-        found[f"redelivered:{queue.model}"] = Alarm("warning", text, href=href)

@@ -1,7 +1,8 @@
 """Builds the rows of the model queues from gauges, accepted jobs and records: one per model. Pure; time is passed in.
 
-Depth and age come from *gauges* (what JetStream's consumers say), so they are right whenever this process
-started; of what is delivered, presence says how much has not begun. Rates and percentiles come from events.
+What waits at NATS and how long comes from *gauges* (what the queues' consumers say), what workers have of it from
+their presence, so both are right whenever this process started. Rates and percentiles come from events. While those
+are not followed, the series goes by what presence and the queue count.
 """
 
 from collections import deque
@@ -22,18 +23,10 @@ SERIES_S: Final = 900
 
 
 class Gauge(NamedTuple):
-    """Sums over the consumers of one model. waiting: never delivered. in_flight: delivered and not ended.
-
-    started and ended: counters, for their differences. oldest_in_flight_at: when the first of those was accepted.
-    """
+    """Sums over the consumers of one model. waiting: not delivered. oldest_at: when the first of those was accepted."""
 
     waiting: int
-    in_flight: int
-    redelivered: int
     oldest_at: float | None
-    started: int = 0
-    ended: int = 0
-    oldest_in_flight_at: float | None = None
 
 
 class _Counts:
@@ -58,25 +51,31 @@ class _Counts:
 
 
 class _Line:
-    """What is known of one model's queue."""
+    """What is known of one model's queue. held_since: since when workers have had jobs of it and have run none."""
 
     def __init__(self, model: str, now: float) -> None:
         self.model = model
         self.document: Model | None = None
         self.desired: Desired | None = None
-        self.gauge: Gauge | None = None
-        self.since = now
-        self.arrived, self.done, self.failed = _Counts(), _Counts(), _Counts()
+        self.gauge = Gauge(0, None)
+        self.held_since: float | None = None
+        self.count_from(now)
         self.waits: deque[float] = deque(maxlen=SAMPLES)
         self.runs: deque[float] = deque(maxlen=SAMPLES)
         self.history: deque[int] = deque(maxlen=STEPS)
-        self.stepped_at = 0.0
+        self.stepped_at = float("-inf")
+
+    def count_from(self, now: float) -> None:
+        """Begin the rates."""
+        self.since = now
+        self.arrived, self.done, self.failed = _Counts(), _Counts(), _Counts()
 
 
 class QueueRows:
-    """Builds the rows of the topics ``queues`` and ``throughput``."""
+    """Builds the rows of the topics ``queues`` and ``throughput``. is_counting: events are told."""
 
     def __init__(self, topic: Topic, series: Topic) -> None:
+        self.is_counting = False
         self._topic = topic
         self._series = series
         self._lines: dict[str, _Line] = {}
@@ -86,11 +85,8 @@ class QueueRows:
         """What the console decided about a model; None when it was removed."""
         line = self._line(name, now)
         line.document = document
-        if document is None and (line.gauge is None or not _busy(line.gauge)):
-            del self._lines[name]
-            self._topic.remove(name)
-            return
         self._show(line, now)
+        self._drop_idle(line)
 
     def desired(self, name: str, desired: Desired | None, now: float) -> None:
         """Whether an operator paused the queue."""
@@ -99,36 +95,31 @@ class QueueRows:
         self._show(line, now)
 
     def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
-        """Where models are resident, and which jobs a worker has pulled and not begun."""
-        if worker is None:
-            self._workers.pop(worker_id, None)
-        else:
+        """Where models are resident, which jobs a worker has, and how many have ended there."""
+        before = self._workers.pop(worker_id, None)
+        if worker is not None:
             self._workers[worker_id] = worker
+            if before is not None and before.boot == worker.boot and not self.is_counting:
+                self._count(now, succeeded=worker.done - before.done, failed=worker.failed - before.failed)
         for line in self._lines.values():
             self._show(line, now)
 
-    def gauge(self, name: str, gauge: Gauge, now: float, *, is_counting: bool) -> None:
-        """What JetStream says. is_counting: events are counted too, so counters are not needed for rates."""
+    def gauge(self, name: str, gauge: Gauge, now: float) -> None:
+        """What the queue's consumers say."""
         line = self._line(name, now)
-        before, line.gauge = line.gauge, gauge
-        if line.document is None and not _busy(gauge):
-            del self._lines[name]
-            self._topic.remove(name)
-            return
-        if before is not None and not is_counting:
-            started = max(0, gauge.started - before.started)
-            arrived = max(0, started + gauge.waiting - before.waiting)
-            ended = max(0, gauge.ended - before.ended)
-            line.arrived.add(now, arrived)
-            line.done.add(now, ended)
-            self._count(now, arrived=arrived, succeeded=ended)
-        waiting = gauge.waiting + self._prefetched(line)
-        if now >= line.stepped_at + STEP_S:
-            line.stepped_at = now
-            line.history.append(waiting)
-        elif line.history:
-            line.history[-1] = max(line.history[-1], waiting)
+        line.gauge = gauge
         self._show(line, now)
+        self._drop_idle(line)
+
+    def count(self, now: float) -> None:
+        """From now on events are told: rates begin anew."""
+        self.is_counting = True
+        for line in self._lines.values():
+            line.count_from(now)
+
+    def arrived(self, count: int, now: float) -> None:
+        """How many jobs of all models were accepted that no event told of."""
+        self._count(now, arrived=count)
 
     def accepted(self, model: str, now: float) -> None:
         """A job was accepted. The row follows with the next gauge."""
@@ -161,9 +152,14 @@ class QueueRows:
             for key in [k for k in self._series.rows if int(k) <= bucket - SERIES_S]:
                 self._series.remove(key)
 
-    def has_prefetched(self, model: str) -> bool:
-        """Whether a worker has jobs of the model that have not begun."""
-        return any(worker.waiting.get(model) for worker in self._workers.values())
+    def busy(self) -> set[str]:
+        """Models of which jobs wait, or workers have some."""
+        waiting = {line.model for line in self._lines.values() if line.gauge.waiting}
+        return waiting.union(*(worker.in_flight for worker in self._workers.values()))
+
+    def workers(self) -> list[Worker]:
+        """Those that are present."""
+        return list(self._workers.values())
 
     def rows(self) -> list[Queue]:
         """Every queue as last shown."""
@@ -174,6 +170,11 @@ class QueueRows:
         if line is None:
             line = self._lines[model] = _Line(model, now)
         return line
+
+    def _drop_idle(self, line: _Line) -> None:
+        """A model that is not registered counts as long as its row is shown: there are jobs of it."""
+        if line.document is None and line.model not in self._topic.rows:
+            del self._lines[line.model]
 
     def _count(self, now: float, *, arrived: int = 0, succeeded: int = 0, failed: int = 0, retried: int = 0) -> None:
         at = int(now) // BUCKET_S * BUCKET_S
@@ -187,12 +188,13 @@ class QueueRows:
             ),
         )
 
-    def _prefetched(self, line: _Line) -> int:
-        """Jobs that workers have pulled and not begun. Presence may be two seconds older than the gauge."""
-        if line.gauge is None or not line.gauge.in_flight:
-            return 0
-        told = sum(worker.waiting.get(line.model, 0) for worker in self._workers.values())
-        return min(told, line.gauge.in_flight)
+    def _in_flight(self, model: str) -> int:
+        """Jobs that workers have pulled and not ended."""
+        return sum(worker.in_flight.get(model, 0) for worker in self._workers.values())
+
+    def _prefetched(self, model: str) -> int:
+        """Those of them that have not begun."""
+        return sum(worker.waiting.get(model, 0) for worker in self._workers.values())
 
     def _behind(self, line: _Line) -> Run | None:
         """What a worker does that has jobs of this model: the run or load of another model."""
@@ -205,14 +207,26 @@ class QueueRows:
 
     def _show(self, line: _Line, now: float) -> None:
         document, gauge, desired = line.document, line.gauge, line.desired
-        if document is None and (gauge is None or not _busy(gauge)):
+        in_flight = self._in_flight(line.model)
+        if document is None and not gauge.waiting and not in_flight:
+            self._topic.remove(line.model)
             return
         arrived = line.arrived.per_s(now, line.since)
         ended = line.done.per_s(now, line.since)
         failed = line.failed.per_s(now, line.since)
-        prefetched = self._prefetched(line)
-        running = gauge.in_flight - prefetched if gauge else 0
-        waiting = (gauge.waiting if gauge else 0) + prefetched
+        prefetched = self._prefetched(line.model)
+        running = max(0, in_flight - prefetched)
+        waiting = gauge.waiting + prefetched
+        if not prefetched or running:
+            line.held_since = None
+        elif line.held_since is None:
+            line.held_since = now
+        if now >= line.stepped_at + STEP_S:
+            line.stepped_at = now
+            line.history.append(waiting)
+        else:
+            line.history[-1] = max(line.history[-1], waiting)
+        oldest = [at for at in (gauge.oldest_at, line.held_since) if at is not None]
         behind = self._behind(line) if prefetched and not running else None
         shrink = ended + failed - arrived
         resident = [m.state for w in self._workers.values() for m in w.models if m.model == line.model]
@@ -225,8 +239,7 @@ class QueueRows:
                 running=running,
                 behind=f"{behind.model}:{behind.version}" if behind else "",
                 behind_since=behind.since if behind else 0.0,
-                redelivered=gauge.redelivered if gauge else 0,
-                oldest_at=_oldest_at(gauge, prefetched, running),
+                oldest_at=min(oldest, default=None),
                 arrived_per_s=arrived,
                 done_per_s=ended,
                 failed_per_s=failed,
@@ -249,19 +262,6 @@ class QueueRows:
                 max_queue=document.limits.max_queue if document else 0,
             ),
         )
-
-
-def _oldest_at(gauge: Gauge | None, prefetched: int, running: int) -> float | None:
-    """Of the jobs that have not begun. Those in flight are older than those in the queue, but some of them may run."""
-    if gauge is None:
-        return None
-    if prefetched and not running and gauge.oldest_in_flight_at is not None:
-        return gauge.oldest_in_flight_at
-    return gauge.oldest_at if gauge.waiting else None
-
-
-def _busy(gauge: Gauge) -> bool:
-    return bool(gauge.waiting or gauge.in_flight)
 
 
 def _percentile(samples: deque[float], percent: int) -> float | None:

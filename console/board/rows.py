@@ -82,9 +82,9 @@ class Queue(Row, frozen=True):
     """One model's queue. waiting: accepted and not begun. prefetched: those of them that a worker has pulled.
 
     running: begun and not ended. behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when
-    the longest waiting job was accepted; None if none waits, or it is not known. Rates: a second, over the last
-    minute. drain_s: until the queue is empty at these rates; None = it does not shrink.
-    history: waiting jobs, one figure a quarter minute, oldest first.
+    the longest waiting job at NATS was accepted, or since when workers have had jobs and have run none, whichever is
+    earlier; None if none waits, or it is not known. Rates: a second, over the last minute. drain_s: until the queue is
+    empty at these rates; None = it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first.
     """
 
     model: str
@@ -93,7 +93,6 @@ class Queue(Row, frozen=True):
     running: int = 0
     behind: str = ""
     behind_since: float = 0.0
-    redelivered: int = 0
     oldest_at: float | None = None
     arrived_per_s: float = 0.0
     done_per_s: float = 0.0

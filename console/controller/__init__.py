@@ -1,1 +1,1 @@
-"""The controller: repairs queues, documents and open jobs in the background, and measures storage and rows."""
+"""The controller: repairs documents and open jobs in the background, and measures storage and rows."""

@@ -1,4 +1,4 @@
-"""Repairs losses that no event reports: queues and documents NATS lost, and open jobs that NATS does not know."""
+"""Repairs losses that no event reports: documents NATS lost, and open jobs that NATS does not know."""
 
 import asyncio
 import time
@@ -12,7 +12,6 @@ from django.db import transaction
 from django.db.models import Q
 
 from console.catalog.models import ServedModel
-from console.controller.queues import make_missing
 from console.fleet.models import DesiredState
 from console.fleet.services import desired_key
 from console.jobs.fold import Heard
@@ -43,7 +42,7 @@ Moved = tuple[str, int, int, int]
 Place = tuple[datetime, str]
 _BEGINNING: Final[Place] = (datetime.min.replace(tzinfo=UTC), "")
 Documents = dict[str, tuple[messages.Doc, str]]
-"""KV key to the document it shall hold, and the name of its model (for its queues)."""
+"""KV key to the document it shall hold, and the name of its model."""
 
 
 class ConsoleReconciler:
@@ -81,7 +80,6 @@ class ConsoleReconciler:
                     if has_begun_anew:
                         await self.note_damage()
                         has_begun_anew = False
-                    await make_missing(self._bus)
                     await self.repost_lost_documents()
                     await self.settle_vanished_jobs()
                 except SignalboxError as error:

@@ -1,16 +1,27 @@
-"""Depth and age of each model's queue, read from JetStream's consumers: correct whenever this process started."""
+"""Depth and age of a model's queue, read from its consumers: correct whenever this process started."""
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final, NamedTuple
 
 from console.board.queues import Gauge
-from signalbox.bus.client import Bus
+from signalbox.bus.client import Bus, ConsumerInfo
 from signalbox.bus.jetstream import unix_time
+from signalbox.jobs import delivery
 from signalbox.program.errors import NotFound
-from signalbox.wire.names import PRIORITIES, Priority, Stream, consumer, jobs_of, untoken
+from signalbox.wire.names import Stream, jobs_of
 
 OLDEST_EVERY_S: Final = 1.0
 """How often the oldest waiting job of one priority is looked up, at most."""
+
+
+class _Oldest(NamedTuple):
+    """The first job after a sequence, and when it was stored and was asked for."""
+
+    after: int
+    seq: int
+    at: float
+    asked_at: float
 
 
 class Gauges:
@@ -18,71 +29,39 @@ class Gauges:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._oldest: dict[str, tuple[int, float, float]] = {}
+        self._oldest: dict[str, _Oldest] = {}
+        self._queue = ("", 0)
         self.round_trip_s = 0.0
 
-    async def read(self, model: str, now: float, *, has_prefetched: bool = False) -> Gauge | None:
-        """The gauge of one model, None if it has no consumers. Raises :class:`Unavailable`.
-
-        has_prefetched: a worker has jobs of it that have not begun, so the oldest in flight is asked for too.
-        """
-        began = asyncio.get_running_loop().time()
-        async with asyncio.TaskGroup() as group:
-            asked = [
-                group.create_task(self._consumer(model, p, now, has_prefetched=has_prefetched)) for p in PRIORITIES
-            ]
-        self.round_trip_s = asyncio.get_running_loop().time() - began
-        parts = [part for task in asked if (part := task.result())]
-        if not parts:
-            return None
-        oldest = [part.oldest_at for part in parts if part.oldest_at is not None]
+    async def read(self, model: str, generation: int, now: float) -> Gauge:
+        """The gauge of one model. Raises :class:`Unavailable`."""
+        found = await delivery.states(self._bus, model, generation)
+        waiting = [(info, jobs_of(model, priority)) for priority, info in found.items() if info.num_pending]
+        oldest = await asyncio.gather(*(self._oldest_at(info, subject, now) for info, subject in waiting))
         return Gauge(
-            waiting=sum(p.waiting for p in parts),
-            in_flight=sum(p.in_flight for p in parts),
-            redelivered=sum(p.redelivered for p in parts),
-            oldest_at=min(oldest, default=None),
-            started=sum(p.started for p in parts),
-            ended=sum(p.ended for p in parts),
-            oldest_in_flight_at=min(
-                (p.oldest_in_flight_at for p in parts if p.oldest_in_flight_at is not None), default=None
-            ),
+            sum(info.num_pending for info, _ in waiting), min((at for at in oldest if at is not None), default=None)
         )
 
-    async def models(self) -> set[str]:
-        """Every model that has a consumer, whether the console knows it or not."""
-        names = await self._bus.listed(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", "consumers")
-        return {untoken(n.rpartition("_")[0]) for n in names if n.rpartition("_")[2] in PRIORITIES}
+    async def queued(self, models: Collection[str]) -> set[str]:
+        """Those of the models that may have jobs waiting. Raises :class:`Unavailable`."""
+        return await delivery.queued_models(self._bus, models)
 
-    async def _consumer(self, model: str, priority: Priority, now: float, *, has_prefetched: bool) -> Gauge | None:
-        name = consumer(model, priority)
-        try:
-            info = await self._bus.request_json(f"$JS.API.CONSUMER.INFO.{Stream.JOBS}.{name}")
-        except NotFound:
-            return None
-        delivered: dict[str, Any] = info.get("delivered", {})
-        waiting, in_flight = info.get("num_pending", 0), info.get("num_ack_pending", 0)
-        oldest_at = oldest_in_flight_at = None
-        subject = jobs_of(model, priority)
-        if waiting:
-            oldest_at = await self._oldest_at(name, subject, delivered.get("stream_seq", 0), now)
-        if in_flight and has_prefetched:
-            ended: int = info.get("ack_floor", {}).get("stream_seq", 0)
-            oldest_in_flight_at = await self._oldest_at(f"{name} in flight", subject, ended, now)
-        return Gauge(
-            waiting,
-            in_flight,
-            info.get("num_redelivered", 0),
-            oldest_at,
-            started=delivered.get("consumer_seq", 0),
-            ended=delivered.get("consumer_seq", 0) - in_flight,
-            oldest_in_flight_at=oldest_in_flight_at,
-        )
+    async def accepted(self) -> int:
+        """How many jobs of all models were accepted since this was last asked. Raises :class:`Unavailable`."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+        self.round_trip_s = loop.time() - began
+        (created, before), self._queue = self._queue, (info["created"], int(info["state"]["last_seq"]))
+        # Of a stream that was made anew nothing is known: its numbers do not go on where those of the last one ended.
+        return self._queue[1] - before if created == self._queue[0] and before else 0
 
-    async def _oldest_at(self, name: str, subject: str, after: int, now: float) -> float | None:
-        """When the first job after the sequence ``after`` was stored."""
-        known = self._oldest.get(name)
-        if known is not None and (known[0] > after or now < known[2] + OLDEST_EVERY_S):
-            return known[1]
+    async def _oldest_at(self, info: ConsumerInfo, subject: str, now: float) -> float | None:
+        """When the first job that waits was stored."""
+        after = info.delivered_stream_seq
+        known = self._oldest.get(info.name)
+        if known is not None and (known.after <= after < known.seq or now < known.asked_at + OLDEST_EVERY_S):
+            return known.at
         try:
             answer = await self._bus.request_json(
                 f"$JS.API.STREAM.MSG.GET.{Stream.JOBS}", {"seq": after + 1, "next_by_subj": subject}
@@ -91,5 +70,5 @@ class Gauges:
             return None
         message = answer["message"]
         at = unix_time(message["time"])
-        self._oldest[name] = (message["seq"], at, now)
+        self._oldest[info.name] = _Oldest(after, message["seq"], at, now)
         return at

@@ -57,19 +57,21 @@ class JobEvents:
         except SignalboxError:
             await jobs.close()
             raise
+        self._view.queues.count(self._clock())
         try:
             self._view.earlier(await history.transitions(bus))
         except SignalboxError:
+            self._view.queues.is_counting = False
             await jobs.close()
             await records.close()
             raise
         self._subscriptions = [jobs, records]
-        self._queues.is_counting = True
+        self._queues.mark_all()
 
     async def leave(self) -> None:
         """No more events. Idempotent."""
         subscriptions, self._subscriptions = self._subscriptions, []
-        self._queues.is_counting = False
+        self._view.queues.is_counting = False
         for subscription in subscriptions:
             await subscription.close()
 

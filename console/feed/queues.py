@@ -1,4 +1,7 @@
-"""Keeps the board's queues current: which models there are, and which of them something happened to."""
+"""Keeps the board's queues current: of which models jobs wait, and to which of them something happened.
+
+Only those are asked for: a model that nobody calls costs nothing.
+"""
 
 import asyncio
 import contextlib
@@ -7,33 +10,42 @@ from typing import Final
 
 from console.board.view import LiveView
 from console.feed.gauges import Gauges
+from console.feed.retry import RETRY_S
+from signalbox.jobs import delivery
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 
 GAUGE_S: Final = 0.2
 """Between two readings of gauges that events asked for."""
 SWEEP_S: Final = 5.0
-"""Between two readings of all gauges, whether anything happened or not."""
+"""Between two readings of the gauges of all models that are busy, whether anything happened or not."""
 DISCOVER_S: Final = 60.0
+"""Between two looks which models have jobs. In between events tell, and where they are not followed, presence."""
+_NEVER: Final = float("-inf")
 
 
 class WatchedQueues:
-    """The models whose gauges are read. is_counting: whether job events are counted besides."""
+    """The models that may have jobs, and those whose gauges are read."""
 
     def __init__(self, view: LiveView, clock: Callable[[], float]) -> None:
         self._view = view
         self._clock = clock
-        self.is_counting = False
         self.synced = asyncio.Event()
-        """Set when every gauge has been read once."""
+        """Set when the gauge of every model that has jobs has been asked for once."""
         self.dirty: set[str] = set()
         """Models whose gauge is to be read again."""
         self._models: set[str] = set()
+        self._unread: set[str] = set()
+        self._discovered_at = self._swept_at = _NEVER
         self._wake = asyncio.Event()
 
     def add(self, model: str) -> None:
         """A model that there is. Idempotent."""
         self._models.add(model)
+
+    def forget(self, model: str) -> None:
+        """A model that was removed. Idempotent."""
+        self._models.discard(model)
 
     def mark(self, model: str) -> None:
         """Something happened to a model's queue."""
@@ -42,38 +54,54 @@ class WatchedQueues:
 
     def mark_all(self) -> None:
         """Anything may have happened to any queue."""
-        self.dirty |= self._models
+        self._discovered_at = self._swept_at = _NEVER
         self._wake.set()
 
     async def keep(self, gauges: Gauges) -> None:
-        """Reads the gauges of models that something happened to, and of all every few seconds."""
-        swept_at = discovered_at = 0.0
+        """Reads the gauges of models that something happened to, and of all that are busy every few seconds."""
         while True:
-            now = self._clock()
             try:
-                if now >= discovered_at + DISCOVER_S:
-                    self._models |= await gauges.models()
-                    discovered_at = now
-                if now >= swept_at + SWEEP_S:
-                    self.dirty |= self._models
-                    swept_at = now
-                dirty, self.dirty = self.dirty, set()
-                for model in sorted(dirty):
-                    await self._read(gauges, model)
-                self.synced.set()
-            except* SignalboxError as errors:
-                log.warning("live.gauges_failed", reason=str(errors.exceptions[0]))
-                swept_at = 0.0
+                await self._look(gauges)
+            except SignalboxError as error:
+                log.warning("live.gauges_failed", reason=error.public_message)
+                self.mark_all()
+                await asyncio.sleep(RETRY_S)
+                continue
+            await self._read(gauges)
+            self.synced.set()
             await asyncio.sleep(GAUGE_S)
             if not self.dirty:
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(GAUGE_S, swept_at + SWEEP_S - self._clock())):
+                    async with asyncio.timeout(max(GAUGE_S, self._swept_at + SWEEP_S - self._clock())):
                         await self._wake.wait()
 
-    async def _read(self, gauges: Gauges, model: str) -> None:
-        has_prefetched = self._view.queues.has_prefetched(model)
-        gauge = await gauges.read(model, self._clock(), has_prefetched=has_prefetched)
-        if gauge is not None:
-            self.add(model)
-            self._view.queues.gauge(model, gauge, self._clock(), is_counting=self.is_counting)
+    async def _look(self, gauges: Gauges) -> None:
+        """Mark the models that may have jobs, when it is time to."""
+        now = self._clock()
+        if now >= self._discovered_at + DISCOVER_S:
+            self._discovered_at = now
+            self.dirty |= await gauges.queued(self._models)
+        if now >= self._swept_at + SWEEP_S:
+            self._swept_at = now
+            accepted = await gauges.accepted()
+            if not self._view.queues.is_counting:
+                self._view.queues.arrived(accepted, now)
+            self.dirty |= self._view.queues.busy() | self._unread
+
+    async def _read(self, gauges: Gauges) -> None:
+        """Read the gauges of what is marked. One that cannot be read waits for the next sweep and holds up no other."""
+        marked, self.dirty = self.dirty, set()
+        reason = ""
+        for model in sorted(marked):
+            try:
+                generation = delivery.generation_of(self._view.queues.workers())
+                gauge = await gauges.read(model, generation, self._clock())
+            except SignalboxError as error:
+                self._unread.add(model)
+                reason = error.public_message
+            else:
+                self._unread.discard(model)
+                self._view.queues.gauge(model, gauge, self._clock())
+        if reason:
+            log.warning("live.gauges_failed", models=len(self._unread), reason=reason)

@@ -44,7 +44,7 @@ class Tables:
     def on_worker(self, name: str, worker: Worker | None, _revision: int) -> None:
         """A worker's presence, or that it is gone."""
         self._view.presence(worker.id if worker else untoken(name), worker, self._clock())
-        if self._queues.is_counting:  # else what is swept every few seconds is fresh enough
+        if self._view.queues.is_counting:  # else what is swept every few seconds is fresh enough
             for model in worker.waiting if worker else ():
                 self._queues.mark(model)
 
@@ -55,9 +55,10 @@ class Tables:
     def _on_model(self, name: str, model: Model | None, _revision: int) -> None:
         model_name = untoken(name)
         self._view.model(model_name, model, self._clock())
-        if model is not None:
+        if model is None:
+            self._queues.forget(model_name)
+        else:
             self._queues.add(model_name)
-        self._queues.mark(model_name)
 
     def _on_serving(self, name: str, record: Serving | None, _revision: int) -> None:
         self._view.rollouts.serving(untoken(name), record)

@@ -16,7 +16,6 @@ from django.utils import timezone
 from console.outbox.ends import with_ends_of
 from console.outbox.models import OutboxEntry
 from console.outbox.wake import Waker
-from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.cancel import OPERATOR, cancel
@@ -50,7 +49,6 @@ class Publisher:
         self._bus = bus
         self._poll_s = poll_s
         self._records = Records(bus)
-        self._has_queues: set[str] = set()
         self._not_before: dict[int, float] = {}
         self._loop = asyncio.get_running_loop()
         bus.on_reconnect(self._forget)
@@ -69,7 +67,6 @@ class Publisher:
 
     def _forget(self) -> None:
         """Another server perhaps: what this one was told and refused says nothing of it."""
-        self._has_queues.clear()
         self._not_before.clear()
 
     async def publish_due(self) -> int:
@@ -155,8 +152,6 @@ class Publisher:
             stored = await self._bus.leader_get(bucket.stream, subject)
             revision = stored.seq if stored else 0
             entry = await _newest(bucket, key)
-            if bucket is Bucket.MODELS and entry.subject_name:
-                await self._ensure_queues(entry.subject_name)
             body = entry.body.encode()
             if bucket is Bucket.KEYS and stored is not None:
                 body = _still_ended(body, stored.data)
@@ -168,12 +163,6 @@ class Publisher:
             log.info("outbox.published", bucket=bucket.value, key=key, revision=written)
             return entry.pk
         raise Conflict(f"Lost {_RACES} races for {bucket.value}/{key}; it is tried again.")
-
-    async def _ensure_queues(self, model: str) -> None:
-        # A gateway accepts jobs as soon as it sees the document, so the queues must be there before.
-        if model not in self._has_queues:
-            await topology.ensure_consumers(self._bus, model)
-            self._has_queues.add(model)
 
     async def _cancel(self, job_id: str) -> None:
         """A job that has ended, or is no longer known, needs nothing."""

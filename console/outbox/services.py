@@ -23,7 +23,7 @@ _MOST_OVERDUE: Final = 1000
 
 
 def post_document(bucket: Bucket, key: str, doc: messages.Doc, *, name: str = "") -> OutboxEntry:
-    """Queue the new state of a KV key. name: of the model, so that its queues are made first."""
+    """Queue the new state of a KV key. name: of the model, for people."""
     body = messages.encode(doc).decode()
     return post(OutboxEntry(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key, subject_name=name, body=body))
 

@@ -75,7 +75,7 @@ class Projector:
             await records.close()
 
     async def _open_queue(self, queue: StreamCursor, start: int) -> None:
-        """Without acceptances rows come from records: JOBS may have all the consumers it takes, one per queue."""
+        """Without acceptances rows come from records: JOBS may have all the consumers it takes."""
         try:
             await queue.open(start)
         except Unavailable:

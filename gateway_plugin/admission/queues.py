@@ -9,12 +9,14 @@ from functools import partial
 from typing import Final
 
 from gateway_plugin.admission.fairness import LEAST, Shares
+from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.bus.client import Bus
+from signalbox.jobs import delivery
 from signalbox.program import metrics
-from signalbox.program.errors import NotFound, QueueFull, Unavailable
+from signalbox.program.errors import QueueFull
 from signalbox.program.tasks import SingleFlight
 from signalbox.wire.messages import Model
-from signalbox.wire.names import PRIORITIES, Priority, consumer
+from signalbox.wire.names import Priority
 
 _STALE_S: Final = 1.0
 _STALE_WHEN_CROWDED_S: Final = 0.1
@@ -40,8 +42,9 @@ class _Queue:
 class Admission:
     """Guards the queues' lengths and the shares in them. fair_room: see :class:`Shares`."""
 
-    def __init__(self, bus: Bus, *, fair_room: int) -> None:
+    def __init__(self, bus: Bus, workers: LiveWorkers, *, fair_room: int) -> None:
         self._bus = bus
+        self._workers = workers
         self._room = fair_room
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, _Queue] = {}
@@ -99,12 +102,6 @@ class Admission:
     async def _measure(self, name: str, queue: _Queue) -> None:
         for estimate in queue.shares.estimates.values():
             estimate.ask()
-        try:
-            infos = await asyncio.gather(
-                *(self._bus.consumer_info(consumer(name, priority)) for priority in PRIORITIES)
-            )
-            queue.measured_at = self._loop.time()
-            waiting = {p: info.num_pending for p, info in zip(PRIORITIES, infos, strict=True)}
-            queue.shares.measured(waiting, queue.measured_at)
-        except NotFound as error:
-            raise Unavailable(f'The queue of "{name}" is not set up yet.', retry_after_s=_RETRY_AFTER_S) from error
+        infos = await delivery.states(self._bus, name, self._workers.generation)
+        queue.measured_at = self._loop.time()
+        queue.shares.measured({p: info.num_pending for p, info in infos.items()}, queue.measured_at)

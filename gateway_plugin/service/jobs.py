@@ -56,7 +56,7 @@ class JobService:
     ) -> None:
         self._bus = bus
         self._records = records
-        self._queues = Queues(bus)
+        self._queues = Queues(bus, lambda: workers.present)
         self._majority = Majority(bus)
         self._catalog = catalog
         self._workers = workers

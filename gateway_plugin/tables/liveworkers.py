@@ -1,6 +1,9 @@
 """The workers that would run a job, from their presence: for texts and estimates, never for decisions."""
 
+from collections.abc import Iterable
+
 from signalbox.bus.table import Table
+from signalbox.jobs import delivery
 from signalbox.wire import placement
 from signalbox.wire.messages import Desired, Model, Worker
 from signalbox.wire.names import token
@@ -13,11 +16,21 @@ class LiveWorkers:
         self._workers = workers
         self._desired = desired
 
+    @property
+    def present(self) -> Iterable[Worker]:
+        """Every worker that there is."""
+        return self._workers.items().values()
+
+    @property
+    def generation(self) -> int:
+        """Of the fleet's consumers, see :mod:`signalbox.jobs.delivery`."""
+        return delivery.generation_of(self.present)
+
     def serving(self, model: Model) -> list[Worker]:
         """Workers at the model's homes that are not leaving."""
         able = [
             worker
-            for worker in self._workers.items().values()
+            for worker in self.present
             if worker.state != "draining" and (not worker.serves or model.name in worker.serves)
         ]
         homes = placement.homes_of(model, able)
@@ -32,7 +45,7 @@ class LiveWorkers:
         """Residency states (``loading``, ``ready``, ``failed``) of a version over all workers it is placed on."""
         return {
             resident.state
-            for worker in self._workers.items().values()
+            for worker in self.present
             for resident in worker.models
             if (resident.model, resident.version) == (model, version) and resident.state != "spare"
         }

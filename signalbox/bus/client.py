@@ -7,7 +7,7 @@ a perhaps. The traps this module exists to avoid are in docs/wire.md.
 import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from signalbox.bus.connection import Connection, Events, Transport, parse_headers, status, status_text
 from signalbox.bus.jetstream import Stored, header_fields, stored_of, unix_time
@@ -17,7 +17,7 @@ from signalbox.bus.subscription import Message, OnMessage, Subscription
 from signalbox.bus.writes import GroupWriter
 from signalbox.program.errors import Bug, NotFound, TooLarge
 from signalbox.program.settings import Wire
-from signalbox.wire.assets import ALLOWS_DIRECT
+from signalbox.wire.assets import ALLOWS_DIRECT, EXAMINED_TO
 from signalbox.wire.names import Stream
 
 __all__ = ["Bus", "ConsumerInfo", "Delivery", "Message", "Puller", "Stored", "Subscription"]
@@ -30,17 +30,27 @@ _BATCH_GET_LIMIT: Final = 1000
 class ConsumerInfo(NamedTuple):
     """The state of a consumer.
 
-    num_pending: not yet delivered. num_ack_pending: delivered, not acknowledged. delivered_stream_seq: stream
-    sequence of the last delivery. stream_last_seq is not known to a consumer, see :mod:`signalbox.jobs.queues`.
+    num_pending: not yet delivered. num_waiting: requests parked at it. delivered_stream_seq: stream sequence of the
+    last delivery. examined_to: up to which sequence records are read before their jobs run
+    (:mod:`signalbox.jobs.delivery`).
     """
 
     name: str
     num_pending: int
-    num_ack_pending: int
-    num_redelivered: int
     num_waiting: int
     delivered_stream_seq: int
-    ack_floor_stream_seq: int
+    examined_to: int
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> "ConsumerInfo":
+        """As the server tells it. A field that is zero may be missing."""
+        return cls(
+            name=info["name"],
+            num_pending=info.get("num_pending", 0),
+            num_waiting=info.get("num_waiting", 0),
+            delivered_stream_seq=info.get("delivered", {}).get("stream_seq", 0),
+            examined_to=int((info["config"].get("metadata") or {}).get(EXAMINED_TO, "0")),
+        )
 
 
 class Bus(Requests):
@@ -167,16 +177,7 @@ class Bus(Requests):
 
     async def consumer_info(self, consumer: str, stream: str = Stream.JOBS) -> ConsumerInfo:
         """The state of a consumer. Raises :class:`NotFound` if there is none of that name."""
-        info = await self.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}")
-        return ConsumerInfo(
-            name=consumer,
-            num_pending=info.get("num_pending", 0),
-            num_ack_pending=info.get("num_ack_pending", 0),
-            num_redelivered=info.get("num_redelivered", 0),
-            num_waiting=info.get("num_waiting", 0),
-            delivered_stream_seq=info.get("delivered", {}).get("stream_seq", 0),
-            ack_floor_stream_seq=info.get("ack_floor", {}).get("stream_seq", 0),
-        )
+        return ConsumerInfo.of(await self.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"))
 
     # ------------------------------------------------------------------------------ listening
 
@@ -194,11 +195,15 @@ class Bus(Requests):
             raise
         return subscription
 
+    def puller(self, consumer: str, on_delivery: Callable[[Delivery], None], *, stream: str = Stream.JOBS) -> Puller:
+        """A puller on a consumer, for a caller whose next request tells when the server knows of it."""
+        return Puller(self, stream, consumer, on_delivery)
+
     async def pull(
         self, consumer: str, on_delivery: Callable[[Delivery], None], *, stream: str = Stream.JOBS
     ) -> Puller:
-        """A puller on a durable consumer. Nothing comes before :meth:`Puller.ask`."""
-        puller = Puller(self, stream, consumer, on_delivery)
+        """A puller on a consumer. Nothing comes before :meth:`Puller.ask`; the server knows of it on return."""
+        puller = self.puller(consumer, on_delivery, stream=stream)
         try:
             await self.flush()
         except BaseException:

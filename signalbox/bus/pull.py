@@ -1,4 +1,4 @@
-"""Pulling deliveries from a durable consumer, and acknowledging them.
+"""Pulling deliveries from a consumer that takes no acknowledgement.
 
 A puller has an inbox subscription of its own, so closing it cancels what it asked for. How many deliveries the server
 still owes is counted here and re-credited when a request expires, is refused, or is lost with the connection.
@@ -27,24 +27,23 @@ _NORMAL: Final = frozenset({404, 408})
 class Delivery:
     """One delivery of a stored message.
 
-    attempt: 1 for the first delivery. seq: its stream sequence. time: UTC unix seconds at which it was stored.
+    seq: its stream sequence. number: of this delivery among its consumer's, whose only reader gets 1, 2, 3 without a
+    gap. time: UTC unix seconds at which it was stored.
     """
 
-    __slots__ = ("_bus", "_head", "_headers", "_job", "_reply", "attempt", "data", "seq", "subject", "time")
+    __slots__ = ("_head", "_headers", "_job", "data", "number", "seq", "subject", "time")
 
-    def __init__(self, bus: Requests, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
+    def __init__(self, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
         parts = reply.split(b".")
-        base = 4 if len(parts) == 9 else 6  # a domain and an account hash come before, or not
-        self._bus = bus
+        base = 5 if len(parts) == 9 else 7  # a domain and an account hash come before, or not
         self._head = head
         self._headers: dict[str, str] | None = None
         self._job: Job | None = None
-        self._reply = reply.decode()
         self.subject = subject
         self.data = data
-        self.attempt = int(parts[base])
-        self.seq = int(parts[base + 1])
-        self.time = int(parts[base + 3]) / 1e9
+        self.seq = int(parts[base])
+        self.number = int(parts[base + 1])
+        self.time = int(parts[base + 2]) / 1e9
 
     @property
     def headers(self) -> dict[str, str]:
@@ -54,39 +53,11 @@ class Delivery:
         return self._headers
 
     @property
-    def number(self) -> int:
-        """The number of this delivery among its consumer's: a consumer's only reader gets 1, 2, 3 without a gap."""
-        return int(self._reply.split(".")[-3])
-
-    @property
     def job(self) -> Job:
         """The job in header ``Sb-Job``. Raises ``KeyError`` or :class:`msgspec.MsgspecError` if there is none."""
         if self._job is None:
             self._job = decode(Job, self.headers[Header.JOB])
         return self._job
-
-    async def ack(self) -> None:
-        """Acknowledge, and return when the server has noted it. Raises :class:`Unavailable`, :class:`Ambiguous`."""
-        await self._bus.request(self._reply, b"+ACK", is_write=True)
-
-    def ack_soon(self) -> None:
-        """Acknowledge, fire and forget: if the ack is lost, a redelivery finds the job's durable end and repeats it."""
-        if self._bus.is_connected:
-            self._bus.send(self._reply, b"", b"", b"+ACK")
-
-    async def nak(self, delay_s: float = 0.0) -> None:
-        """Deliver it again after ``delay_s``; returns when the server has noted it."""
-        text = b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s > 0 else b"-NAK"
-        await self._bus.request(self._reply, text, is_write=True)
-
-    def in_progress(self) -> None:
-        """Say that work on the message goes on: its acknowledgement wait starts anew. Fire and forget."""
-        if self._bus.is_connected:
-            self._bus.send(self._reply, b"", b"", b"+WPI")
-
-    async def term(self, reason: str) -> None:
-        """Never deliver it again; ``reason`` goes into JetStream's advisory."""
-        await self._bus.request(self._reply, b"+TERM " + reason.encode(), is_write=True)
 
 
 class _Asked:
@@ -102,13 +73,16 @@ class Puller:
 
     on_delivery: called as each is read; must be quick. on_idle: set it to learn that the server owes less than before
     for another reason than a delivery (expiry, refusal, reconnect), so that it may be time to ask again; after a
-    refusal it is called with a growing pause, so asking in it does not spin. last_refusal: why, for people.
+    refusal it is called with a growing pause, so asking in it does not spin. last_refusal: why, for people; empty
+    since the last delivery or ordinary end. is_unanswered: the last request that is over got neither a delivery nor a
+    word.
     """
 
     def __init__(self, bus: Requests, stream: str, consumer: str, on_delivery: Callable[[Delivery], None]) -> None:
         self.consumer = consumer
         self.on_idle: Callable[[], None] | None = None
         self.last_refusal = ""
+        self.is_unanswered = False
         self._bus = bus
         self._on_delivery = on_delivery
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
@@ -166,10 +140,11 @@ class Puller:
 
     def _receive(self, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
         code = status(head)
+        self.is_unanswered = False
         if code == 0:
             self._charge(1)
-            self._pause_s = _FIRST_PAUSE_S
-            self._on_delivery(Delivery(self._bus, subject.decode(), reply, head, data))
+            self._pause_s, self.last_refusal = _FIRST_PAUSE_S, ""
+            self._on_delivery(Delivery(subject.decode(), reply, head, data))
         elif code != 100:
             self._ended(int(subject[len(self._inbox) :]), code, head)
 
@@ -201,6 +176,7 @@ class Puller:
             next(iter(self._asked.values())).remaining += counted - left
             self.outstanding += counted - left
         if code in _NORMAL:
+            self.last_refusal = ""
             self._tell_idle()
         else:
             self.last_refusal = f"{code} {status_text(head)}"
@@ -209,6 +185,7 @@ class Puller:
     def _expire(self, number: int) -> None:
         if self._close_request(number) is not None:
             self._given_up.add(number)
+            self.is_unanswered = True
             self._tell_idle()
 
     def _close_request(self, number: int) -> _Asked | None:
@@ -225,6 +202,7 @@ class Puller:
 
     def _reconnected(self) -> None:
         self._forget()
+        self.is_unanswered = False
         self._tell_idle()
 
     def _tell_idle(self) -> None:

@@ -37,22 +37,26 @@ OnMessage = Callable[[Message], Awaitable[None] | None]
 class Subscription:
     """A core subscription. Asynchronous callbacks run one after another, in order of arrival."""
 
+    __slots__ = ("_connection", "_on_message", "_queue", "_sid", "_taking", "dropped", "subject")
+
     def __init__(self, connection: Transport, subject: str, on_message: OnMessage) -> None:
         self.subject = subject
         self.dropped = 0
         self._connection = connection
         self._on_message = on_message
         self._queue: asyncio.Queue[Message] | None = None
-        self._taking = Background()
+        self._taking: Background | None = None
         if asyncio.iscoroutinefunction(on_message):
             self._queue = asyncio.Queue(_QUEUE)
+            self._taking = Background()
             self._taking.start(self._run(self._queue), name=f"subscription {subject}")
         self._sid = connection.listen(subject, self._receive)
 
     async def close(self) -> None:
         """No callback runs after this returns. Idempotent."""
         self._connection.unlisten(self._sid)
-        await self._taking.cancel()
+        if self._taking is not None:
+            await self._taking.cancel()
 
     def _receive(self, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
         message = Message(subject.decode(), reply.decode(), head, data)

@@ -21,10 +21,8 @@ from signalbox.wire.assets import (
     STORAGE_BYTES,
     STREAMS,
     Config,
-    consumer,
 )
-from signalbox.wire.names import PRIORITIES, Bucket, Stream, jobs_of
-from signalbox.wire.names import consumer as consumer_name
+from signalbox.wire.names import PRIORITIES, Bucket, Stream
 
 OLDEST: Final = (2, 12)
 REMEMBERED: Final = frozenset({Stream.STATE.value, Bucket.LEASES.stream})
@@ -44,8 +42,7 @@ async def apply(bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYT
     is as the bus's settings say. Raises :class:`Misconfigured` for a server that is too old or that refuses a change.
     """
     refuse_old(bus)
-    done = await _widen_queues(bus)  # before the streams: programs that find those as declared write the new subjects
-    made = set()
+    done, made = [], set()
     for declared in STREAMS:
         config = wanted(declared, replicas, storage_bytes) | _ages(declared["name"], bus.settings)
         name = config["name"]
@@ -63,6 +60,8 @@ async def apply(bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYT
         with contextlib.suppress(NotFound):
             await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
             done.append(f"deleted {name}")
+    if retired := await _retire_queues(bus):  # after JOBS: of one that cannot be made anew they are still needed
+        done.append(f"retired {retired} queues")
     await _sources_connected(bus)
     return done
 
@@ -104,12 +103,6 @@ async def require(bus: Bus) -> None:
         raise Misconfigured(
             f"NATS is not configured as declared: {'; '.join(faults)}. Run: signalbox topology apply", faults=faults
         )
-
-
-async def ensure_consumers(bus: Bus, model: str) -> None:
-    """The three pull consumers of a model's queues. Idempotent; call it before the model is published."""
-    for priority in PRIORITIES:
-        await _make_queue(bus, consumer_name(model, priority), jobs_of(model, priority))
 
 
 def numbers_from(now: float) -> int:
@@ -233,34 +226,38 @@ async def _create(bus: Bus, config: Config, found: Config, first_seq: int) -> No
         await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
 
 
-async def _widen_queues(bus: Bus) -> list[str]:
-    """Let queues that an older version made also deliver jobs whose subject names tenant and slot; what was done."""
-    done = []
-    for found in await _queues(bus):
-        name, subject = found["name"], found.get("filter_subject", "")
-        if subject.startswith("jobs.") and subject.endswith(".*"):
-            await _make_queue(bus, name, f"{subject[:-1]}>")
-            done.append(f"widened {name}")
-    return done
+async def _retire_queues(bus: Bus) -> int:
+    """Delete the durable consumers that an older version read ``JOBS`` with; returns how many there were.
+
+    Of each class goes what was acknowledged without a gap. What was acknowledged beyond that stays until its terminal
+    record, which outlives it, is found. All that waits or runs is delivered anew.
+    """
+    retired = 0
+    for name in await bus.listed(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", "consumers"):
+        if name.rpartition("_")[2] not in PRIORITIES:
+            continue  # nor is it asked: the node of one that lives in memory may be down
+        info = await bus.request_json(f"$JS.API.CONSUMER.INFO.{Stream.JOBS}.{name}")
+        if not _is_queue(info):
+            continue
+        floor = info["ack_floor"]["stream_seq"]
+        if floor:  # a purge up to 1 would be one of everything
+            ended = {"filter": info["config"]["filter_subject"], "seq": floor + 1}
+            await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.JOBS}", ended)
+        await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.JOBS}.{name}")
+        retired += 1
+    return retired
 
 
-async def _queues(bus: Bus) -> list[Config]:
-    """The configuration of each consumer of ``JOBS``."""
-    try:
-        return [each["config"] for each in await bus.listed(f"$JS.API.CONSUMER.LIST.{Stream.JOBS}", "consumers")]
-    except NotFound:
-        return []
-
-
-async def _make_queue(bus: Bus, name: str, subject: str) -> None:
-    await bus.request_json(
-        f"$JS.API.CONSUMER.CREATE.{Stream.JOBS}.{name}.{subject}",
-        {"stream_name": Stream.JOBS.value, "config": consumer(name, subject)},
-    )
+def _is_queue(info: dict[str, Any]) -> bool:
+    """Whether a consumer is one that an older version made for a class of jobs."""
+    match info["config"].get("filter_subject", "").split("."):
+        case ["jobs", model, priority, "*" | ">"]:
+            return bool(info["name"] == f"{model}_{priority}" and info["config"]["ack_policy"] == "explicit")
+    return False
 
 
 async def _make_anew(bus: Bus, config: Config) -> None:
-    """Replace a stream whose retention cannot be changed, with its consumers; one that holds messages is left alone."""
+    """Replace a stream whose retention cannot be changed; one that holds messages is left alone."""
     name = config["name"]
     held = (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["state"]["messages"]
     if held:
@@ -268,11 +265,8 @@ async def _make_anew(bus: Bus, config: Config) -> None:
             f"{name} has another retention and holds {held} messages, which NATS cannot carry over. "
             "Let the version that declared it finish them first."
         )
-    queues = await _queues(bus)
     await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
     await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
-    for found in queues:
-        await _make_queue(bus, found["name"], found.get("filter_subject", ""))
 
 
 async def _info(bus: Bus, name: str) -> dict[str, Any] | None:

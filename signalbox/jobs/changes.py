@@ -79,15 +79,13 @@ class RecordChange(Generic[A]):
         assert self.record is not None, "prepared before it is written"
         return settled(found, revision, self.record, self.expect)
 
-    def may_write_over(self, found: Record | None, *, gpu: str, token: int) -> bool:
-        """Whether a record that another write has put there may be overwritten. gpu, token: of our hold."""
+    def may_write_over(self, found: Record | None, *, is_attended: bool) -> bool:
+        """Whether a record that another write has put there may be overwritten. is_attended: by its holder."""
         is_claim = self.is_claim or self.attempt.claim is not None
         if found is None or found.state is State.QUEUED:
             return is_claim
         if is_claim:
-            # Another worker's running attempt is left alone: were its holder dead, the queue would
-            # have redelivered the job. An older token of this GPU is a holder proven gone.
-            return found.gpu == gpu and found.token < token
+            return not is_attended
         # Our own attempt: a request to cancel is in it, or it was only written again, at the end of the stream.
         return self.before is not None and _attempt(self.before) == _attempt(found)
 

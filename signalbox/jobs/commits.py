@@ -1,7 +1,7 @@
 """Claims and endings of jobs: every write to a job's record, by compare-and-set, a batch at a time.
 
 The revision a write expects is the fence: an attempt that was superseded (its lease lost, its
-delivery given to another, the job cancelled) loses the compare-and-set and changes nothing. A write
+job claimed over by another, cancelled) loses the compare-and-set and changes nothing. A write
 that NATS could not take, or whose outcome is unknown, is settled by reading the record and repeated
 for as long as the hold lasts; cancelling the caller ends that.
 """
@@ -17,6 +17,7 @@ from signalbox.bus.writes import WITHDRAWN, Group
 from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
 from signalbox.jobs.changes import A, Make, RecordChange, WriteOutcome
+from signalbox.jobs.holders import is_held
 from signalbox.jobs.payloads import store
 from signalbox.jobs.records import Records, RecordWrite, Settled
 from signalbox.jobs.repair import move_up
@@ -95,11 +96,27 @@ class Commits:
         if found is None:
             attempt.record, attempt.revision = None, 0
             return may_be_claimed
-        attempt.record, attempt.revision, _ = found
-        gone = attempt.record.vanished + (attempt.record.state is State.RUNNING)
-        attempt.is_alone = attempt.record.crashes > 0 or gone >= SUSPECT_AFTER
-        attempt.is_cancelled = attempt.record.cancel_requested
+        self.learn(attempt, found[0], found[1])
         return True
+
+    @staticmethod
+    def learn(attempt: Attempt, record: Record, revision: int) -> None:
+        """Take in what the job's record holds."""
+        attempt.record, attempt.revision = record, revision
+        gone = record.vanished + (record.state is State.RUNNING)
+        attempt.is_alone = record.crashes > 0 or gone >= SUSPECT_AFTER
+        attempt.is_cancelled = record.cancel_requested
+
+    async def is_attended(self, record: Record) -> bool:
+        """Whether another holder may still end a job whose record was read. Asks until NATS answers.
+
+        An older token of this GPU is a holder proven gone, and what this hold itself has claimed is no other's.
+        """
+        if record.state is not State.RUNNING:
+            return False
+        if record.gpu == self._gpu:
+            return record.token > self._token
+        return await persist(lambda: is_held(self._bus, record.gpu, record.token))
 
     async def _look(self, attempt: Attempt) -> tuple[tuple[Record, int, bytes] | None, bool]:
         """The record, and whether the job may be claimed without one.
@@ -181,10 +198,11 @@ class Commits:
         """The change that ends a job because its owner asked."""
         return RecordChange(attempt, lambda before: life.cancelled(before, now=self._clock(), phases=attempt.phases))
 
-    def requeue(self, attempt: A, error: SignalboxError, *, is_crash: bool) -> RecordChange[A]:
-        """The change that puts a job back to ``queued``."""
+    def requeue(self, attempt: A, error: SignalboxError, *, is_crash: bool, delay_s: float = 0.0) -> RecordChange[A]:
+        """The change that puts a job back to ``queued``, not to run again before ``delay_s`` have passed."""
         why = ErrorInfo(code=error.code, message=error.public_message)
-        return RecordChange(attempt, lambda before: life.requeued(before, why, is_crash=is_crash))
+        retry_at = self._clock() + delay_s if delay_s else 0.0
+        return RecordChange(attempt, lambda before: life.requeued(before, why, is_crash=is_crash, retry_at=retry_at))
 
     async def give_up(self, in_flight: Iterable[A]) -> None:
         """Put back to ``queued``, without a strike, what this hold has claimed and not ended.
@@ -313,7 +331,8 @@ class Commits:
             COMMITS.labels("lost_race").inc()
             change.outcome = WriteOutcome.OVER
             return False
-        if change.may_write_over(found, gpu=self._gpu, token=self._token):
+        is_attended = found is not None and await self.is_attended(found)
+        if change.may_write_over(found, is_attended=is_attended):
             return True
         COMMITS.labels("lost_race").inc()
         log.info("commit.superseded", job=attempt.job.id, worker=self._worker, token=self._token)

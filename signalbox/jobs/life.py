@@ -57,6 +57,7 @@ def claimed(job: Job, record: Record | None, *, worker: str, gpu: str, token: in
         claimed_at=now,
         phases={"claimed": ms(before, now)},
         error=None,
+        retry_at=0.0,
         vanished=before.vanished + (before.state is State.RUNNING),
     )
 
@@ -94,10 +95,14 @@ def expired(record: Record, *, now: float, phases: Mapping[str, float] = _NONE) 
     return _ended(record, State.EXPIRED, now, error, phases)
 
 
-def requeued(record: Record, error: ErrorInfo, *, is_crash: bool) -> Record:
+def requeued(record: Record, error: ErrorInfo, *, is_crash: bool, retry_at: float = 0.0) -> Record:
     """Back to ``queued`` after a failed attempt; a crash of the runner is a strike."""
     return replace(
-        _must_be_open(record), state=State.QUEUED, error=error, crashes=record.crashes + (1 if is_crash else 0)
+        _must_be_open(record),
+        state=State.QUEUED,
+        error=error,
+        crashes=record.crashes + (1 if is_crash else 0),
+        retry_at=retry_at,
     )
 
 

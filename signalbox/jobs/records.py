@@ -13,7 +13,7 @@ from signalbox.bus.writes import Group, GroupedWrite
 from signalbox.jobs import life
 from signalbox.program.errors import Ambiguous, NewerVersion, QueueFull, SignalboxError, StaleRevision, Unavailable
 from signalbox.wire.messages import Job, Newer, Record, State, decode, header
-from signalbox.wire.names import Header, Stream, job_anywhere, state
+from signalbox.wire.names import Header, Stream, job_anywhere, job_of, state
 
 NO_ROOM: Final = "There is no room for records of jobs now; try again."
 _PAUSE_S: Final = 0.1
@@ -79,6 +79,19 @@ class Records:
             return decode(Record, found.headers[Header.RECORD]), found.seq, found.data
         except Newer as error:
             raise NewerVersion(job_id=job_id) from error
+
+    async def read_many(self, job_ids: Sequence[str]) -> dict[str, tuple[Record, int] | None]:
+        """``(record, revision)`` of many jobs, as any replica knows them: each may be one write behind.
+
+        A job without a record is missing from the answer; None stands for what only a newer program understands.
+        """
+        found: dict[str, tuple[Record, int] | None] = {}
+        for stored in await self._bus.list_latest(Stream.STATE, [state(job_id) for job_id in job_ids]):
+            try:
+                found[job_of(stored.subject)] = decode(Record, stored.headers[Header.RECORD]), stored.seq
+            except (KeyError, msgspec.MsgspecError):
+                found[job_of(stored.subject)] = None
+        return found
 
     async def find(self, job_id: str) -> Found | None:
         """The job as its record tells, or as its message where no worker has claimed it; None = neither is there.

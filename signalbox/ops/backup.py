@@ -16,7 +16,7 @@ import msgspec
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops import snapshots
-from signalbox.ops.replicas import kept_consumers, wait_current
+from signalbox.ops.replicas import wait_current
 from signalbox.ops.snapshots import Saved
 from signalbox.program.errors import Misconfigured
 from signalbox.wire.assets import AGES, COUNTED, RETIRED, STREAMS
@@ -29,7 +29,6 @@ KEPT: Final = (
     Stream.PAYLOADS,
     Stream.DLQ,
     Stream.DLQ_PARTS,
-    Stream.ADVISORY,
     Stream.AUDIT,
     *(b.stream for b in (Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON)),
     Stream.EVENTS,
@@ -50,17 +49,13 @@ Say = Callable[[str], None]
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """What is in a folder. taken_at: UTC unix seconds. counted: last sequence of each of :data:`COUNTED`.
-
-    consumers: how many lasting consumers each stream has; an older backup does not say.
-    """
+    """What is in a folder. taken_at: UTC unix seconds. counted: last sequence of each of :data:`COUNTED`."""
 
     format: int
     taken_at: float
     server: str
     streams: tuple[Saved, ...]
     counted: dict[str, int]
-    consumers: dict[str, int] | None = None
 
 
 async def take(bus: Bus, folder: Path, say: Say) -> Backup:
@@ -72,14 +67,12 @@ async def take(bus: Bus, folder: Path, say: Say) -> Backup:
     _make(folder)
     taken_at = time.time()
     streams = []
-    consumers: dict[str, int] = {}
     for name in KEPT:
-        consumers[name] = await kept_consumers(bus, name)
         told = _Progress(name, say)
         streams.append(await snapshots.save(bus, name, folder / _file(name), told.add))
         say(f"{name}: {streams[-1].state['messages']} messages, {told}")
     counted = {name: await _last(bus, name) for name in COUNTED}
-    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), counted, consumers)
+    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), counted)
     _sign(folder, made)
     return made
 
@@ -87,9 +80,8 @@ async def take(bus: Bus, folder: Path, say: Say) -> Backup:
 async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = None) -> Backup:
     """Put everything back into a NATS that has none of our streams. replicas: None = as it was.
 
-    Returns when all of it can be had: every copy is current, and every queue hands out its jobs. Raises
-    :class:`Misconfigured` before anything is written where a file is damaged or a stream exists, and
-    :class:`Unavailable` where copies or queues do not come.
+    Returns when every copy is current. Raises :class:`Misconfigured` before anything is written where a file is damaged
+    or a stream exists, and :class:`Unavailable` where copies do not come.
     """
     topology.refuse_old(bus)
     found = read(folder)
@@ -101,9 +93,8 @@ async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = No
         told = _Progress(saved.name, say)
         await snapshots.put_back(bus, _as_declared(saved, copies), folder / _file(saved.name), told.add)
         say(f"{saved.name}: {saved.state['messages']} messages, {told}")
-    consumers = found.consumers or dict.fromkeys(KEPT)
-    say("waiting until every copy is current and every queue knows its jobs")
-    await wait_current(bus, {**dict.fromkeys(COUNTED, 0), **consumers}, copies)
+    say("waiting until every copy is current")
+    await wait_current(bus, (*COUNTED, *KEPT), copies)
     return found
 
 
@@ -125,12 +116,7 @@ def read(folder: Path) -> Backup:
 
 def _without_retired(found: Backup) -> Backup:
     """Less the streams that an older version declared and this one has no use for."""
-    consumers = {n: count for n, count in (found.consumers or {}).items() if n not in RETIRED}
-    return msgspec.structs.replace(
-        found,
-        streams=tuple(saved for saved in found.streams if saved.name not in RETIRED),
-        consumers=None if found.consumers is None else consumers,
-    )
+    return msgspec.structs.replace(found, streams=tuple(saved for saved in found.streams if saved.name not in RETIRED))
 
 
 def _make(folder: Path) -> None:

@@ -19,6 +19,10 @@ GIB: Final = 1024 * MIB
 DUPLICATE_WINDOW: Final = 120 * SECOND
 MARKER_TTL_S: Final = 10
 """How long the server's marker of an expired key stays; its number must not be below 1."""
+CONSUMER_IDLE_S: Final = 60
+"""A consumer of a class is gone so long after the last pull."""
+EXAMINED_TO: Final = "signalbox.examined_to"
+"""Metadata of such a consumer."""
 JOB_MAX_BYTES: Final = MIB
 """Largest stored job or record: header and inline body. The inline limit must stay below it."""
 
@@ -30,7 +34,6 @@ SHARES: Final[dict[str, float]] = {
     Stream.STATE: 0.32,
     Stream.EVENTS: 0.02,
     Stream.DLQ: 0.08,
-    Stream.ADVISORY: 0.01,
     Stream.DLQ_PARTS: 0.06,
     Stream.PAYLOADS: 0.16,
     Stream.INPUTS: 0.16,
@@ -179,12 +182,6 @@ DLQ_PARTS: Final = _stream(
     max_msg_size=JOB_MAX_BYTES,
     allow_direct=True,
 )
-ADVISORY: Final = _stream(
-    Stream.ADVISORY,
-    ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.*", "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.*"],
-    "JetStream's own notices about jobs it gave up",
-    max_age=14 * DAY,
-)
 PAYLOADS: Final = _stream(
     # Inputs of an older gateway lie here too, as they did, until their day is over.
     Stream.PAYLOADS,
@@ -222,7 +219,6 @@ STREAMS: Final[tuple[Config, ...]] = (
     STATE,
     DLQ,
     DLQ_PARTS,
-    ADVISORY,
     PAYLOADS,
     INPUTS,
     AUDIT,
@@ -242,7 +238,7 @@ STREAMS: Final[tuple[Config, ...]] = (
     EVENTS,
 )
 """Sources come before the streams that read them."""
-RETIRED: Final = ("ACCEPTED", "SCHED")
+RETIRED: Final = ("ACCEPTED", "ADVISORY", "SCHED")
 """Streams that an earlier version declared; ``apply`` deletes them, and ``restore`` leaves them out."""
 
 ALLOWS_DIRECT: Final = frozenset(c["name"] for c in STREAMS if c["allow_direct"])
@@ -254,17 +250,21 @@ COUNTED: Final = tuple(bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITER
 """Leases, tickets, presence, duties. A backup keeps only their numbers: running workers write the entries again."""
 
 
-def consumer(name: str, filter_subject: str) -> Config:
-    """Durable pull consumer on ``JOBS``. Attempts are counted in the record, so it never gives up by itself."""
+def consumer(name: str, filter_subject: str, *, examined_to: int) -> Config:
+    """Consumer of one class of ``JOBS``, shared by all who read it: in memory, and gone a minute after the last pull.
+
+    It delivers each message once, from the first on, and takes no acknowledgement. examined_to: sequence up to which a
+    job may have been delivered before, so that its record is read before it runs.
+    """
     return {
-        "durable_name": name,
         "name": name,
         "filter_subject": filter_subject,
         "deliver_policy": "all",
-        "ack_policy": "explicit",
+        "ack_policy": "none",
         "replay_policy": "instant",
-        "ack_wait": 30 * SECOND,
-        "max_deliver": -1,
-        "max_ack_pending": 10_000,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": CONSUMER_IDLE_S * SECOND,
         "max_waiting": 4096,
+        "metadata": {EXAMINED_TO: str(examined_to)},
     }

@@ -103,6 +103,7 @@ class Record(Doc, frozen=True, kw_only=True):
     claim-checked: what it takes to queue it again. phases: milliseconds
     since ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
     :mod:`signalbox.jobs.times`. batch: number of jobs that ran together. ref: set when the result was claim-checked.
+    retry_at: a job that was put back is not to run before; 0 = at once.
     input_bytes: of the job's input; 0 = an older program wrote this and did not say. cancelled_by: who asked for the
     end, ``owner`` or ``operator``; empty where it was not asked for, or an older program wrote it. redrive_of: as in
     :class:`Job`.
@@ -133,6 +134,7 @@ class Record(Doc, frozen=True, kw_only=True):
     size_bytes: int = 0
     cancel_requested: bool = False
     cancelled_by: str = ""
+    retry_at: float = 0.0
     trace: str = ""
     input: PayloadRef | None = None
     input_bytes: int = 0
@@ -354,15 +356,15 @@ class Run(Doc, frozen=True, kw_only=True):
 class Worker(Doc, frozen=True, kw_only=True):
     """KV ``workers``: presence, kept by heartbeat and TTL. Key: ``token(id)``.
 
-    boot: random per process. host: host and boot id. state: ``starting, ready, at risk,
-    draining``; at risk it begins nothing, since its lease has not been confirmed for a while.
-    gpu: its device. token: fencing token held, 0 = none. waiting_since: holds a ticket since then.
-    rates: jobs a second per model (moving average). running: ids of jobs in flight, at most 32.
-    serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force
+    boot: random per process. host: host and boot id. state: ``starting, ready, at risk, draining``; at risk it begins
+    nothing, since its lease has not been confirmed for a while. gpu: its device. token: fencing token held, 0 = none.
+    waiting_since: holds a ticket since then. rates: jobs a second per model (moving average). running: ids of jobs in
+    flight, at most 32. serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force
     around its runner (:mod:`workers.sandbox.selftest`), empty = none, or no runner yet. run: what its runner does now,
-    None = idle. waiting: jobs this worker has pulled that have not begun, by model. results, large_results: bytes of
-    results that it has stored in ``STATE`` and in ``PAYLOADS`` within the least time that results are kept, by account:
-    the 32 accounts with most of each. Older workers do not say so.
+    None = idle. in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those of
+    them that have not begun. generation: of the consumers it reads (:mod:`signalbox.jobs.delivery`). results,
+    large_results: bytes of results that it has stored in ``STATE`` and in ``PAYLOADS`` within the least time that
+    results are kept, by account: the 32 accounts with most of each. Older workers do not say so.
     """
 
     id: str
@@ -386,6 +388,8 @@ class Worker(Doc, frozen=True, kw_only=True):
     software: str = ""
     sandbox: tuple[str, ...] = ()
     run: Run | None = None
+    generation: int = 0
+    in_flight: dict[str, int] = {}
     waiting: dict[str, int] = {}
     results: dict[str, int] = {}
     large_results: dict[str, int] = {}

@@ -29,7 +29,6 @@ class Stream(StrEnum):
     EVENTS = "EVENTS"
     DLQ = "DLQ"
     DLQ_PARTS = "DLQ_PARTS"
-    ADVISORY = "ADVISORY"
     PAYLOADS = "PAYLOADS"
     INPUTS = "INPUTS"
     AUDIT = "AUDIT"
@@ -105,6 +104,11 @@ def jobs_of(model: str, priority: Priority) -> str:
     return f"jobs.{token(model)}.{priority}.>"
 
 
+def jobs_of_model(model: str) -> str:
+    """Wildcard over the queued jobs of one model."""
+    return f"jobs.{token(model)}.>"
+
+
 def jobs_in_slot(slot: str, model: str = "*", priority: str = "*") -> str:
     """Wildcard over the queued jobs of one slot, or of one class in it. model: as its token."""
     return f"jobs.{model}.{priority}.*.{slot}.*"
@@ -121,9 +125,9 @@ def job_of(subject: str) -> str:
     return subject.rpartition(".")[2]
 
 
-def consumer(model: str, priority: Priority) -> str:
-    """Durable pull consumer on ``JOBS`` for one model and priority."""
-    return f"{token(model)}_{priority}"
+def consumer(model: str, priority: Priority, generation: int) -> str:
+    """The consumer on ``JOBS`` of one class, shared by all who read it. generation: of the fleet's consumers."""
+    return f"{token(model)}_{priority}_{generation}"
 
 
 RECORDS: Final = "st.>"
@@ -262,6 +266,11 @@ def event_of_jobs(model: str | None = None) -> str:
 def event_of_state(job_id: str = "") -> str:
     """Core subject of changes of one job's record, or of all (headers only)."""
     return f"evt.{state(job_id)}" if job_id else f"{EVENT_STATE}.>"
+
+
+def look(model: str = "*") -> str:
+    """Core subject that asks whoever serves a model to read its queue anew: a delivery may have been lost."""
+    return f"look.{model if model == '*' else token(model)}"
 
 
 def reply(gateway: str, job_id: str) -> str:

@@ -19,6 +19,7 @@ from signalbox.wire.names import (
     Bucket,
     Stream,
     event_of_state,
+    look,
     token,
 )
 
@@ -126,10 +127,11 @@ _ROLES: Final[dict[str, Permissions]] = {
     "worker": Permissions(
         publish=(
             *_EVERY,
-            f"{_API}.CONSUMER.MSG.NEXT.JOBS.*",
             f"{_API}.CONSUMER.INFO.JOBS.*",
-            "$JS.ACK.JOBS.>",
-            # To remove what is acknowledged. No new power: a user that may acknowledge can empty the queue.
+            f"{_API}.CONSUMER.CREATE.JOBS.*.jobs.*.*.>",  # the queues' consumers, when they are first asked for
+            f"{_API}.CONSUMER.MSG.NEXT.JOBS.*",
+            f"{_API}.CONSUMER.DELETE.JOBS.*",  # to make a queue's consumer anew, so that lost jobs are delivered again
+            # To remove what has ended. No new power: a writer of records can end any job.
             f"{_API}.STREAM.PURGE.JOBS",
             f"{_API}.STREAM.MSG.DELETE.JOBS",
             f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
@@ -139,29 +141,27 @@ _ROLES: Final[dict[str, Permissions]] = {
             "dlq.*.*",
             "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
             "rsp.*.*",
+            look(),  # the one that reconciles for all: a job was not delivered
             *_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS),
             # The one that reconciles for all: publishes again what the queue lost, reads headers of both streams.
             *_keys(Bucket.DUTIES, Bucket.POISON),
             *_JOBS,
-            *(
-                f"{_API}.CONSUMER.{act}.{stream}.{RECONCILER}"
-                for stream in (Stream.JOBS, Stream.STATE)
-                for act in ("CREATE", "DELETE")
-            ),
-            f"{_API}.CONSUMER.MSG.NEXT.STATE.{RECONCILER}",
+            f"{_API}.CONSUMER.CREATE.{Stream.JOBS}.{RECONCILER}",
+            *(f"{_API}.CONSUMER.{act}.{Stream.STATE}.{RECONCILER}" for act in ("CREATE", "DELETE", "MSG.NEXT")),
             *_direct(Stream.STATE, Stream.PAYLOADS, Stream.INPUTS),
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.POISON)),
                 Bucket.SERVING.stream,
             ),
-            # JOBS: to give back the in-flight jobs of a dead holder of the same GPU.
+            # JOBS: which models have jobs, and whether one is still there.
             *_leader(Stream.JOBS, Stream.STATE),
             *_leader(*(b.stream for b in (Bucket.LEASES, Bucket.WAITERS, Bucket.DUTIES))),
         ),
         subscribe=(
             "cancel.*",
             "lane.release.*",
-            "evt.jobs.>",  # wakes a worker that does not hold the lease
+            "evt.jobs.>",  # a model that slept has a job
+            look(),
             *_events(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.MODELS, Bucket.DESIRED),
             *_events(Bucket.POISON, Bucket.SERVING),
             INPUT_REFUSED,
@@ -186,8 +186,6 @@ _ROLES: Final[dict[str, Permissions]] = {
             ),
             f"{_API}.CONSUMER.INFO.JOBS.*",
             f"{_API}.CONSUMER.INFO.STATE.*",
-            f"{_API}.CONSUMER.NAMES.JOBS",
-            f"{_API}.CONSUMER.CREATE.JOBS.*.jobs.*.*.>",  # a new model's queues
             # The projector reads both streams and acknowledges nothing. A worker's consumer is none of its business.
             *(
                 f"{_API}.CONSUMER.{act}.{stream}.{PROJECTOR}"

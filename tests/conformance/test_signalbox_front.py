@@ -16,7 +16,7 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from signalbox.bus import table, topology
+from signalbox.bus import table
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
 from signalbox.ops.ports import HOST, free_port
@@ -83,12 +83,11 @@ class House:
 
 
 async def publish(bus: Bus, *documents: Any) -> None:
-    """Models with their consumers, and keys, into their buckets."""
+    """Models and keys into their buckets."""
     for document in documents:
         if isinstance(document, Key):
             await table.put(bus, Bucket.KEYS, document.stored.id, document.stored)
         else:
-            await topology.ensure_consumers(bus, document.name)
             await table.put(bus, Bucket.MODELS, token(document.name), document)
 
 

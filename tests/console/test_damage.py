@@ -1,4 +1,4 @@
-"""What NATS lost is made again and said: queues, jobs that no stream has any more, results, damaged blocks."""
+"""What NATS lost is said: jobs that no stream has any more, results, damaged blocks."""
 
 import time
 from collections.abc import AsyncIterator
@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from console.accounts.rights import system_actor
-from console.catalog import services as catalog
-from console.controller.queues import make_missing
 from console.controller.reconciler import ConsoleReconciler
 from console.jobs.models import Job
 from console.live.database import unpublished
@@ -19,13 +16,12 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
 from signalbox.wire import messages
-from signalbox.wire.names import PRIORITIES, Stream, consumer
+from signalbox.wire.names import Stream
 from tests.console.conftest import in_thread
 from tests.console.test_projector import accept, accepted, projecting, run_job, states, until
 from tests.rigs.natsserver import NatsServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ME = system_actor("tests")
 
 
 def reconciler(bus: Bus) -> ConsoleReconciler:
@@ -65,26 +61,6 @@ async def told() -> dict[str, str]:
     found = await unpublished()
     assert found is not None
     return {key: alarm.text for key, alarm in found.items()}
-
-
-async def test_queues_that_went_with_their_stream_are_made_again(bus: Bus, base: Path) -> None:
-    for name in ("digits", "letters"):
-        await in_thread(catalog.register, ME, name, str(base))
-    assert await make_missing(bus) == 2
-    assert await make_missing(bus) == 0
-    await lose(bus, Stream.JOBS)
-    assert await make_missing(bus) == 2
-    for name in ("digits", "letters"):
-        for priority in PRIORITIES:
-            await bus.consumer_info(consumer(name, priority))
-
-
-async def test_a_model_whose_queues_nats_refuses_keeps_no_other_from_its_own(bus: Bus, base: Path) -> None:
-    for name in ("digits", "letters"):
-        await in_thread(catalog.register, ME, name, str(base))
-    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-    await bus.request_json(f"$JS.API.STREAM.UPDATE.{Stream.JOBS}", info["config"] | {"max_consumers": 3})
-    assert await make_missing(bus) == 1
 
 
 async def test_jobs_that_went_with_their_stream_end_at_once_and_are_counted(bus: Bus) -> None:

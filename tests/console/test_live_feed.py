@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from console.board.view import LiveView
-from console.feed import faults
+from console.feed import faults, queues
 from console.feed.feed import Feed
 from console.feed.jobs import JobEvents
 from console.feed.queues import WatchedQueues
@@ -18,6 +18,7 @@ from console.feed.tables import Tables
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
+from signalbox.jobs import delivery
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Desired, Lease
 from signalbox.wire.names import NATS_FAULT, Bucket, Stream, event_of_key, job, key, token
@@ -65,7 +66,7 @@ async def test_a_job_that_is_taken_and_run_waits_no_more_and_the_next_is_the_old
     async with watching(wire) as (_, viewer):
         await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 3)
         oldest_at = viewer.row("queues", "digits")["oldest_at"]
-        puller = await bus.pull("digits_mid", railway.queue.put_nowait)
+        puller = await railway.pull("digits")
         puller.ask(1)
         delivery = await railway.queue.get()
         await railway.acquire("worker-a")
@@ -77,15 +78,15 @@ async def test_a_job_that_is_taken_and_run_waits_no_more_and_the_next_is_the_old
         await puller.close()
 
 
-async def test_jobs_a_worker_has_pulled_and_not_begun_wait_and_their_age_is_known(bus: Bus, wire: Wire) -> None:
+async def test_jobs_a_worker_has_pulled_and_not_begun_wait_all_the_same(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
     documents = [accepted("digits") for _ in range(3)]
     for document in documents:
         await submit(bus, document)
-    first = await bus.leader_get(Stream.JOBS, job("digits", "mid", documents[0].key_id, documents[0].id))
-    assert first is not None
-    puller = await bus.pull("digits_mid", railway.queue.put_nowait)
+    last = await bus.leader_get(Stream.JOBS, job("digits", "mid", documents[2].key_id, documents[2].id))
+    assert last is not None
+    puller = await railway.pull("digits")
     puller.ask(2)
     for _ in range(2):
         await railway.queue.get()
@@ -96,22 +97,65 @@ async def test_jobs_a_worker_has_pulled_and_not_begun_wait_and_their_age_is_know
         await viewer.until(lambda: viewer.row("queues", "digits").get("prefetched") == 2)
         row = viewer.row("queues", "digits")
         assert (row["waiting"], row["running"]) == (3, 0)
-        assert row["oldest_at"] == pytest.approx(first.time, abs=0.001)
+        assert row["oldest_at"] == pytest.approx(last.time, abs=0.001), "of those at NATS"
     await puller.close()
 
 
 async def test_a_heartbeat_has_gauges_read_only_while_a_browser_watches(bus: Bus) -> None:
     view = LiveView("e", 0.0)
-    queues = WatchedQueues(view, time.time)
-    tables, events = Tables(view, queues, time.time), JobEvents(view, queues, time.time)
+    watched = WatchedQueues(view, time.time)
+    tables, events = Tables(view, watched, time.time), JobEvents(view, watched, time.time)
     heartbeat = worker("worker-a", waiting={"digits": 2})
     tables.on_worker("worker-a", heartbeat, 1)
-    assert queues.dirty == set()
+    assert watched.dirty == set()
     await events.follow(bus)
     tables.on_worker("worker-a", heartbeat, 2)
-    assert queues.dirty == {"digits"}
+    assert watched.dirty == {"digits"}
     await events.leave()
-    assert not queues.is_counting
+    assert not view.queues.is_counting
+
+
+async def test_a_board_counts_what_waits_under_the_fleets_generation_and_makes_no_consumer(
+    bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "SWEEP_S", 0.1)
+    await Railway(bus).lay_track({"digits": 2, "idle": 1})
+    await put(bus, Bucket.WORKERS, token("worker-a"), worker("worker-a", generation=3))
+    await submit(bus, accepted("digits"))
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 1)
+        await asyncio.sleep(1.0)  # several sweeps
+        assert viewer.row("queues", "idle")["waiting"] == 0
+        assert not await bus.listed(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", "consumers")
+        puller = await bus.pull((await delivery.find(bus, "digits", "mid", 3)).name, lambda _: None)
+        puller.ask(1)
+        await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 0)
+        await puller.close()
+
+
+async def test_what_came_while_nobody_watched_is_counted_and_found_with_the_first_viewer(
+    bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "SWEEP_S", 0.1)
+    await Railway(bus).lay_track({"digits": 2, "later": 1})
+    await submit(bus, accepted("digits"))
+    feed, viewer = Feed(wire), Viewer()
+    series = feed.view.topics.topics["throughput"]
+    task = asyncio.create_task(feed.run())
+    try:
+        async with asyncio.timeout(60):
+            await feed.synced.wait()
+        await submit(bus, accepted("later"))
+        async with asyncio.timeout(60):
+            while sum(getattr(row, "arrived", 0) for row in series.rows.values()) != 1:  # noqa: ASYNC110  no event tells
+                await asyncio.sleep(0.05)
+        waiting = {row.model: row.waiting for row in feed.view.queues.rows()}
+        assert waiting == {"digits": 1, "later": 0}, "no event told of it, and not every model is asked for"
+        feed.hub.subscribe(viewer, TOPICS, {}, time.time())
+        await viewer.until(lambda: viewer.row("queues", "later").get("waiting") == 1, timeout_s=queues.DISCOVER_S / 2)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def test_a_lane_changes_hands_before_the_viewers_eyes(bus: Bus, wire: Wire) -> None:
@@ -195,7 +239,7 @@ async def test_what_happened_between_the_start_and_the_first_viewer_is_in_the_ti
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
     await railway.acquire("worker-a")
-    puller = await bus.pull("digits_mid", railway.queue.put_nowait)
+    puller = await railway.pull("digits")
     feed, viewer = Feed(wire), Viewer()
     task = asyncio.create_task(feed.run())
     try:
@@ -227,7 +271,7 @@ async def test_running_jobs_are_on_the_lane_and_in_the_ticker(bus: Bus, wire: Wi
         await viewer.until(lambda: viewer.row("lanes", GPU.id).get("state") == "held")
         await viewer.until(lambda: feed.view.topics.topics["queues"].rows)
         await viewer.until(lambda: feed._jobs.are_followed)
-        puller = await bus.pull("digits_mid", railway.queue.put_nowait)
+        puller = await railway.pull("digits")
         puller.ask(1)
         document = accepted("digits")
         await submit(bus, document)

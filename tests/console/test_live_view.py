@@ -152,9 +152,10 @@ def test_percentiles_split_waiting_from_running() -> None:
 def test_a_queue_that_grows_never_claims_to_drain() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
+    board.queues.count(T0)
     for _ in range(60):
         board.accepted(document(), T0 + 5, T0 + 5)
-    board.queues.gauge("digits", Gauge(60, 0, 0, T0), T0 + 10, is_counting=True)
+    board.queues.gauge("digits", Gauge(60, T0), T0 + 10)
     assert row(board, "queues", "digits").drain_s is None
 
 
@@ -162,20 +163,58 @@ def test_a_queue_that_shrinks_says_when_it_is_empty() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
     claimed = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
+    board.queues.count(T0)
     for _ in range(100):
         done = life.succeeded(claimed, now=T0 + 1, phases={}, batch=1, size_bytes=1)
         board.record(done, T0 + 5, T0 + 5)
-    board.queues.gauge("digits", Gauge(50, 0, 0, T0), T0 + 10, is_counting=True)
+    board.queues.gauge("digits", Gauge(50, T0), T0 + 10)
     assert row(board, "queues", "digits").drain_s == pytest.approx(5.0)
 
 
-def test_without_viewers_rates_come_from_the_consumers_counters() -> None:
+def test_without_viewers_the_series_goes_by_what_the_queue_and_the_workers_count() -> None:
     board = view()
-    board.model("digits", Model(name="digits"), T0)
-    board.queues.gauge("digits", Gauge(10, 2, 0, T0, started=100, ended=98), T0 + 1, is_counting=False)
-    board.queues.gauge("digits", Gauge(4, 1, 0, T0, started=130, ended=129), T0 + 6, is_counting=False)
+    board.presence("a", worker("a", done=98, failed=4), T0 + 1)
+    board.presence("a", worker("a", done=129, failed=5), T0 + 6)
+    board.presence("a", worker("a", boot="later", done=3), T0 + 7)
+    board.queues.arrived(24, T0 + 6)
     bucket = row(board, "throughput", str(int(T0 + 6) // 5 * 5))
-    assert (bucket.arrived, bucket.succeeded) == (24, 31)
+    assert (bucket.arrived, bucket.succeeded, bucket.failed) == (24, 31, 1)
+    board.queues.count(T0 + 8)
+    board.presence("a", worker("a", boot="later", done=9), T0 + 8)
+    assert row(board, "throughput", str(int(T0 + 6) // 5 * 5)).succeeded == 31, "now events tell"
+
+
+def test_rates_begin_when_events_are_followed() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0 - 1000)
+    board.queues.count(T0)
+    for _ in range(30):
+        board.accepted(document(), T0 + 5, T0 + 5)
+    board.age(T0 + 10, is_blind=False)
+    assert row(board, "queues", "digits").arrived_per_s == pytest.approx(3.0)
+
+
+def test_a_model_that_is_not_registered_has_a_row_as_long_as_there_are_jobs_of_it() -> None:
+    board = view()
+    board.queues.gauge("digits", Gauge(2, T0), T0)
+    assert not row(board, "queues", "digits").is_known
+    board.presence("a", worker("a", in_flight={"digits": 2}), T0 + 1)
+    board.queues.gauge("digits", Gauge(0, None), T0 + 1)
+    assert row(board, "queues", "digits").running == 2
+    board.presence("a", worker("a"), T0 + 2)
+    assert row(board, "queues", "digits") is None
+
+
+def test_a_queue_is_busy_while_jobs_of_it_wait_or_are_in_flight() -> None:
+    board = view()
+    for name in ("digits", "slow", "idle"):
+        board.model(name, Model(name=name), T0)
+    board.queues.gauge("digits", Gauge(2, T0), T0)
+    board.presence("a", worker("a", in_flight={"slow": 1}), T0)
+    assert board.queues.busy() == {"digits", "slow"}
+    board.queues.gauge("digits", Gauge(0, None), T0 + 1)
+    board.presence("a", None, T0 + 1)
+    assert board.queues.busy() == set()
 
 
 def test_the_ticker_says_how_many_it_left_out() -> None:
@@ -202,7 +241,7 @@ def test_a_queue_that_no_worker_serves_says_why(model: Model, workers: list[Work
     board.model("digits", model, T0)
     for one in workers:
         board.presence(one.id, one, T0)
-    board.queues.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
+    board.queues.gauge("digits", Gauge(3, T0), T0)
     board.age(T0 + 1, is_blind=False)
     assert words in row(board, "alarms", "unserved:digits").text
 
@@ -211,7 +250,7 @@ def test_a_paused_queue_with_jobs_is_a_warning_and_not_a_fault() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
     board.queues.desired("digits", Desired(is_paused=True, actor="ada"), T0)
-    board.queues.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
+    board.queues.gauge("digits", Gauge(3, T0), T0)
     board.age(T0 + 1, is_blind=False)
     assert row(board, "alarms", "paused:digits").level == "warning"
     assert row(board, "alarms", "unserved:digits") is None
@@ -220,7 +259,7 @@ def test_a_paused_queue_with_jobs_is_a_warning_and_not_a_fault() -> None:
 def test_an_alarm_keeps_its_beginning_while_it_stands() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
-    board.queues.gauge("digits", Gauge(3, 0, 0, T0), T0, is_counting=True)
+    board.queues.gauge("digits", Gauge(3, T0), T0)
     for second in range(5):
         board.age(T0 + second, is_blind=False)
     assert row(board, "alarms", "unserved:digits").since == T0
@@ -342,17 +381,17 @@ def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
             token=7,
             running=running + prefetched,
             run=computing(T0, *running),
+            in_flight={"slow": 1, "digits": 3},
             waiting={"digits": 3},
             models=(Residency(model="digits", version=1, state="ready"),),
         ),
         T0 + 1,
     )
-    board.queues.gauge("slow", Gauge(0, 1, 0, None, oldest_in_flight_at=T0), T0 + 1, is_counting=True)
-    board.queues.gauge("digits", Gauge(2, 3, 0, T0 + 0.9, oldest_in_flight_at=T0 + 0.5), T0 + 1, is_counting=True)
+    board.queues.gauge("digits", Gauge(2, T0 + 2), T0 + 2)
     lane, digits, slow = (row(board, *where) for where in (("lanes", GPU), ("queues", "digits"), ("queues", "slow")))
     assert [job.id for job in lane.jobs] == ["s1"]
     assert (digits.waiting, digits.prefetched, digits.running) == (5, 3, 0)
-    assert digits.oldest_at == T0 + 0.5, "the first that has not begun, in flight or not"
+    assert digits.oldest_at == T0 + 1, "since then a worker has had jobs of it and has run none"
     assert digits.behind == "slow:1"
     assert (slow.waiting, slow.running, slow.oldest_at, slow.behind) == (0, 1, None, "")
     board.age(T0 + 4, is_blind=False)
@@ -360,7 +399,7 @@ def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
     board.age(T0 + 6, is_blind=False)
     assert "slow:1" in row(board, "alarms", "behind:digits").text
     board.presence("a", worker("a", token=7), T0 + 12)
-    board.queues.gauge("digits", Gauge(0, 0, 0, None), T0 + 12, is_counting=True)
+    board.queues.gauge("digits", Gauge(0, None), T0 + 12)
     board.age(T0 + 12, is_blind=False)
     assert row(board, "alarms", "behind:digits") is None
     assert row(board, "queues", "digits").waiting == 0
@@ -373,21 +412,12 @@ def test_a_holder_that_computes_nothing_while_its_jobs_wait_is_an_alarm() -> Non
     digits = (Residency(model="digits", version=1, state="ready"),)
     for second in (0, 8, 12):
         board.presence("a", worker("a", token=7, models=digits), T0 + second)
-        board.queues.gauge("digits", Gauge(3, 0, 0, T0 + 1), T0 + second, is_counting=True)
+        board.queues.gauge("digits", Gauge(3, T0 + 1), T0 + second)
         board.age(T0 + second, is_blind=False)
         assert bool(row(board, "alarms", f"idle:{GPU}")) is (second == 12)
     board.presence("a", worker("a", token=7, models=digits, run=computing(T0 + 12, "j", model="digits")), T0 + 13)
     board.age(T0 + 13, is_blind=False)
     assert row(board, "alarms", f"idle:{GPU}") is None
-
-
-def test_no_more_jobs_wait_in_flight_than_are_in_flight() -> None:
-    board = view()
-    board.model("digits", Model(name="digits"), T0)
-    board.presence("a", worker("a", waiting={"digits": 9}), T0)
-    board.queues.gauge("digits", Gauge(0, 4, 0, None), T0 + 1, is_counting=True)
-    queue = row(board, "queues", "digits")
-    assert (queue.waiting, queue.running) == (4, 0)
 
 
 def test_the_ticker_stands_in_order_of_time_whatever_was_heard_first() -> None:

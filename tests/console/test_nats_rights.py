@@ -59,7 +59,6 @@ async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path
                 await run_job(admin, first)
                 await until(lambda: states() == {first.id: "succeeded", second.id: "cancelled"})
             assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
-            assert await bus.consumer_info(names.consumer("digits", "hi"))
             reconciler = ConsoleReconciler(bus, every_s=60, vanished_after_s=0)
             await reconciler.repost_lost_documents()
             await reconciler.settle_vanished_jobs()

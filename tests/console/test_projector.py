@@ -25,10 +25,9 @@ from console.live.lifespan import lifespan
 from console.projector import store
 from console.projector.models import Cursor
 from console.projector.reader import EVERY_S, Projector
-from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
-from signalbox.jobs import life
+from signalbox.jobs import delivery, life
 from signalbox.jobs.cursor import StreamCursor
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict, NotFound
@@ -359,7 +358,7 @@ async def test_records_are_read_where_the_queue_takes_no_more_consumers(own_nats
         config = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
         await bus.request_json("$JS.API.STREAM.DELETE.JOBS")
         await bus.request_json("$JS.API.STREAM.CREATE.JOBS", config | {"max_consumers": 3})
-        await topology.ensure_consumers(bus, "digits")
+        await delivery.find_all(bus, "digits", 0)
         job = accepted(1)
         async with projecting(bus):
             await run_job(bus, job)

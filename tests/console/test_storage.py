@@ -15,11 +15,13 @@ from console.controller.storage import measure
 from console.feed.health import STORAGE_EVERY_S, StorageFigure
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
+from signalbox.bus.storage import NEARLY_FULL
 from signalbox.ops.ports import free_port
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.assets import MIB
+from signalbox.wire.names import Bucket, Stream
 from tests.console.mirror import Viewer
 from tests.console.test_live_feed import watching
 from tests.rigs.natsserver import NatsServer
@@ -51,9 +53,13 @@ async def test_the_figure_is_asked_for_now_and_then_and_names_the_fullest_stream
 
 
 async def test_history_that_is_full_by_design_is_no_reason_to_look(small: Bus) -> None:
-    subject = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.JOBS.m_hi"
-    for _ in range(2):
-        await small.write(subject, bytes(90_000))
+    async def is_full() -> bool:
+        info = await small.request_json(f"$JS.API.STREAM.INFO.{Stream.EVENTS}")
+        return bool(info["state"]["bytes"] > NEARLY_FULL * info["config"]["max_bytes"])
+
+    async with asyncio.timeout(60):
+        while not await is_full():
+            await small.write(names.key(Bucket.LEASES, "GPU-1"), bytes(20_000))
     assert (await StorageFigure().read(small, 0.0)).state == "ok"
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.program.errors import InvalidRequest
 from signalbox.program.settings import Wire
-from signalbox.wire.assets import KEPT_MAX_BYTES
-from signalbox.wire.names import Bucket, Stream
+from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread, submit
 from tests.console.mirror import Viewer
 from tests.console.test_jobs import make
@@ -33,21 +33,27 @@ from tests.console.test_keys import FORM as KEY
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")
-LIMIT = "maximum consumers limit reached"
+LIMIT = "larger than its stream takes"
+
+
+async def refuse(bus: Bus, *buckets: Bucket) -> None:
+    """Have NATS take no document of these buckets, until all is declared again."""
+    for bucket in buckets:
+        info = await bus.request_json(f"$JS.API.STREAM.INFO.{bucket.stream}")
+        await bus.request_json(f"$JS.API.STREAM.UPDATE.{bucket.stream}", info["config"] | {"max_msg_size": 10})
 
 
 @pytest.fixture
-async def full(bus: Bus) -> Bus:
-    """A NATS whose queue takes the consumers of one model, as 2.15 takes those of 333."""
-    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-    await bus.request_json(f"$JS.API.STREAM.UPDATE.{Stream.JOBS}", info["config"] | {"max_consumers": 3})
-    await topology.ensure_consumers(bus, "first")
-    return bus
+async def full(bus: Bus) -> AsyncIterator[Bus]:
+    """A NATS that takes no model."""
+    await refuse(bus, Bucket.MODELS)
+    yield bus
+    await topology.apply(bus)
 
 
 @pytest.fixture
-async def publishing(full: Bus) -> AsyncIterator[None]:
-    task = asyncio.create_task(Publisher(full, 60).run())
+async def publishing(bus: Bus) -> AsyncIterator[None]:
+    task = asyncio.create_task(Publisher(bus, 60).run())
     try:
         yield
     finally:
@@ -68,7 +74,9 @@ def in_a_request(act: Callable[..., Any], *given: Any) -> Any:
 
 
 @pytest.mark.usefixtures("publishing")
-async def test_a_model_that_nats_does_not_take_is_accepted_with_the_reason(cast: dict[str, User], base: Path) -> None:
+async def test_a_model_that_nats_does_not_take_is_accepted_with_the_reason(
+    cast: dict[str, User], bus: Bus, base: Path
+) -> None:
     def call(method: str, path: str, body: Any = None) -> Any:
         _, text = accounts.create_token(Actor(user=cast["model manager"]), "t", 1)
         client = Client(headers={"Authorization": f"Bearer {text}"})
@@ -76,6 +84,7 @@ async def test_a_model_that_nats_does_not_take_is_accepted_with_the_reason(cast:
 
     made = await in_a_request(call, "post", "models", {"name": "first", "path": str(base)})
     assert (made.status_code, made.json()["unpublished"]) == (201, "")
+    await refuse(bus, Bucket.MODELS)
     made = await in_a_request(call, "post", "models", {"name": "second", "path": str(base)})
     assert made.status_code == 202
     assert LIMIT in made.json()["unpublished"]
@@ -93,34 +102,27 @@ async def test_its_page_says_so_as_long_as_it_stands(browser: Callable[[str], Cl
     page = (await in_a_request(client.get, "/models/second")).content.decode()
     assert LIMIT in page
     assert "not published" in (await in_a_request(client.get, "/models")).content.decode()
-    info = await full.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-    await full.request_json(f"$JS.API.STREAM.UPDATE.{Stream.JOBS}", info["config"] | {"max_consumers": 6})
+    await topology.apply(full)
     await Publisher(full, 5).publish_due()
     for path in ("/models/second", "/models"):
         assert "not published" not in (await in_a_request(client.get, path)).content.decode()
 
 
 @pytest.fixture
-async def refusing(bus: Bus) -> AsyncIterator[Callable[[bool], Any]]:
+async def refusing(bus: Bus) -> AsyncIterator[Callable[[], Any]]:
     """A publisher, and a NATS that takes no key and no wish when told so."""
-
-    async def refuse(is_refusing: bool) -> None:
-        for stream in (Bucket.KEYS.stream, Bucket.DESIRED.stream):
-            info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
-            changed = info["config"] | {"max_msg_size": 10 if is_refusing else KEPT_MAX_BYTES}
-            await bus.request_json(f"$JS.API.STREAM.UPDATE.{stream}", changed)
 
     task = asyncio.create_task(Publisher(bus, 0.1).run())
     try:
-        yield refuse
+        yield partial(refuse, bus, Bucket.KEYS, Bucket.DESIRED)
     finally:
         task.cancel()
         await asyncio.wait([task])
-        await refuse(False)
+        await topology.apply(bus)
 
 
 async def test_a_key_a_pause_and_a_drain_say_whether_the_fleet_knows(
-    cast: dict[str, User], refusing: Callable[[bool], Any]
+    cast: dict[str, User], refusing: Callable[[], Any]
 ) -> None:
     await in_thread(lambda: ServedModel.objects.create(name="digits"))
     await in_thread(make, 1, worker="w1")
@@ -142,12 +144,12 @@ async def test_a_key_a_pause_and_a_drain_say_whether_the_fleet_knows(
         return [(one.status_code, one.json()["unpublished"] == "") for one in answers]
 
     assert await statuses() == [(201, True), (201, True), (200, True), (200, True)]
-    await refusing(True)
+    await refusing()
     assert await statuses() == [(202, False)] * 4
 
 
 async def test_pages_of_a_key_a_pause_and_a_drain_say_it_too(
-    browser: Callable[[str], Client], refusing: Callable[[bool], Any]
+    browser: Callable[[str], Client], refusing: Callable[[], Any]
 ) -> None:
     await in_thread(lambda: ServedModel.objects.create(name="digits"))
     await in_thread(make, 1, worker="w1")
@@ -163,7 +165,7 @@ async def test_pages_of_a_key_a_pause_and_a_drain_say_it_too(
         page = await said(path, form)
         assert "not published to the fleet" not in page
         assert "know it." in page, path
-    await refusing(True)
+    await refusing()
     for path, form in acts:
         page = await said(path, form)
         assert "Gateways do not know this key yet" in page or "not published to the fleet" in page

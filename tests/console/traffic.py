@@ -11,12 +11,13 @@ import random
 import tempfile
 import time
 import uuid
+from collections import Counter
 from pathlib import Path
 
 from signalbox.bus import topology
-from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.bus.table import put, remove
-from signalbox.jobs import life
+from signalbox.jobs import delivery, life
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import (
     Desired,
@@ -33,7 +34,7 @@ from signalbox.wire.messages import (
     Worker,
     header,
 )
-from signalbox.wire.names import PRIORITIES, Bucket, Header, Stream, ask_release, consumer, job, state, ticket, token
+from signalbox.wire.names import PRIORITIES, Bucket, Header, Priority, Stream, ask_release, job, state, ticket, token
 from tests.rigs.natsserver import NatsServer
 
 TTL_S = 20
@@ -85,9 +86,8 @@ class Railway:
         self._idle.set()
 
     async def lay_track(self, models: dict[str, int] | None = None) -> None:
-        """Models with their queues."""
+        """Models."""
         for name, version in (models or MODELS).items():
-            await topology.ensure_consumers(self.bus, name)
             await put(
                 self.bus,
                 Bucket.MODELS,
@@ -135,6 +135,9 @@ class Railway:
                 software="signalbox 0.1",
                 run=self._run() if is_holder else None,
                 waiting=self.waiting if is_holder else {},
+                in_flight=Counter(document.model for document in self.running.values()) + Counter(self.waiting)
+                if is_holder
+                else {},
             ),
             ttl_s=30,
         )
@@ -189,9 +192,14 @@ class Railway:
             ttl_s=60,
         )
 
-    async def run_one(self, delivery: Delivery) -> None:
-        """Claim, run, commit, acknowledge."""
-        document = delivery.job
+    async def pull(self, model: str, priority: Priority = "mid") -> Puller:
+        """A puller on one queue, whose deliveries come into ``queue``."""
+        found = await delivery.find(self.bus, model, priority, 0)
+        return await self.bus.pull(found.name, self.queue.put_nowait)
+
+    async def run_one(self, pulled: Delivery) -> None:
+        """Claim, run, commit, and remove the message, as the reconciler does."""
+        document = pulled.job
         now = time.time()
         claimed = life.claimed(document, None, worker=self.holder, gpu=GPU.id, token=self.token, now=now)
         self.running[document.id] = document
@@ -211,7 +219,7 @@ class Railway:
                 claimed, now=time.time(), phases={}, batch=self.random.choice([1, 4, 8]), size_bytes=80
             )
         await self.bus.write(subject, b"out", headers={Header.RECORD: header(ended)}, expect=revision)
-        await delivery.ack()
+        await self.bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": pulled.seq})
         self.running.pop(document.id, None)
         if not self.running:
             self._idle.set()
@@ -264,12 +272,7 @@ class Railway:
             await asyncio.sleep(2)
 
     async def _pull(self) -> None:
-        pullers = [
-            await self.bus.pull(consumer(m, p), self.queue.put_nowait)
-            for m in MODELS
-            if m != "large"
-            for p in PRIORITIES
-        ]
+        pullers = [await self.pull(m, p) for m in MODELS if m != "large" for p in PRIORITIES]
         while True:
             for puller in pullers:
                 if puller.outstanding < 1 and self.queue.qsize() < 4:
@@ -278,9 +281,9 @@ class Railway:
 
     async def _train(self) -> None:
         while True:
-            delivery = await self.queue.get()
+            pulled = await self.queue.get()
             await self._held.wait()
-            await self.run_one(delivery)
+            await self.run_one(pulled)
 
     async def _hand_over(self, hold_s: float) -> None:
         asked = asyncio.Event()

@@ -11,9 +11,10 @@ import pytest
 import pytest_asyncio
 
 from signalbox.bus import table
+from signalbox.jobs import delivery
 from signalbox.program import keys
 from signalbox.wire.messages import Desired, Limits
-from signalbox.wire.names import PRIORITIES, Bucket, consumer
+from signalbox.wire.names import Bucket
 from tests.rigs import models, outage
 from tests.rigs.outage import Caller, House, becomes, floats
 
@@ -39,8 +40,8 @@ class Front:
             await becomes(lambda: self._is_not_asked(model))
 
     async def _is_not_asked(self, model: str) -> bool:
-        infos = [await self.house.bus.consumer_info(consumer(model, priority)) for priority in PRIORITIES]
-        return not any(info.num_waiting for info in infos)
+        infos = await delivery.find_all(self.house.bus, model, 0)
+        return not any(info.num_waiting for info in infos.values())
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

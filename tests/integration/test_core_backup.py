@@ -13,12 +13,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
+from signalbox.jobs import delivery
 from signalbox.ops import backup, snapshots
 from signalbox.ops.backup import KEPT, MANIFEST
 from signalbox.ops.replicas import wait_current
@@ -30,6 +31,7 @@ from signalbox.wire.names import Bucket, Stream
 from tests.integration.test_edge_nats_cluster import Cluster, cluster
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
+from tests.rigs.streams import counted
 from verification.chaos.environment.routes import NodeRoutes
 
 __all__ = ["cluster"]
@@ -58,7 +60,6 @@ async def connected(server: NatsServer, *, request_timeout_s: float = 10) -> Asy
 async def full(own_nats: NatsServer) -> AsyncIterator[Bus]:
     """A NATS with something in many streams, one of them several blocks and many chunks long."""
     async with connected(own_nats) as bus:
-        await topology.ensure_consumers(bus, "m")
         await bus.write(JOB, b"input", headers={"Sb-Job": "{}"})
         for number in range(2, 1 + JOBS):
             await bus.write(f"jobs.m.hi.t.s.{number}", os.urandom(100_000))
@@ -112,55 +113,49 @@ async def test_what_is_restored_is_what_was_saved_message_for_message(full: Bus,
     assert was[Stream.PAYLOADS][0][0] == 20
     assert "PAYLOADS: 20 messages, 19.1 MiB" in said
     assert await topology.check(empty) == []
-    assert (await empty.consumer_info(names.consumer("m", "hi"))).num_pending == JOBS
+    await counted(empty, "m", "hi", waiting=JOBS)
     assert await empty.write(names.state("2"), expect=0) == was[Stream.STATE][0][1] + 1
 
 
-async def test_a_backup_of_an_earlier_version_is_restored_without_its_stream_of_delayed_jobs(
+async def test_a_backup_of_an_earlier_version_is_restored_without_what_is_retired(
     full: Bus, empty: Bus, tmp_path: Path
 ) -> None:
+    """It had a stream of delayed jobs, one of JetStream's notices and durable queues, and counted those."""
+    config = {"durable_name": "m_hi", "filter_subject": "jobs.m.hi.>", "ack_policy": "explicit"}
+    ask = {"stream_name": "JOBS", "config": config}
+    await full.request_json("$JS.API.CONSUMER.CREATE.JOBS.m_hi.jobs.m.hi.>", ask)
     was = {name: await contents(full, name) for name in KEPT}
     kept = tmp_path / "kept"
     await backup.take(full, kept, unheard)
     doc = json.loads((kept / MANIFEST).read_text())
-    (advisory,) = (saved for saved in doc["streams"] if saved["name"] == Stream.ADVISORY)
-    doc["streams"].insert(1, advisory | {"name": "SCHED"})
-    doc["consumers"]["SCHED"] = 0
+    (notes,) = (saved for saved in doc["streams"] if saved["name"] == Stream.DLQ)
+    for name in ("SCHED", "ADVISORY"):
+        doc["streams"].insert(1, notes | {"name": name})
+        shutil.copy(kept / "DLQ.tar.s2", kept / f"{name}.tar.s2")
+    doc["consumers"] = {"JOBS": 1, "SCHED": 0, "ADVISORY": 0}
     (kept / MANIFEST).write_text(json.dumps(doc))
-    shutil.copy(kept / "ADVISORY.tar.s2", kept / "SCHED.tar.s2")
     await backup.restore(empty, kept, unheard)
     assert {name: await contents(empty, name) for name in KEPT} == was
     assert await topology.check(empty) == []
+    assert "retired 1 queues" in await topology.apply(empty)
+    assert {name: await contents(empty, name) for name in KEPT} == was
+    await counted(empty, "m", "hi", waiting=JOBS)
 
 
-@pytest.mark.parametrize("is_old", [False, True])
-async def test_what_reads_the_streams_in_passing_is_not_waited_for_when_they_are_restored(
-    full: Bus, empty: Bus, tmp_path: Path, is_old: bool
+async def test_jobs_that_were_delivered_when_they_were_saved_are_delivered_again(
+    full: Bus, empty: Bus, tmp_path: Path
 ) -> None:
-    """A running stack's consumers in memory, the projector's and a worker's walk, end when no program asks them."""
-    for stream in (Stream.STATE, Stream.JOBS):
-        config = {"name": "reading", "ack_policy": "none", "mem_storage": True}
-        await full.request_json(
-            f"$JS.API.CONSUMER.CREATE.{stream}.reading", {"stream_name": stream.value, "config": config}
-        )
+    """The server restores a consumer too, and where it stood; who begins to serve the model makes it anew."""
+    await counted(full, "m", "hi", waiting=JOBS)
+    puller = await full.pull(names.consumer("m", "hi", 0), lambda _: None)
+    puller.ask(3)
+    await counted(full, "m", "hi", waiting=JOBS - 3)
     await backup.take(full, tmp_path / "kept", unheard)
-    manifest = tmp_path / "kept" / MANIFEST
-    doc = json.loads(manifest.read_text())
-    if is_old:
-        doc.pop("consumers", None)
-        manifest.write_text(json.dumps(doc))
-
-    async def end_them() -> None:  # as the server does
-        settings = Wire(nats_url=empty.settings.nats_url)
-        other = await Bus.connect(settings, role="admin")
-        for stream in (Stream.STATE, Stream.JOBS):
-            await other.request_json(f"$JS.API.CONSUMER.DELETE.{stream}.reading")
-        await other.close()
-
-    end = once(lambda: asyncio.run(end_them()))
-    async with asyncio.timeout(60):
-        await backup.restore(empty, tmp_path / "kept", lambda line: end(line) if line.startswith("waiting") else None)
-    assert (await empty.consumer_info(names.consumer("m", "hi"))).num_pending == JOBS
+    await puller.close()
+    await backup.restore(empty, tmp_path / "kept", unheard)
+    assert await delivery.queued_models(empty, ["m"]) == {"m"}
+    made = await delivery.make_anew(empty, "m", "hi", 0)
+    assert made.num_pending == JOBS
 
 
 async def test_three_nodes_take_the_backup_of_one_and_one_takes_theirs(
@@ -176,42 +171,14 @@ async def test_three_nodes_take_the_backup_of_one_and_one_takes_theirs(
         assert len(info["cluster"]["replicas"]) == 2
         assert {name: await contents(three, name) for name in KEPT} == was
         assert await topology.check(three) == []
-        assert (await three.consumer_info(names.consumer("m", "hi"))).num_pending == JOBS
+        await counted(three, "m", "hi", waiting=JOBS)
         await backup.take(three, tmp_path / "of three", unheard)
     finally:
         await three.close()
     await backup.restore(empty, tmp_path / "of three", unheard, replicas=1)
     assert {name: await contents(empty, name) for name in KEPT} == was
-    assert (await empty.consumer_info(names.consumer("m", "hi"))).num_pending == JOBS
+    await counted(empty, "m", "hi", waiting=JOBS)
     assert await topology.check(empty) == []
-
-
-class Unaware:
-    """A connection to NATS, where consumers are led by a node that has not begun to fetch their stream, for some looks.
-
-    So three nodes were seen to answer after one restore of twenty; when they do is theirs.
-    """
-
-    def __init__(self, bus: Bus, looks: int) -> None:
-        self._bus = bus
-        self.looks = looks
-
-    async def request_json(self, subject: str, asked: Any = None) -> dict[str, Any]:
-        answer = await self._bus.request_json(subject, asked)
-        if subject.startswith("$JS.API.CONSUMER.LIST.") and self.looks:
-            self.looks -= 1
-            for info in answer["consumers"]:
-                info["num_pending"] = 0
-        return answer
-
-
-async def test_a_queue_that_does_not_know_of_its_jobs_is_waited_for_and_named(full: Bus) -> None:
-    unaware = Unaware(full, looks=3)
-    await wait_current(cast("Bus", unaware), {Stream.JOBS: 3}, 1)
-    assert unaware.looks == 0
-    what = f"consumer {names.consumer('m', 'hi')} of JOBS has a message to deliver"
-    with pytest.raises(Unavailable, match=what):
-        await wait_current(cast("Bus", Unaware(full, looks=100)), {Stream.JOBS: 3}, 1, still_s=0)
 
 
 async def test_what_is_not_to_be_had_is_waited_for_and_named(three: tuple[list[NatsServer], NodeRoutes]) -> None:
@@ -219,27 +186,25 @@ async def test_what_is_not_to_be_had_is_waited_for_and_named(three: tuple[list[N
     async with connected(servers[0], request_timeout_s=2) as bus:
         await becomes(lambda: is_whole(bus))
         await topology.apply(bus, 3)
-        await topology.ensure_consumers(bus, "m")
-        await wait_current(bus, {Stream.JOBS: 3}, 3)
-        assert "1 of 4 consumers of JOBS have no leader" in await lacking(bus, {Stream.JOBS: 4}, 3)
-        assert "stream STATE has 3 of 5 copies" in await lacking(bus, {Stream.STATE: 0}, 5)
+        await wait_current(bus, [Stream.JOBS], 3)
+        assert "stream NONE has no leader" in await lacking(bus, "NONE", 3)
+        assert "stream STATE has 3 of 5 copies" in await lacking(bus, Stream.STATE, 5)
         await servers[2].kill()
 
         async def is_missed() -> bool:
             await becomes(lambda: writes(bus))
-            missing = await lacking(bus, {Stream.STATE: 0}, 3)
-            return "the copy of stream STATE on n2 is not current" in missing
+            return "the copy of stream STATE on n2 is not current" in await lacking(bus, Stream.STATE, 3)
 
         await becomes(is_missed)
-        back = asyncio.create_task(wait_current(bus, {Stream.STATE: 0, Stream.JOBS: 3}, 3))
+        back = asyncio.create_task(wait_current(bus, [Stream.STATE, Stream.JOBS], 3))
         await servers[2].start()
         await back
 
 
-async def lacking(bus: Bus, streams: dict[str, int], replicas: int) -> str:
+async def lacking(bus: Bus, stream: str, replicas: int) -> str:
     """What is said to be missing now."""
     try:
-        await wait_current(bus, streams, replicas, still_s=0)
+        await wait_current(bus, [stream], replicas, still_s=0)
     except Unavailable as error:
         return str(error)
     return ""
@@ -301,7 +266,7 @@ async def test_a_job_that_ends_while_streams_are_saved_is_not_lost(
     found = await empty.leader_get(Stream.STATE, RECORD)
     assert found is not None
     assert found.data == b"succeeded"
-    queued = await empty.leader_get(Stream.JOBS, JOB)  # and acknowledged by the worker that reads its record
+    queued = await empty.leader_get(Stream.JOBS, JOB)  # and not run by a worker, which reads its record
     assert queued is not None
     assert queued.data == b"input"
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery, Message
+from signalbox.jobs import delivery
 from signalbox.program import log
 from signalbox.program.errors import Ambiguous, Misconfigured, NotFound, QueueFull, StaleRevision, TooLarge, Unavailable
 from signalbox.program.settings import Wire
@@ -17,7 +17,7 @@ from signalbox.wire.names import Bucket, Stream, consumer
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import stop
 
-HI = consumer("m", "hi")
+HI = consumer("m", "hi", 0)
 
 
 @asynccontextmanager
@@ -197,7 +197,7 @@ async def test_a_large_body_in_many_pieces_arrives_whole(bus: Bus) -> None:
 
 
 async def test_deliveries_come_once_asked_for_and_are_counted(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "m")
+    await delivery.find(bus, "m", "hi", 0)
     inbox = Inbox()
     puller = await bus.pull(HI, inbox.take)
     for number in range(5):
@@ -211,17 +211,15 @@ async def test_deliveries_come_once_asked_for_and_are_counted(bus: Bus) -> None:
     puller.ask(10)
     await inbox.until(5)
     assert puller.outstanding == 8
-    assert [delivery.data for delivery in inbox.all] == [b"0", b"1", b"2", b"3", b"4"]
-    assert [delivery.attempt for delivery in inbox.all] == [1] * 5
-    for delivery in inbox.all:
-        await delivery.ack()
+    assert [taken.data for taken in inbox.all] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [(taken.seq, taken.number) for taken in inbox.all] == [(n, n) for n in range(1, 6)]
     info = await bus.consumer_info(HI)
-    assert (info.num_pending, info.num_ack_pending, info.delivered_stream_seq) == (0, 0, 5)
+    assert (info.num_pending, info.delivered_stream_seq) == (0, 5)
     await puller.close()
 
 
 async def test_an_expired_request_gives_its_credit_back(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "m")
+    await delivery.find(bus, "m", "hi", 0)
     inbox = Inbox()
     puller = await bus.pull(HI, inbox.take)
     idle = asyncio.Event()
@@ -237,7 +235,7 @@ async def test_an_expired_request_gives_its_credit_back(bus: Bus) -> None:
 
 async def test_credit_adds_up_over_requests_that_overlap(bus: Bus) -> None:
     """The server serves parked requests in turn; whichever a delivery answered, the sum must be right."""
-    await topology.ensure_consumers(bus, "m")
+    await delivery.find(bus, "m", "hi", 0)
     inbox = Inbox()
     puller = await bus.pull(HI, inbox.take)
     expired = 0
@@ -263,7 +261,7 @@ async def test_credit_adds_up_over_requests_that_overlap(bus: Bus) -> None:
 
 
 async def test_closing_a_puller_leaves_jobs_to_others(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "m")
+    await delivery.find(bus, "m", "hi", 0)
     left, right = Inbox(), Inbox()
     first = await bus.pull(HI, left.take)
     first.ask(5)
@@ -272,29 +270,10 @@ async def test_closing_a_puller_leaves_jobs_to_others(bus: Bus) -> None:
     second = await bus.pull(HI, right.take)
     second.ask(5)
     await bus.write("jobs.m.hi.t.s.1")
-    (delivery,) = await right.until(1)
-    assert delivery.attempt == 1
+    (taken,) = await right.until(1)
+    assert taken.number == 1
     assert left.all == []
     await second.close()
-
-
-async def test_a_refused_delivery_comes_again_after_its_delay(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "m")
-    inbox = Inbox()
-    puller = await bus.pull(HI, inbox.take)
-    puller.ask(3)
-    await bus.write("jobs.m.hi.t.s.1")
-    (first,) = await inbox.until(1)
-    loop = asyncio.get_running_loop()
-    at = loop.time()
-    await first.nak(0.2)
-    await inbox.until(2)
-    assert loop.time() - at > 0.15
-    assert inbox.all[1].attempt == 2
-    await inbox.all[1].term("not worth it")
-    info = await bus.consumer_info(HI)
-    assert (info.num_pending, info.num_ack_pending) == (0, 0)
-    await puller.close()
 
 
 async def test_asking_a_consumer_that_is_not_there_does_not_spin(bus: Bus) -> None:
@@ -367,7 +346,7 @@ async def test_while_the_server_is_away_writes_fail_at_once_and_nothing_is_sent_
 
 async def test_subscriptions_and_pulls_go_on_after_a_crash_of_the_server(own_nats: NatsServer) -> None:
     async with connected(own_nats) as bus:
-        await topology.ensure_consumers(bus, "m")
+        await delivery.find(bus, "m", "hi", 0)
         inbox = Inbox()
         events: list[str] = []
         listening = await bus.subscribe("evt.jobs.>", lambda message: events.append(message.subject))
@@ -380,6 +359,7 @@ async def test_subscriptions_and_pulls_go_on_after_a_crash_of_the_server(own_nat
         async with asyncio.timeout(60):
             await idle.wait()
         assert puller.outstanding == 0
+        await delivery.find(bus, "m", "hi", 0)  # it was in the server's memory
         puller.ask(4)
         await bus.write("jobs.m.hi.t.s.1", expect=0)
         await inbox.until(1)

@@ -36,7 +36,6 @@ async def test_a_cluster_takes_the_topology_and_outlives_a_leader(three: list[Na
     await _patiently(lambda: topology.apply(bus, 3))
     assert await topology.check(bus) == []
     assert await topology.apply(bus, 3) == []
-    await topology.ensure_consumers(bus, "m")
     writer = bus.grouped(Stream.STATE)
     seqs = await asyncio.gather(*(writer.write(f"st.{n}", b"%d" % n, expect=0) for n in range(60)))
     assert writer.batches > 0

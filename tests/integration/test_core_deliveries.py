@@ -1,43 +1,191 @@
-"""The queue never gives a job up by itself: attempts are counted in the job's record."""
+"""The consumers that deliver jobs: made where there is none, and made anew, which delivers all jobs again."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from signalbox.bus import topology
-from signalbox.bus.client import Bus, Delivery
+import pytest
+
+from signalbox.bus.client import Bus, Delivery, Puller
+from signalbox.jobs import delivery
+from signalbox.program.errors import SignalboxError
 from signalbox.wire import names
+from signalbox.wire.names import PRIORITIES
+from tests.rigs.presence import presence
 from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats
 
+NAME = names.consumer("one", "mid", 0)
 
-async def test_a_job_given_back_many_times_is_delivered_again(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "one")
-    job_id = await Ledger(bus).submit("one", floats(1.0))
-    arrived: asyncio.Queue[Delivery] = asyncio.Queue()
-    puller = await bus.pull(names.consumer("one", "mid"), arrived.put_nowait)
-    for attempt in range(1, 13):
-        puller.ask(1)
+
+class Taken:
+    """What a puller was given."""
+
+    def __init__(self) -> None:
+        self.arrived: asyncio.Queue[Delivery] = asyncio.Queue()
+        self.idle = asyncio.Event()
+
+    async def next(self, count: int) -> list[str]:
+        """The jobs of so many deliveries, as they come."""
         async with asyncio.timeout(60):
-            delivery = await arrived.get()
-        assert (delivery.job.id, delivery.attempt) == (job_id, attempt)
-        await delivery.nak()
-    await puller.close()
+            return [(await self.arrived.get()).job.id for _ in range(count)]
+
+    async def is_idle(self) -> None:
+        """Return when the server owes less for another reason than a delivery."""
+        async with asyncio.timeout(60):
+            await self.idle.wait()
+        self.idle.clear()
+
+
+@asynccontextmanager
+async def pulling(bus: Bus, name: str = NAME) -> AsyncIterator[tuple[Puller, Taken]]:
+    taken = Taken()
+    puller = await bus.pull(name, taken.arrived.put_nowait)
+    puller.on_idle = taken.idle.set
+    try:
+        yield puller, taken
+    finally:
+        await puller.close()
+
+
+async def submitted(bus: Bus, count: int) -> list[str]:
+    """Jobs of one class, which its consumer counts."""
+    ids = [await Ledger(bus).submit("one", floats(1.0)) for _ in range(count)]
+    await counted(bus, "one", "mid", waiting=count)
+    return ids
+
+
+async def last_sequence(bus: Bus) -> int:
+    return int((await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["state"]["last_seq"])
+
+
+async def test_a_consumer_lives_in_memory_and_takes_no_acknowledgement(bus: Bus) -> None:
+    found = await delivery.find_all(bus, "one", 0)
+    assert list(found) == list(PRIORITIES)
+    for priority, info in found.items():
+        assert info.name == names.consumer("one", priority, 0)
+        config = (await bus.request_json(f"$JS.API.CONSUMER.INFO.JOBS.{info.name}"))["config"]
+        assert (config["ack_policy"], config["deliver_policy"]) == ("none", "all")
+        assert (config["mem_storage"], config["num_replicas"]) == (True, 1)
+        assert config["filter_subject"] == names.jobs_of("one", priority)
+        assert config["inactive_threshold"] == 60 * 10**9
+        assert "durable_name" not in config
+
+
+async def test_one_made_anew_delivers_from_the_first_job_again(bus: Bus) -> None:
+    ids = await submitted(bus, 5)
+    async with pulling(bus) as (puller, taken):
+        puller.ask(3)
+        assert await taken.next(3) == ids[:3]
+    made = await delivery.make_anew(bus, "one", "mid", 0)
+    assert (made.num_pending, made.delivered_stream_seq) == (5, 0)
+    async with pulling(bus) as (puller, taken):
+        puller.ask(10)
+        assert await taken.next(5) == ids
+
+
+async def test_who_was_parked_at_the_old_one_is_refused_and_gets_nothing_of_the_new_one(bus: Bus) -> None:
+    await delivery.find(bus, "one", "mid", 0)
+    async with pulling(bus) as (puller, taken):
+        puller.ask(10, expires_s=60)
+        await bus.flush()
+        assert (await bus.consumer_info(NAME)).num_waiting == 1
+        assert (await delivery.make_anew(bus, "one", "mid", 0)).num_waiting == 0
+        await taken.is_idle()
+        assert puller.last_refusal == "409 Consumer Deleted"
+        assert puller.outstanding == 0
+        ids = await submitted(bus, 2)
+        async with pulling(bus) as (other, theirs):
+            other.ask(10)
+            assert await theirs.next(2) == ids
+        assert taken.arrived.empty()
+        puller.ask(10)  # its name is the new one's too
+        await delivery.make_anew(bus, "one", "mid", 0)
+        puller.ask(10)
+        assert await taken.next(2) == ids
+        assert not puller.last_refusal
+
+
+async def test_how_far_records_are_read_is_told_by_the_consumer(bus: Bus) -> None:
+    """Of a first one all that was there may have been delivered before; of one made anew what the old one delivered."""
+    await submitted(bus, 3)
+    first = await delivery.find(bus, "one", "mid", 0)
+    assert first.examined_to == (await delivery.find(bus, "one", "mid", 0)).examined_to
+    before = await delivery.make_anew(bus, "one", "mid", 0)
+    assert before.examined_to == first.examined_to
+    later = await Ledger(bus).submit("one", floats(1.0))
+    await Ledger(bus).submit("one", floats(1.0))
+    seq = await last_sequence(bus) - 1
+    async with pulling(bus) as (puller, taken):
+        puller.ask(4)
+        assert (await taken.next(4))[-1] == later
+    assert (await delivery.make_anew(bus, "one", "mid", 0)).examined_to == seq
+    assert (await delivery.make_anew(bus, "one", "mid", 0)).examined_to == seq  # although this one delivered nothing
+    # One that nobody has pulled from for a minute is gone, and what it knew.
+    await bus.request_json(f"$JS.API.CONSUMER.DELETE.JOBS.{NAME}")
+    assert (await delivery.find(bus, "one", "mid", 0)).examined_to == seq + 1
+
+
+async def test_one_of_another_generation_is_another(bus: Bus) -> None:
+    ids = await submitted(bus, 2)
+    async with pulling(bus) as (puller, taken):
+        puller.ask(2)
+        assert await taken.next(2) == ids
+    await counted(bus, "one", "mid", waiting=2, generation=1)
+    await counted(bus, "one", "mid", waiting=0)
+
+
+async def test_two_that_find_none_at_once_get_the_same(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server refuses the second, whose metadata differs (10148); it takes what the first has made."""
+    lasts = iter([7, 9])
+    monkeypatch.setattr(delivery, "_last_sequence", lambda _: asyncio.sleep(0, next(lasts)))
+    one, other = await asyncio.gather(*(delivery.find(bus, "one", "mid", 0) for _ in range(2)))
+    assert next(lasts, None) is None
+    assert one.examined_to == other.examined_to == (await bus.consumer_info(NAME)).examined_to
+
+
+async def test_two_that_make_one_anew_at_once_lose_no_job(bus: Bus) -> None:
+    ids = await submitted(bus, 3)
+    await asyncio.gather(*(delivery.make_anew(bus, "one", "mid", 0) for _ in range(2)))
+    async with pulling(bus) as (puller, taken):
+        puller.ask(3)
+        assert await taken.next(3) == ids
+
+
+async def test_a_consumer_that_cannot_be_made_is_an_error(bus: Bus) -> None:
+    await bus.request_json("$JS.API.STREAM.DELETE.JOBS")
+    with pytest.raises(SignalboxError):
+        await delivery.find(bus, "one", "mid", 0)
+
+
+async def test_models_that_have_jobs_are_found_however_many_jobs_there_are(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {"one", "m.1", "none"}
+    assert await delivery.queued_models(bus, models) == set()
+    await Ledger(bus).submit("one", floats(1.0))
+    await Ledger(bus).submit("m.1", floats(1.0))
+    await Ledger(bus).submit("other", floats(1.0))
+    assert await delivery.queued_models(bus, models) == {"one", "m.1"}
+    monkeypatch.setattr(delivery, "FEW", 2)
+    assert await delivery.queued_models(bus, models) == {"one", "m.1"}
+    assert await delivery.queued_models(bus, []) == set()
+
+
+def test_the_fleet_follows_the_highest_generation() -> None:
+    fleet = [presence(f"w{number}", generation=number) for number in (0, 2, 1)]
+    assert delivery.generation_of(fleet) == 2
+    assert delivery.generation_of([]) == 0
 
 
 async def test_a_request_that_does_not_wait_ends_with_what_is_there(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "one")
-    ledger = Ledger(bus)
-    arrived: list[Delivery] = []
-    ended = asyncio.Event()
-    puller = await bus.pull(names.consumer("one", "mid"), arrived.append)
-    puller.on_idle = ended.set
-    for there in (0, 3):
-        sent = [await ledger.submit("one", floats(1.0)) for _ in range(there)]
-        await counted(bus, names.consumer("one", "mid"), waiting=there)
-        ended.clear()
-        puller.ask(10, expires_s=0.0)
-        async with asyncio.timeout(60):
-            await ended.wait()
-        assert [delivery.job.id for delivery in arrived] == sent
-        assert puller.outstanding == 0
-        assert not puller.last_refusal
-    await puller.close()
+    await delivery.find(bus, "one", "mid", 0)
+    async with pulling(bus) as (puller, taken):
+        for there in (0, 3):
+            sent = await submitted(bus, there)
+            taken.idle.clear()
+            puller.ask(10, expires_s=0.0)
+            await taken.is_idle()
+            assert await taken.next(there) == sent
+            assert puller.outstanding == 0
+            assert not puller.last_refusal

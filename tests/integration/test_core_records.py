@@ -5,18 +5,18 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.connection import Connection
-from signalbox.jobs import life, queues
+from signalbox.jobs import delivery, life
 from signalbox.jobs.queues import Position, Queues
 from signalbox.jobs.records import Found, Records
 from signalbox.jobs.submit import submit
-from signalbox.program.errors import NewerVersion, NotFound, StaleRevision
+from signalbox.program.errors import NewerVersion, StaleRevision
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import VERSION, Job, Record, State, header
-from signalbox.wire.names import Header, Stream, consumer
+from signalbox.wire.names import Header, Stream
 from signalbox.wire.names import job as job_subject
+from tests.rigs.presence import presence
 from tests.rigs.streams import counted
 
 ID = "00000000-0000-4000-8000-000000000002"
@@ -125,25 +125,26 @@ async def test_a_lost_answer_of_a_lost_race_is_stale(wire: Wire, bus: Bus, monke
     await mine.close()
 
 
-async def test_positions_and_depths_follow_the_queue(bus: Bus) -> None:
-    await topology.ensure_consumers(bus, "m")
+async def test_positions_follow_the_queue(bus: Bus) -> None:
     seqs = [await bus.write(f"jobs.m.mid.t.s.{n}", expect=0) for n in range(10)]
-    await counted(bus, consumer("m", "mid"), waiting=10)
-    asked = Queues(bus)
+    asked = Queues(bus, tuple)
     assert await asked.position("m", "mid", seqs[0]) == Position(0)
     assert await asked.position("m", "mid", seqs[9]) == Position(9)
-    assert (await asked.depth("m")).waiting == 10
     await bus.write("jobs.m.hi.t.s.x", expect=0)
-    puller = await bus.pull(consumer("m", "mid"), lambda _delivery: None)
+    puller = await bus.pull((await delivery.find(bus, "m", "mid", 3)).name, lambda _delivery: None)
     puller.ask(4)
-    await counted(bus, consumer("m", "mid"), waiting=6, in_flight=4)
-    await counted(bus, consumer("m", "hi"), waiting=1)
-    fresh = Queues(bus)
+    await counted(bus, "m", "mid", waiting=6, generation=3)
+    fresh = Queues(bus, lambda: [presence("w1", generation=3), presence("w2")])
     assert await fresh.position("m", "mid", seqs[3]) == Position(None)
     behind = (await fresh.position("m", "mid", seqs[9])).ahead
     assert behind is not None
     assert 5 <= behind <= 6  # five of its own, one of a higher priority, interpolated
-    assert await fresh.depth("m") == queues.Depth(waiting=7, in_flight=4)
-    with pytest.raises(NotFound):
-        await fresh.position("nobody", "mid", 1)
     await puller.close()
+
+
+async def test_to_read_a_queue_makes_nothing_and_counts_what_waits(bus: Bus) -> None:
+    for n in range(10):
+        await bus.write(f"jobs.m.mid.t.s.{n}", expect=0)
+    found = await delivery.states(bus, "m", 0)
+    assert {priority: info.num_pending for priority, info in found.items()} == {"hi": 0, "mid": 10, "lo": 0}
+    assert await bus.listed("$JS.API.CONSUMER.NAMES.JOBS", "consumers") == []

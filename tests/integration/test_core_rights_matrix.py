@@ -67,6 +67,7 @@ DATA = (
     "progress.j",
     "cancel.j",
     "lane.release.GPU-1",
+    "look.m",
     "used.keys",
     "evt.jobs.m.hi.j",
     "evt.st.j",
@@ -124,6 +125,7 @@ LISTENED = (
     "progress.*",
     "cancel.*",
     "lane.release.*",
+    "look.*",
     "used.keys",
     "used.>",
     "evt.>",
@@ -180,11 +182,12 @@ def _leader(*streams: str) -> set[str]:
     return {f"$JS.API.STREAM.MSG.GET.{name}" for name in streams}
 
 
+QUEUES = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
 _WORKER = {
     *_info(),
-    "$JS.API.CONSUMER.MSG.NEXT.JOBS.x",
-    "$JS.API.CONSUMER.INFO.JOBS.x",
-    "$JS.ACK.JOBS.x.1.1.1.1.0",
+    *QUEUES,
+    "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.m.hi.>",
+    *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "DELETE") for n in ("x", "reconciler", "projector")),
     "$JS.API.STREAM.PURGE.JOBS",
     "$JS.API.STREAM.MSG.DELETE.JOBS",
     "st.j",
@@ -202,18 +205,18 @@ _WORKER = {
     *_JOBS,
     "$KV.duties.reconcile",
     "$KV.poison.k",
-    "$JS.API.CONSUMER.MSG.NEXT.STATE.reconciler",
-    *(f"$JS.API.CONSUMER.{a}.{s}.reconciler" for a in ("CREATE", "DELETE") for s in ("JOBS", "STATE")),
-    *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "INFO") for n in ("reconciler", "projector")),
+    "look.m",
+    "$JS.API.CONSUMER.CREATE.JOBS.reconciler",
+    *(f"$JS.API.CONSUMER.{a}.STATE.reconciler" for a in ("CREATE", "DELETE", "MSG.NEXT")),
 }
 _WORKER_HEARS = {
     "cancel.*",
     "lane.release.*",
+    "look.*",
     "refused.input",
     "evt.jobs.>",
     *(f"evt.kv.{b}.>" for b in ("leases", "waiters", "workers", "models", "desired", "poison", "serving")),
 }
-CONSUMERS_SEEN = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
 MAY_PUBLISH: dict[str, set[str]] = {
     "gateway": {
         *_info(),
@@ -229,7 +232,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "$KV.serving.m",
         *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired", "KV_serving"),
         *_leader("STATE", "JOBS", "KV_idem"),
-        *CONSUMERS_SEEN,
+        *QUEUES,
     },
     "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
     "worker-1": _WORKER | {"$KV.leases.GPU-1", "$KV.waiters.GPU-1.worker-1", "$KV.workers.worker-1"},
@@ -238,9 +241,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_info(),
         *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired"),
         *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving"),
-        *CONSUMERS_SEEN,
-        "$JS.API.CONSUMER.NAMES.JOBS",
-        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.m.hi.>",
+        *QUEUES,
         *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in ("x", "reconciler", "projector")),
         # The projector's own consumers, by their name.
         *(f"$JS.API.CONSUMER.{a}.{s}.projector" for a in ("CREATE", "DELETE", "MSG.NEXT") for s in ("JOBS", "STATE")),

@@ -10,6 +10,7 @@ import pytest
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery, Message
 from signalbox.bus.table import Table
+from signalbox.jobs import delivery
 from signalbox.jobs.payloads import fetch, store, store_input
 from signalbox.program.errors import Bug, Misconfigured
 from signalbox.program.settings import Wire
@@ -30,7 +31,6 @@ async def guarded(tmp_path: object) -> AsyncIterator[NatsServer]:
     async with NatsServer(f"{tmp_path}/nats", users=PASSWORDS) as server:
         bus = await _as(server, "admin")
         await topology.apply(bus)
-        await topology.ensure_consumers(bus, "m")
         await bus.close()
         yield server
 
@@ -59,11 +59,12 @@ async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> N
     accepted = await worker.subscribe("evt.jobs.>", lambda _message: came.set())
     await gateway.grouped(Stream.JOBS).write(job("m", "hi", "t", JOB_ID), expect=0)
     deliveries: list[Delivery] = []
-    puller = await worker.pull(consumer("m", "hi"), deliveries.append)
+    assert (await delivery.state(gateway, "m", "hi", 0)).num_pending == 1
+    await delivery.make_anew(worker, "m", "hi", 0)
+    puller = await worker.pull(consumer("m", "hi", 0), deliveries.append)
     puller.ask(1)
     async with asyncio.timeout(60):
         await came.wait()
-    assert (await gateway.consumer_info(consumer("m", "hi"))).name == consumer("m", "hi")
     assert await fetch(worker, ref) == b"x" * 600_000
     claim = await worker.grouped(Stream.STATE).write(f"st.{JOB_ID}", expect=0)
     out = await store(worker, JOB_ID, "out1", b"y" * 600_000)
@@ -72,8 +73,8 @@ async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> N
     await worker.publish("rsp.g.1", b"done")
     async with asyncio.timeout(60):
         await told.wait()
-    (delivery,) = deliveries
-    await delivery.ack()
+    (taken,) = deliveries
+    assert taken.subject == job("m", "hi", "t", JOB_ID)
     assert await gateway.leader_get(Stream.STATE, f"st.{JOB_ID}") is not None
     assert await gateway.direct_get(Stream.STATE, f"st.{JOB_ID}") is not None
     assert await fetch(gateway, out) == b"y" * 600_000
@@ -111,9 +112,13 @@ DENIED = {
         "$JS.API.STREAM.PURGE.JOBS",
         "$JS.API.STREAM.PURGE.INPUTS",
         "$JS.API.STREAM.DELETE.JOBS",
-        "$JS.API.CONSUMER.MSG.NEXT.JOBS.m_hi",
-        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.x.hi.>",
+        "$JS.API.CONSUMER.MSG.NEXT.JOBS.m_hi_0",
+        "$JS.API.CONSUMER.DELETE.JOBS.m_hi_0",
+        # Whoever makes a consumer may have it deliver to subjects that it must not publish on.
+        "$JS.API.CONSUMER.CREATE.JOBS.x",
+        "$JS.API.CONSUMER.CREATE.JOBS.m_hi_0.jobs.m.hi.>",
         "$JS.API.STREAM.MSG.GET.KV_leases",
+        "look.m",
     ),
     "worker": (
         "$KV.keys.a",
@@ -124,8 +129,9 @@ DENIED = {
         "$JS.API.STREAM.PURGE.PAYLOADS",
         "$JS.API.STREAM.DELETE.JOBS",
         "$JS.API.STREAM.UPDATE.STATE",
-        "$JS.API.CONSUMER.DELETE.JOBS.m_hi",
-        "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.x.hi.>",
+        "$JS.API.CONSUMER.DELETE.STATE.projector",
+        "$JS.API.CONSUMER.CREATE.JOBS.x",
+        "$JS.ACK.JOBS.m_hi_0.1.1.1.1.0",
     ),
     "console": (
         "$KV.leases.g",
@@ -140,11 +146,13 @@ DENIED = {
         "$JS.API.STREAM.DELETE.JOBS",
         "$JS.API.STREAM.PURGE.STATE",
         "$JS.API.STREAM.CREATE.X",
-        "$JS.API.CONSUMER.MSG.NEXT.JOBS.m_hi",
+        "$JS.API.CONSUMER.MSG.NEXT.JOBS.m_hi_0",
+        "$JS.API.CONSUMER.DELETE.JOBS.m_hi_0",
+        "$JS.API.CONSUMER.CREATE.JOBS.m_hi_0.jobs.m.hi.>",
         "$JS.API.CONSUMER.CREATE.EVENTS.x",
         "$JS.API.CONSUMER.DURABLE.CREATE.STATE.x",
         "$JS.API.CONSUMER.DELETE.STATE.x",
-        "$JS.ACK.JOBS.m_hi.1.1.1.1.0",
+        "$JS.ACK.JOBS.m_hi_0.1.1.1.1.0",
     ),
 }
 

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from signalbox.bus import table
-from signalbox.jobs import deadletters
+from signalbox.jobs import deadletters, delivery
 from signalbox.jobs.records import Records
 from signalbox.wire import names
 from signalbox.wire.messages import DeadLetter, Desired, Device, ErrorInfo, Job, Model, Residency, Run, Worker, decode
-from signalbox.wire.names import Bucket, Header
+from signalbox.wire.names import Bucket, Header, Stream
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
 from tests.rigs.natsserver import NatsServer
 
@@ -80,7 +80,8 @@ async def test_a_queued_job_says_where_it_stands_and_when_it_will_start(front: R
 
 async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, mine: Key) -> None:
     taken = asyncio.Event()
-    puller = await front.bus.pull(names.consumer("half", "mid"), lambda _: taken.set())
+    found = await delivery.find(front.bus, "half", "mid", 0)
+    puller = await front.bus.pull(found.name, lambda _: taken.set())
     puller.ask(1)
     job = (await submit(front, mine)).headers["Location"]
     await asyncio.wait_for(taken.wait(), 60)
@@ -93,6 +94,21 @@ async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, 
     assert 8 < got.doc["estimated_wait_s"] < 13
     assert int(got.headers["Retry-After"]) == math.ceil(got.doc["estimated_wait_s"])
     await puller.close()
+
+
+async def test_a_queue_is_asked_for_under_the_fleets_generation_of_consumers(front: Rig, mine: Key) -> None:
+    await tell(front, presence(generation=2))
+    taken = asyncio.Event()
+    found = await delivery.find(front.bus, "half", "mid", 2)
+    puller = await front.bus.pull(found.name, lambda _: taken.set())
+    puller.ask(1)
+    job = (await submit(front, mine)).headers["Location"]
+    await asyncio.wait_for(taken.wait(), 60)
+    got = await front.call("GET", job, key=mine)
+    assert (got.doc["state"], got.doc["position"]) == ("queued", None), "a worker has it"
+    await puller.close()
+    made = await front.bus.listed(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", "consumers")
+    assert made == [found.name], "it makes none"
 
 
 def presence(**fields: Any) -> Worker:

@@ -17,7 +17,7 @@ import pytest
 from gateway_plugin.hooks.calls import SERVICE
 from gateway_plugin.hooks.health import check_health, end_stuck
 from gateway_plugin.proto.coprocess_pb2 import Object
-from signalbox.bus import table, topology
+from signalbox.bus import table
 from signalbox.bus.client import Bus, Message
 from signalbox.jobs.records import Records
 from signalbox.ops.ports import free_port
@@ -122,7 +122,6 @@ class Front:
 async def published(url: str) -> tuple[Bus, Key]:
     bus = await Bus.connect(Wire(nats_url=url), role="admin")
     mine = key()
-    await topology.ensure_consumers(bus, "half")
     await table.put(bus, Bucket.MODELS, names.token("half"), model())
     await table.put(bus, Bucket.KEYS, mine.stored.id, mine.stored)
     return bus, mine

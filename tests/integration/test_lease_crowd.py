@@ -29,7 +29,6 @@ QUICK: dict[str, Any] = {
     "margin_s": 1.0,
     "failover_s": 0.0,
     "ttl_s": 5,
-    "ack_wait_s": 6.0,
     "reserved_s": 2.0,
     "recheck_s": 2.0,
 }

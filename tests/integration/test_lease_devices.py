@@ -30,7 +30,6 @@ QUICK: dict[str, float] = {
     "margin_s": 1.0,
     "failover_s": 0.0,
     "ttl_s": 5,
-    "ack_wait_s": 6.0,
     "reserved_s": 1.0,
     "recheck_s": 1.0,
     "idle_s": 0.1,
@@ -182,7 +181,6 @@ async def test_with_the_real_constants_a_frozen_holder_is_out_within_fifteen_sec
         "margin_s": 5.0,
         "failover_s": 9.0,
         "ttl_s": 20,
-        "ack_wait_s": 30.0,
     }
     holder, standby, held = await pair(start, **real)
     frozen_at = now()

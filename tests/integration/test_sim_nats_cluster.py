@@ -30,7 +30,7 @@ class ModelCluster(ModelRig):
 
     async def lose_leader(self, stream_name: str) -> None:
         assert stream_name in self.server.streams
-        self.server.lose_leader(5.0)
+        self.server.lose_leader(5.0, away_s=60.0)
 
 
 class RealCluster(RealRig):

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 
 import pytest
@@ -28,7 +29,6 @@ from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
 from gateway_plugin.service.jobs import JobService
-from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import Stored
 from signalbox.jobs import life
@@ -153,7 +153,7 @@ class Gateway:
         self.jobs = JobService(frail, Records(frail), nothing, nothing, nothing)
         self.acceptance = Acceptance(
             Submitter(frail, inline_limit_bytes=1024),
-            Admission(frail, fair_room=1),
+            Admission(frail, cast("Any", SimpleNamespace(generation=0)), fair_room=1),
             Idempotency(frail, self.jobs, request_timeout_s=0.0, wall=time.time),
             instance="gateway",
             check=lambda: None,
@@ -438,5 +438,4 @@ def test_one_key_is_one_job_and_one_end_whatever_dies_or_comes_late(shared_serve
 async def _clean(url: str) -> Bus:
     bus = await Bus.connect(Wire(nats_url=url), role="admin")
     await streams.make_clean(bus)
-    await topology.ensure_consumers(bus, READY.model.name)
     return bus

@@ -188,7 +188,6 @@ async def test_callers_are_told_why_nothing_is_stored_and_what_mends_it(
         wire = Wire(nats_url=server.url, request_timeout_s=0.5)
         admin = await Bus.connect(wire, role="admin")
         await topology.apply(admin, storage_bytes=64 << 20)
-        await topology.ensure_consumers(admin, "half")
         async with rig(server.url, tmp_path, request_timeout_s=0.5) as front:
             mine = key()
             await front.publish(model(), mine)

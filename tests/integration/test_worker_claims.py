@@ -15,8 +15,8 @@ from signalbox.jobs.commits import Commits
 from signalbox.jobs.records import Records
 from signalbox.program.errors import QueueFull, Unavailable
 from signalbox.wire import names
-from signalbox.wire.messages import ErrorInfo, Job, Record, State, header
-from signalbox.wire.names import Header, Stream
+from signalbox.wire.messages import ErrorInfo, Job, Lease, Record, State, encode, header
+from signalbox.wire.names import Bucket, Header, Stream, token
 from tests.rigs.submit import Ledger, floats
 from workers.serving.inflight import InFlightJob
 
@@ -27,10 +27,10 @@ def commits(bus: Bus, worker: str, token: int, gpu: str = GPU) -> Commits:
     return Commits(bus, Records(bus), worker=worker, gpu=gpu, token=token, inline_limit_bytes=262_144, clock=time.time)
 
 
-def held(bus: Bus, job: Job) -> InFlightJob:
+def held(job: Job) -> InFlightJob:
     reply = b"$JS.ACK.JOBS.half_mid.1.1.1.0.0"
     head = f"NATS/1.0\r\n{Header.JOB}: {header(job)}\r\n\r\n".encode()
-    delivery = Delivery(bus, names.job(job.model, job.priority, job.key_id, job.id), reply, head, floats(1.0))
+    delivery = Delivery(names.job(job.model, job.priority, job.key_id, job.id), reply, head, floats(1.0))
     return InFlightJob(delivery, job, now_s=0.0)
 
 
@@ -40,7 +40,7 @@ def job(bus: Bus) -> Job:
 
 
 async def test_claim_and_end_are_two_writes_of_one_attempt(bus: Bus, job: Job) -> None:
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     assert await mine.claim([one], Group()) == {one: WriteOutcome.OURS}
     change = await mine.success(one, b"frame", batch=1)
     await mine.apply([change])
@@ -50,7 +50,7 @@ async def test_claim_and_end_are_two_writes_of_one_attempt(bus: Bus, job: Job) -
 
 
 async def test_a_claim_left_to_the_end_is_one_write_with_the_same_facts(bus: Bus, job: Job) -> None:
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     assert mine.claim_with_the_end([one]) == {one: WriteOutcome.UNWRITTEN}
     await mine.apply([await mine.success(one, b"frame", batch=1)])
     found = await Records(bus).read(job.id)
@@ -65,7 +65,7 @@ async def test_a_claim_left_to_the_end_is_one_write_with_the_same_facts(bus: Bus
 
 async def test_of_two_that_end_without_a_claim_one_wins(bus: Bus, job: Job) -> None:
     first, second = commits(bus, "w1", 5), commits(bus, "w2", 6)
-    one, two = held(bus, job), held(bus, job)
+    one, two = held(job), held(job)
     first.claim_with_the_end([one])
     second.claim_with_the_end([two])
     won = await second.success(two, b"second", batch=1)
@@ -81,7 +81,7 @@ async def test_of_two_that_end_without_a_claim_one_wins(bus: Bus, job: Job) -> N
 async def test_who_is_stopped_gives_up_what_it_claimed_and_leaves_the_rest_alone(bus: Bus) -> None:
     """Found by a world (109530): a job that waited for its next attempt was put back again, under the old one."""
     ledger = Ledger(bus)
-    running, waiting, others = (held(bus, ledger.job("half", floats(1.0))) for _ in range(3))
+    running, waiting, others = (held(ledger.job("half", floats(1.0))) for _ in range(3))
     elsewhere, earlier, mine = (commits(bus, "w2", 9, "CPU-test-1"), commits(bus, "w1", 4), commits(bus, "w1", 5))
     await earlier.claim([waiting], Group())
     await earlier.give_up([waiting])
@@ -103,7 +103,7 @@ async def test_who_is_stopped_gives_up_what_it_claimed_and_leaves_the_rest_alone
 
 async def test_a_late_end_of_an_older_token_is_refused(bus: Bus, job: Job) -> None:
     old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
-    one, two = held(bus, job), held(bus, job)
+    one, two = held(job), held(job)
     assert await old.claim([one], Group()) == {one: WriteOutcome.OURS}
     await new.refresh(two)
     assert await new.claim([two], Group()) == {two: WriteOutcome.OURS}
@@ -117,7 +117,7 @@ async def test_a_late_end_of_an_older_token_is_refused(bus: Bus, job: Job) -> No
 
 async def test_a_late_unclaimed_end_of_an_older_token_is_refused_too(bus: Bus, job: Job) -> None:
     old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
-    one, two = held(bus, job), held(bus, job)
+    one, two = held(job), held(job)
     old.claim_with_the_end([one])
     assert await new.claim([two], Group()) == {two: WriteOutcome.OURS}
     late = await old.success(one, b"late", batch=1)
@@ -127,7 +127,7 @@ async def test_a_late_unclaimed_end_of_an_older_token_is_refused_too(bus: Bus, j
 
 async def test_a_stale_running_record_of_an_older_token_is_taken_over_by_the_end(bus: Bus, job: Job) -> None:
     old, new = commits(bus, "w1", 5), commits(bus, "w2", 6)
-    one, two = held(bus, job), held(bus, job)
+    one, two = held(job), held(job)
     new.claim_with_the_end([two])
     assert await old.claim([one], Group()) == {one: WriteOutcome.OURS}
     change = await new.success(two, b"frame", batch=1)
@@ -138,17 +138,21 @@ async def test_a_stale_running_record_of_an_older_token_is_taken_over_by_the_end
     assert (found[0].state, found[0].attempt, found[0].worker) == (State.SUCCEEDED, 2, "w2")
 
 
-async def test_another_gpus_running_attempt_is_left_alone(bus: Bus, job: Job) -> None:
-    theirs, mine = commits(bus, "w1", 9, gpu="CPU-other-0"), commits(bus, "w2", 6)
-    one, two = held(bus, job), held(bus, job)
+async def test_another_gpus_running_attempt_is_left_alone_while_its_lease_is_there(bus: Bus, job: Job) -> None:
+    lease = names.key(Bucket.LEASES, token("CPU-other-0"))
+    held_at = await bus.write(lease, encode(Lease(state="HELD", gpu="CPU-other-0", owner="w1")))
+    theirs, mine = commits(bus, "w1", held_at, gpu="CPU-other-0"), commits(bus, "w2", 6)
+    one, two = held(job), held(job)
     assert await theirs.claim([one], Group()) == {one: WriteOutcome.OURS}
     assert await mine.claim([two], Group()) == {two: WriteOutcome.LOST}
+    await bus.write(lease, encode(Lease(state="HELD", gpu="CPU-other-0", owner="w3")))
+    assert await mine.claim([two], Group()) == {two: WriteOutcome.OURS}, "another hold: the claimant's is over"
 
 
 async def test_a_job_cancelled_in_the_queue_is_over_for_claim_and_end(bus: Bus, job: Job) -> None:
     record = life.cancelled(life.first_record(job, State.QUEUED), now=time.time())
     await Records(bus).write(record, expect=0)
-    mine, one, two = commits(bus, "w1", 5), held(bus, job), held(bus, job)
+    mine, one, two = commits(bus, "w1", 5), held(job), held(job)
     assert await mine.claim([one], Group()) == {one: WriteOutcome.OVER}
     mine.claim_with_the_end([two])
     change = await mine.success(two, b"frame", batch=1)
@@ -158,7 +162,7 @@ async def test_a_job_cancelled_in_the_queue_is_over_for_claim_and_end(bus: Bus, 
 
 @pytest.mark.parametrize("is_success", [True, False])
 async def test_a_wish_to_cancel_wins_over_a_result_and_over_a_failure(bus: Bus, job: Job, *, is_success: bool) -> None:
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     await mine.claim([one], Group())
     records = Records(bus)
     found = await records.read(job.id)
@@ -175,7 +179,7 @@ async def test_a_wish_to_cancel_wins_over_a_result_and_over_a_failure(bus: Bus, 
 
 
 async def test_a_wish_to_cancel_adopted_while_the_end_is_written_wins_too(bus: Bus, job: Job) -> None:
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     await mine.claim([one], Group())
     records = Records(bus)
     found = await records.read(job.id)
@@ -197,7 +201,7 @@ async def test_an_end_heard_of_while_nats_was_away_is_not_written_over(
 ) -> None:
     """Found by simulated seed 8425: the claim was repeated as it was, from the revision of the end."""
     mine, other = commits(bus, "w1", 5), commits(bus, "w2", 6)
-    one, two = held(bus, job), held(bus, job)
+    one, two = held(job), held(job)
     await other.claim([two], Group())
     await mine.refresh(one)
     await other.apply([await other.success(two, b"frame", batch=1)])
@@ -217,8 +221,8 @@ async def test_an_end_heard_of_while_nats_was_away_is_not_written_over(
 async def test_claims_that_wait_for_the_disk_can_be_taken_back(bus: Bus) -> None:
     ledger = Ledger(bus)
     mine = commits(bus, "w1", 5)
-    first = [held(bus, ledger.job("half", floats(1.0))) for _ in range(20)]
-    second = [held(bus, ledger.job("half", floats(1.0))) for _ in range(20)]
+    first = [held(ledger.job("half", floats(1.0))) for _ in range(20)]
+    second = [held(ledger.job("half", floats(1.0))) for _ in range(20)]
     group = Group()
     writing = asyncio.create_task(mine.claim(first, Group()))
     waiting = asyncio.create_task(mine.claim(second, group))
@@ -235,8 +239,8 @@ async def test_claims_that_wait_for_the_disk_can_be_taken_back(bus: Bus) -> None
 
 async def test_an_attempt_that_ended_without_a_word_is_counted_and_no_strike(bus: Bus, job: Job) -> None:
     seen: list[tuple[int, int, bool]] = []
-    for token in (5, 6, 7):
-        mine, one = commits(bus, f"w{token}", token), held(bus, job)
+    for fence in (5, 6, 7):
+        mine, one = commits(bus, f"w{fence}", fence), held(job)
         await mine.refresh(one)
         assert await mine.claim([one], Group()) == {one: WriteOutcome.OURS}
         assert one.record is not None
@@ -247,7 +251,7 @@ async def test_an_attempt_that_ended_without_a_word_is_counted_and_no_strike(bus
 async def test_a_record_only_a_newer_program_understands_is_not_ours_to_write(bus: Bus, job: Job) -> None:
     newer = replace(life.first_record(job, State.QUEUED), v=2)
     revision = await bus.write(names.state(job.id), headers={Header.RECORD: header(newer)})
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     mine.claim_with_the_end([one])
     change = await mine.success(one, b"frame", batch=1)
     await mine.apply([change])
@@ -260,7 +264,7 @@ async def test_a_record_only_a_newer_program_understands_is_not_ours_to_write(bu
 async def test_fields_a_newer_program_added_are_read_past(bus: Bus, job: Job) -> None:
     text = header(life.first_record(job, State.QUEUED)).replace("{", '{"colour":"blue",', 1)
     revision = await bus.write(names.state(job.id), headers={Header.RECORD: text})
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     await mine.refresh(one)
     assert (one.revision, await mine.claim([one], Group())) == (revision, {one: WriteOutcome.OURS})
 
@@ -274,7 +278,7 @@ async def test_ends_that_find_no_room_for_records_are_written_when_there_is(bus:
         await bus.request_json(f"$JS.API.STREAM.UPDATE.{Stream.STATE}", config)
 
     ledger = Ledger(bus)
-    batch = [held(bus, ledger.job("half", floats(1.0))) for _ in range(number)]
+    batch = [held(ledger.job("half", floats(1.0))) for _ in range(number)]
     mine = commits(bus, "w1", 5)
     await mine.claim(batch, Group())
     await resize(30_000)
@@ -301,8 +305,8 @@ async def test_ends_that_find_no_room_for_records_are_written_when_there_is(bus:
 async def test_a_delivery_kept_for_long_is_not_claimed_once_its_job_has_ended_and_is_forgotten(bus: Bus) -> None:
     """Neither record nor message is left. While the message is there, nobody has forgotten anything."""
     ended, waiting = [await submitted(bus) for _ in range(2)]
-    mine, kept = commits(bus, "w1", 5), {job.id: held(bus, job) for job in (ended, waiting)}
-    others = held(bus, ended)
+    mine, kept = commits(bus, "w1", 5), {job.id: held(job) for job in (ended, waiting)}
+    others = held(ended)
     theirs = commits(bus, "w2", 6, "CPU-test-1")
     await theirs.claim([others], Group())
     await theirs.apply([await theirs.success(others, b"frame", batch=1)])
@@ -316,7 +320,7 @@ async def test_a_delivery_kept_for_long_is_not_claimed_once_its_job_has_ended_an
 
 async def test_a_record_that_was_seen_and_has_gone_since_is_not_written_anew(bus: Bus) -> None:
     job = await submitted(bus)
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     await Records(bus).write(life.first_record(job, State.QUEUED), expect=0)
     assert await mine.refresh(one)
     await forget(bus, job)
@@ -344,7 +348,7 @@ async def forget(bus: Bus, job: Job) -> None:
 
 async def test_the_end_of_a_job_is_written_though_its_record_was_written_again(bus: Bus, job: Job) -> None:
     """As it was, by its own worker or by the reconciler, so that no older record keeps those of others."""
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     await mine.claim([one], Group())
     change = await mine.success(one, b"frame", batch=1)
     record, revision, _ = await stored(bus, job)
@@ -356,7 +360,7 @@ async def test_the_end_of_a_job_is_written_though_its_record_was_written_again(b
 
 
 async def test_a_long_run_s_claim_is_written_again_and_changes_nothing(bus: Bus, job: Job) -> None:
-    mine, one, waiting = (commits(bus, "w1", 5), held(bus, job), held(bus, Ledger(bus).job("half", b"")))
+    mine, one, waiting = (commits(bus, "w1", 5), held(job), held(Ledger(bus).job("half", b"")))
     await mine.claim([one], Group())
     before, revision, _ = await stored(bus, job)
     await bus.write(names.state("another"), expect=0)
@@ -371,7 +375,7 @@ async def test_a_long_run_s_claim_is_written_again_and_changes_nothing(bus: Bus,
 
 
 async def test_no_claim_is_written_again_over_a_wish_to_cancel_or_an_end(bus: Bus, job: Job) -> None:
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     await mine.claim([one], Group())
     record, revision, _ = await stored(bus, job)
     revision = await Records(bus).write(life.cancel_asked(record), expect=revision)
@@ -386,9 +390,9 @@ async def test_no_claim_is_written_again_over_a_wish_to_cancel_or_an_end(bus: Bu
 
 
 async def test_a_superseded_attempt_writes_neither_its_claim_again_nor_its_end(bus: Bus, job: Job) -> None:
-    mine, one = commits(bus, "w1", 5), held(bus, job)
+    mine, one = commits(bus, "w1", 5), held(job)
     await mine.claim([one], Group())
-    later, same = commits(bus, "w2", 6), held(bus, job)
+    later, same = commits(bus, "w2", 6), held(job)
     await later.refresh(same)
     await later.claim([same], Group())
     theirs = await stored(bus, job)

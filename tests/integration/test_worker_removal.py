@@ -9,12 +9,12 @@ import pytest
 from signalbox.bus.client import Bus
 from signalbox.jobs import payloads
 from signalbox.jobs.records import Records
+from signalbox.jobs.removal import remove
 from signalbox.jobs.submit import submit
 from signalbox.wire import names
 from signalbox.wire.messages import Job, header
 from signalbox.wire.names import Header, Priority, Stream
 from tests.rigs.submit import Ledger, floats
-from workers.recovery import removal
 from workers.recovery.removal import SETTLED_S, SINGLY_S, JobRemoval
 
 THEN = 1_790_000_000.0
@@ -154,7 +154,7 @@ async def test_a_message_that_is_gone_is_removed_without_complaint(bus: Bus) -> 
     records = Records(bus)
     seqs = [found.seq for job in (first, second) if (found := await records.queued(job.id)) is not None]
     for seq in (*seqs, *seqs, seqs[0] - 1):
-        await removal.remove(bus, seq)
+        await remove(bus, seq)
     assert await rig.left() == []
 
 

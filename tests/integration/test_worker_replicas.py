@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
-from signalbox.wire import names
 from signalbox.wire.messages import Batching, Model, State, Worker
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.placement import homes_of
@@ -18,6 +17,7 @@ from tests.rigs import models, workerhouse
 from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
+from workers.serving.pipeline import LONG_RUN_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -138,7 +138,24 @@ async def test_jobs_of_a_model_without_replicas_wait_until_it_has_one(pair: Pair
     await register_slow(pair, "after", replicas=2)
     await pair.presence.resident("after", BOTH)
     assert not {worker for worker, name in pair.presence.ever if name == "none"}
-    await counted(pair.bus, names.consumer("none", "mid"), waiting=1)
+    await counted(pair.bus, "none", "mid", waiting=1)
     await scale(pair, model, 1)
     (record,) = await pair.ledger.ended(waiting)
     assert (record.state, {record.worker}) == (State.SUCCEEDED, homes(pair, replace(model, replicas=1)))
+
+
+async def test_jobs_do_not_wait_behind_a_long_run_while_another_gpu_is_idle(pair: Pair) -> None:
+    """Of a model whose runs are quick, so that jobs were asked for beside the one that turns out to be long."""
+    await register_slow(pair, "mixed", replicas=2)
+    await pair.presence.resident("mixed", BOTH)
+    for _ in range(4):
+        assert await run(pair, "mixed", jobs=4)
+    long = await pair.ledger.submit("mixed", floats(12.0, name="seconds"))
+    await pair.ledger.until(lambda: pair.ledger.last(long) is not None)
+    await asyncio.sleep(2 * LONG_RUN_S)  # then its worker has made way, of which it tells nobody
+    for _ in range(20):
+        (record,) = await pair.ledger.ended(await pair.ledger.submit("mixed", floats(0.0, name="seconds")))
+        running = pair.ledger.last(long)
+        assert running is not None
+        assert (running.state, record.worker != running.worker) == (State.RUNNING, True)
+    await pair.ledger.ended(long)

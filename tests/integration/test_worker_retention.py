@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
@@ -122,7 +121,6 @@ class Rig:
 
 @pytest.fixture
 async def rig(bus: Bus) -> Rig:
-    await topology.ensure_consumers(bus, "half")
     return Rig(bus)
 
 

@@ -28,7 +28,7 @@ async def nobody_asks(bus: Bus, model: str) -> None:
     """Wait until no ask is parked at any queue of the model."""
     async with asyncio.timeout(LIMIT_S):
         for priority in PRIORITIES:
-            while (await bus.consumer_info(names.consumer(model, priority))).num_waiting:  # noqa: ASYNC110  the server says it to who asks
+            while (await bus.consumer_info(names.consumer(model, priority, 0))).num_waiting:  # noqa: ASYNC110  the server says it to who asks
                 await asyncio.sleep(0.05)
 
 

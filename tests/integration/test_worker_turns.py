@@ -80,16 +80,16 @@ async def test_an_error_nobody_foresaw_costs_a_turn_and_no_job(faulty: Faulty) -
 
 
 async def test_an_error_nobody_foresaw_costs_a_batch_one_attempt_and_a_look_a_delivery(faulty: Faulty) -> None:
-    """The batch is given back where its results are committed; so is the job where its record is looked at."""
+    """The batch is tried again where its results are committed; so is the job where its record is looked at."""
     ledger = faulty.ledger
     before = await faulty.caught()
     faulty.fail("success")
-    faulty.fail("refresh")
+    faulty.fail("examine")
     job = await ledger.submit("half", floats(2.0))
     (end,) = await ledger.ended(job)
     assert end.state is State.SUCCEEDED
     assert sum(record.state.is_terminal for record in ledger.records[job]) == 1
-    assert await faulty.caught() == before | {"session.batch_failed": 1.0, "task.failed": 1.0}
+    assert await faulty.caught() == before | {"session.batch_failed": 1.0, "session.examination_failed": 1.0}
 
 
 async def test_a_removal_that_fails_is_made_again(faulty: Faulty) -> None:

@@ -21,10 +21,10 @@ from gateway_plugin.hooks.calls import SERVICE
 from gateway_plugin.hooks.server import PluginServer
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 from gateway_plugin.settings import GatewaySettings
-from signalbox.bus import table, topology
+from signalbox.bus import table
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery, Puller
-from signalbox.jobs import life, payloads
+from signalbox.jobs import delivery, life, payloads
 from signalbox.jobs.commits import persist
 from signalbox.jobs.records import Records
 from signalbox.program import keys
@@ -147,10 +147,9 @@ class Rig:
         return answered
 
     async def publish(self, *documents: Model | Key) -> None:
-        """Put models (with their consumers) and keys where the plugin sees them, and wait until it does."""
+        """Put models and keys where the plugin sees them, and wait until it does."""
         for document in documents:
             if isinstance(document, Model):
-                await topology.ensure_consumers(self.bus, document.name)
                 name = names.token(document.name)
                 revision = await table.put(self.bus, Bucket.MODELS, name, document)
                 await reached(self.gateway._models, name, revision)
@@ -251,8 +250,8 @@ class ScriptedWorker:
         worker = presence("w1", rates={self._model: 50.0}, token=1, models=models)
         await table.put(self._bus, Bucket.WORKERS, "w1", worker, ttl_s=60)
         for priority in PRIORITIES:
-            consumer = names.consumer(self._model, priority)
-            puller = await self._bus.pull(consumer, self._on_delivery)
+            found = await delivery.find(self._bus, self._model, priority, 0)
+            puller = await self._bus.pull(found.name, self._on_delivery)
             puller.on_idle = partial(puller.ask, _ASKED)
             puller.ask(_ASKED)
             self._pullers.append(puller)
@@ -267,29 +266,27 @@ class ScriptedWorker:
             await asyncio.wait(self._tasks)
         await table.remove(self._bus, Bucket.WORKERS, "w1")
 
-    def _on_delivery(self, delivery: Delivery) -> None:
+    def _on_delivery(self, pulled: Delivery) -> None:
         for puller in self._pullers:
             if puller.outstanding < _ASKED // 2:
                 puller.ask(_ASKED // 2)
-        task = asyncio.create_task(self._run(delivery))
+        task = asyncio.create_task(self._run(pulled))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, delivery: Delivery) -> None:
-        job = delivery.job
+    async def _run(self, pulled: Delivery) -> None:
+        job = pulled.job
         found = await persist(lambda: self._records.read(job.id))
         if found is not None and found[0].state.is_terminal:
-            await delivery.ack()
             return
         now = time.time()
         record = life.claimed(job, found[0] if found else None, worker="w1", gpu="CPU-test-0", token=1, now=now)
         revision = await self._records.write(record, expect=found[1] if found else 0)
         self.claimed.set()
         await self.go.wait()
-        frame = delivery.data if job.ref is None else await payloads.fetch(self._bus, job.ref)
+        frame = pulled.data if job.ref is None else await payloads.fetch(self._bus, job.ref)
         result = self._compute(tensors.decode(frame))
         await self._commit(job.reply, record, revision, result)
-        await delivery.ack()
 
     async def _commit(self, reply: str, record: Record, revision: int, result: Sequence[Tensor] | ErrorInfo) -> None:
         body, now = b"", time.time()

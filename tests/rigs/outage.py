@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 import httpx
 
-from signalbox.bus import table, topology
+from signalbox.bus import table
 from signalbox.ops import probes
 from signalbox.ops.up.child import Child
 from signalbox.ops.up.datadir import DataDir
@@ -129,8 +129,7 @@ class House(UpStack):
             await asyncio.wait([task])
 
     async def add_model(self, name: str, path: Path, signature: Signature, *, limits: Limits | None = None) -> None:
-        """A model as the console publishes it: queues first."""
-        await topology.ensure_consumers(self.bus, name)
+        """A model as the console publishes it."""
         version = Version(version=1, path=str(path), signatures={"serving_default": signature}, size_bytes=10_000)
         model = Model(
             name=name,

@@ -6,8 +6,10 @@ from typing import Final
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
+from signalbox.jobs import delivery
 from signalbox.program.errors import NotFound
 from signalbox.wire.assets import STREAMS
+from signalbox.wire.names import Priority, Stream
 
 PATIENT_S: Final = 30.0
 """Request timeout of a test's own connections: a disk that others use takes seconds now and then."""
@@ -25,11 +27,15 @@ async def make_clean(bus: Bus) -> None:
     await topology.apply(bus)
 
 
-async def counted(bus: Bus, consumer: str, *, waiting: int, in_flight: int = 0) -> None:
-    """Return when a consumer counts these: its counts follow the acknowledgement of a write, by milliseconds."""
+async def counted(bus: Bus, model: str, priority: Priority, *, waiting: int, generation: int = 0) -> None:
+    """Return when a class's consumer counts so many: it follows the acknowledgement of a write, by milliseconds."""
     async with asyncio.timeout(60):
-        while True:
-            info = await bus.consumer_info(consumer)
-            if (info.num_pending, info.num_ack_pending) == (waiting, in_flight):
-                return
+        while (await delivery.find(bus, model, priority, generation)).num_pending != waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
+
+
+async def emptied(bus: Bus, *, limit_s: float = 120.0) -> None:
+    """Return when no message of a job is left, which workers remove some seconds after its end."""
+    async with asyncio.timeout(limit_s):
+        while (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}"))["state"]["messages"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)

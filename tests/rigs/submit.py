@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from signalbox.bus import topology
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.table import put
 from signalbox.wire import names, tensors
@@ -42,8 +41,7 @@ async def register(
     limits: Limits | None = None,
     **more: Any,
 ) -> Model:
-    """Put a model where the console would: consumers first, then the document."""
-    await topology.ensure_consumers(bus, name)
+    """Put a model where the console would."""
     model = Model(
         name=name,
         versions=tuple(Version(version=v, path=str(path), size_bytes=10_000) for v in versions),

@@ -13,6 +13,7 @@ from signalbox.jobs.commits import Commits
 from workers.main import main
 from workers.recovery.removal import JobRemoval
 from workers.residency.versions import ResidentVersions
+from workers.serving.committing import Committer
 
 FOLDER = Path(os.environ.get("SIGNALBOX_WORKER_INTERVAL_LOG", ".")).parent
 
@@ -34,6 +35,6 @@ def failing(owner: type, place: str) -> None:
 if __name__ == "__main__":
     failing(ResidentVersions, "keep_warm")
     failing(Commits, "success")
-    failing(Commits, "refresh")
+    failing(Committer, "examine")
     failing(JobRemoval, "_look")
     sys.exit(main())

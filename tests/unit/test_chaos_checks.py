@@ -117,7 +117,7 @@ BROKEN: list[tuple[str, str, History]] = [
     ("lost accepted", "still running", with_more(ledger=[answer("k")], final=[record("running", 9, 8, job="k")])),
     ("lost accepted", "a late answer promises too", with_more(ledger=[answer("k", status=504)])),
     ("jobs left open", "queued", with_more(final=[record("queued", 9, 8, job="k")])),
-    ("jobs left open", "not acknowledged", with_more(final=[{"end": True, "left": {"half_mid": 1}}])),
+    ("jobs left open", "still queued", with_more(final=[{"end": True, "left": {"half mid": 1}}])),
     ("double terminal", "two ends", with_more(records=[record("cancelled", 3, 2)])),
     ("double terminal", "revived", with_more(records=[record("running", 3, 2, attempt=2)])),
     (

@@ -453,7 +453,6 @@ def test_default_rules_fit_together() -> None:
         (Rules(fence_s=10.0), "failover_s"),
         (Rules(ttl_s=19), "<= ttl_s"),
         (Rules(margin_s=0.3), "<= margin_s"),
-        (Rules(ack_wait_s=20.0), "ack_wait_s > ttl_s"),
         (Rules(heartbeat_s=4.0), "4 * heartbeat_s"),
     ],
 )

@@ -72,8 +72,8 @@ def writes_without_comparing(state: State, number: int, hand: Hand) -> Iterator[
     yield jobs.written(jobs.job_stored(state, hand.job, jobs.RECORD[hand.phase], hand.token), number, hand)
 
 
-def acknowledges_what_was_claimed(state: State, number: int, hand: Hand) -> State:
-    return jobs.acknowledged(state, number, hand)
+def finishes_what_was_claimed(state: State, number: int, hand: Hand) -> State:
+    return jobs.finished(state, number, hand)
 
 
 def hears_nothing(state: State, number: int) -> Iterator[State]:
@@ -84,7 +84,7 @@ BROKEN: dict[str, tuple[object, str, Any, str]] = {
     "the flock freed before death": (flock, "ended", frees_the_flock_first, "two runners"),
     "tokens forgotten": (flock, "raised", forgets_tokens, "enters after"),
     "a job's record not compared": (jobs, "resolved", writes_without_comparing, "writes over token"),
-    "an early acknowledgement": (jobs, "written", acknowledges_what_was_claimed, "not ended"),
+    "an early end": (jobs, "written", finishes_what_was_claimed, "not ended"),
     "the guard's death not heard": (flock, "hears_of_its_guard", hears_nothing, "stuck"),
 }
 

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from signalbox.bus.client import Delivery
+from signalbox.jobs import commits
+from signalbox.jobs.removal import remove
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
 from verification.simulation import checks
 from verification.simulation.__main__ import play, silenced
-from verification.simulation.clients import Entry
+from verification.simulation.clients import Caller, Entry
 from verification.simulation.faults import Faults
 from verification.simulation.hosts import Worker
 from verification.simulation.kernel import Machine
@@ -31,9 +33,11 @@ from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
 from workers.runner import frames, wire
 from workers.serving.pipeline import Pipeline
+from workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]
+PRESENCE_TTL_S = WorkerSettings().presence_ttl_s
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +199,23 @@ class DriftFar(DriftAndFreeze):
     error = 0.3
 
 
+class KillForGood(FreezeHolder):
+    """The first holder is killed while jobs wait with it, and never starts again."""
+
+    delay_s = 6.0
+
+    def on_held(self, boot: str) -> None:
+        if not self.is_done:
+            self.is_done = True
+            victim = next(w for w in self.world.workers if boot.startswith(f"{w.name}."))
+            self.world.later(self.delay_s, self._end, victim)
+
+    def _end(self, victim: Worker) -> None:
+        victim.is_wanted = False
+        assert victim.process is not None
+        victim.process.kill()
+
+
 def played(faults: type[Faults], **shape: Any) -> list[Outcome]:
     return [play(seed, make_faults=faults, shape=replace(draw(seed), **{"workers": (2,)} | shape)) for seed in range(4)]
 
@@ -218,6 +239,34 @@ def test_frozen_holder_is_fenced_in_time_and_another_goes_on() -> None:
     outcomes = played(FreezeHolder)
     assert violations(outcomes) == []
     assert all(len(set(outcome.inside)) == 2 for outcome in outcomes)
+
+
+@pytest.mark.parametrize("workers", [(2,), (1, 1)])
+def test_jobs_of_a_worker_that_never_comes_back_are_soon_run_by_another(
+    workers: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds: list[World] = []
+    init = Caller.__init__
+
+    def make_faults(world: World) -> Faults:
+        worlds.append(world)
+        return KillForGood(world)
+
+    def harmless(self: Caller, world: World, number: int) -> None:
+        init(self, world, number)
+        self.task = Task("", "fine", self.task.seconds)
+
+    monkeypatch.setattr(Caller, "__init__", harmless)
+    for seed in range(6):
+        shape = replace(draw(seed), workers=workers, rules=SHORT)
+        assert play(seed, make_faults=make_faults, shape=shape).violations == []
+    found = 0
+    for world in worlds:
+        for job_id, deliveries in world.oracle.deliveries.items():
+            found += len({each.to for each in deliveries}) > 1
+            took_s = world.oracle.records[job_id][-1].at - world.ledger.entries[job_id].begun_at
+            assert took_s <= SHORT.ttl_s + PRESENCE_TTL_S + 4.0
+    assert found
 
 
 def test_frozen_runner_costs_no_job_its_fate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,13 +466,29 @@ def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:
     assert any(before.record == after.record for stored in histories for before, after in pairwise(stored))
 
 
-def test_acknowledgement_before_the_end_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_before_the_end_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     receive: Callable[..., None] = Pipeline._receive
 
-    def hasty(self: Pipeline, model: str, delivery: Delivery) -> None:
-        receive(self, model, delivery)
-        delivery.ack_soon()
+    def hasty(self: Pipeline, model: str, delivery: Delivery, is_known: bool) -> None:
+        receive(self, model, delivery, is_known)
+        self._tasks.start(remove(self._bus, delivery.seq), name="remove it")
 
     monkeypatch.setattr(Pipeline, "_receive", hasty)
     outcomes = [play(seed) for seed in range(3)]
-    assert any("was acknowledged while" in what for what in violations(outcomes))
+    assert any("was removed while" in what for what in violations(outcomes))
+
+
+def test_a_job_that_is_run_again_unread_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive: Callable[..., None] = Pipeline._receive
+    monkeypatch.setattr(Pipeline, "_receive", lambda self, model, delivery, _: receive(self, model, delivery, False))
+    outcomes = [play(seed) for seed in range(12)]
+    assert any("had ended when it was delivered again" in what for what in violations(outcomes))
+
+
+def test_a_job_taken_from_a_living_holder_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def is_held(*_: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(commits, "is_held", is_held)
+    outcomes = [play(seed, shape=replace(draw(seed), workers=(2, 1))) for seed in range(4)]
+    assert any("whose lease stands" in what for what in violations(outcomes))

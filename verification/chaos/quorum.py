@@ -1,9 +1,9 @@
 """``python -m verification.chaos.quorum``: does a queue of three copies outlive the power of all its nodes?
 
 Nothing of ours runs but the bus: three nats-servers, each on a disk of its own, a work queue as plain as one can be, a
-few who put jobs in and one who acknowledges them. Leaders step down and nodes are killed for some seconds, then the
-power of all three is cut at one instant. ``SIGNALBOX_NATS_BIN`` names the nats-server. Exits with 1 where the queue got
-no leader, or one that has not what was acknowledged (ADR 0144). Needs root, as
+few who put jobs in and one who takes them and removes them. Leaders step down and nodes are killed for some seconds,
+then the power of all three is cut at one instant. ``SIGNALBOX_NATS_BIN`` names the nats-server. Exits with 1 where the
+queue got no leader, or one that has not what was stored (ADR 0144). Needs root, as
 :mod:`verification.chaos.environment.disk` does.
 """
 
@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Final
 
 from signalbox.bus.client import Bus
-from signalbox.bus.pull import Delivery
 from signalbox.ops.natsserver import binary
 from signalbox.program import log
-from signalbox.program.errors import SignalboxError
+from signalbox.program.errors import NotFound, SignalboxError
 from signalbox.program.settings import Wire
-from signalbox.wire.assets import SECOND, Config
+from signalbox.wire.assets import Config
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.nodes import nodes, started
 from tests.rigs.outage import becomes
@@ -43,25 +42,11 @@ CUTS_A_LIFE: Final = 10
 LED_S: Final = 60.0
 """An election takes five to eleven seconds; a stream without a leader by then waits for data no node has."""
 QUEUE: Final = "QUEUE"
-STREAM: Final[Config] = {
-    "name": QUEUE,
-    "subjects": ["queue"],
-    "retention": "workqueue",
-    "storage": "file",
-    "num_replicas": NODES,
-}
-WORKER: Final[Config] = {
-    "name": "worker",
-    "durable_name": "worker",
-    "ack_policy": "explicit",
-    "deliver_policy": "all",
-    "replay_policy": "instant",
-    "ack_wait": 5 * SECOND,
-}
+STREAM: Final[Config] = {"name": QUEUE, "subjects": ["queue"], "storage": "file", "num_replicas": NODES}
 
 
 class Cluster:
-    """Three nodes and a queue in use. queued: sequences acknowledged. done: delivered."""
+    """Three nodes and a queue in use. queued: sequences stored. done: taken."""
 
     def __init__(self, bus: Bus, servers: list[NatsServer], disks: list[Disk], seed: str) -> None:
         self.bus, self.servers, self.disks = bus, servers, disks
@@ -81,16 +66,28 @@ class Cluster:
             await asyncio.sleep(self.rng.uniform(0, self.longest_s))
 
     async def take(self) -> None:
-        """The one worker: it takes a batch, is busy with it for a while and acknowledges all of it."""
-        batch: list[Delivery] = []
-        puller = await self.bus.pull(str(WORKER["name"]), batch.append, stream=QUEUE)
+        """The one worker: it takes a batch, is busy with it for a while and removes all of it."""
         while True:
-            puller.ask(AT_ONCE - puller.outstanding)
-            await asyncio.sleep(self.rng.uniform(0, LONGEST_RUN_S))
-            for delivery in batch:
-                delivery.ack_soon()
-                self.done.add(delivery.seq)
-            batch.clear()
+            try:
+                batch = await self._batch()
+                await asyncio.sleep(self.rng.uniform(0, LONGEST_RUN_S))
+                self.done.update(batch)
+                if batch:
+                    await self.bus.request_json(f"$JS.API.STREAM.PURGE.{QUEUE}", {"seq": max(batch) + 1})
+            except SignalboxError:
+                await asyncio.sleep(0.1)
+
+    async def _batch(self) -> list[int]:
+        """Sequences of the first jobs that there are."""
+        batch: list[int] = []
+        while len(batch) < AT_ONCE:
+            ask = {"seq": batch[-1] + 1 if batch else 1, "next_by_subj": "queue"}
+            try:
+                found = await self.bus.request_json(f"$JS.API.STREAM.MSG.GET.{QUEUE}", ask)
+            except NotFound:
+                break
+            batch.append(int(found["message"]["seq"]))
+        return batch
 
     async def unrest(self) -> None:
         """Some seconds in which leaders step down and nodes are killed."""
@@ -151,8 +148,6 @@ async def cluster(folder: Path, seed: str) -> AsyncIterator[Cluster]:
 async def _declared(bus: Bus) -> bool:
     with suppress(SignalboxError):
         await bus.request_json(f"$JS.API.STREAM.CREATE.{QUEUE}", STREAM)
-        doc = {"stream_name": QUEUE, "config": WORKER}
-        await bus.request_json(f"$JS.API.CONSUMER.CREATE.{QUEUE}.{WORKER['name']}", doc)
         return True
     return False
 

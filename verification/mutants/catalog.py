@@ -44,7 +44,13 @@ MUTANTS: Final = (
     Mutant(1, "release without compare-and-set", "scope", _scope(1)),
     Mutant(2, "heartbeat without TTL", "scope", _scope(1)),
     Mutant(3, "no heartbeat", "unit", _pytest("tests/unit/test_lease_machine.py")),
-    Mutant(4, "acknowledged before the commit", "simulation", _sim(0, 4)),
+    Mutant(
+        4,
+        "slot of the queue removed with an open job",
+        "simulation",
+        _sim(0, 4),
+        instead="an acknowledgement before the commit: nothing is acknowledged, the reconciler removes what has ended",
+    ),
     Mutant(
         5, "result written without compare-and-set", "integration", _pytest("tests/integration/test_worker_claims.py")
     ),
@@ -122,7 +128,13 @@ MUTANTS: Final = (
         _pytest("tests/integration/test_lease_devices.py", "hears_of_a_release"),
         instead="a deaf waiter: the flock wakes it as well as the event, so both are late",
     ),
-    Mutant(19, "five deliveries and no more", "integration", _pytest("tests/integration/test_core_deliveries.py")),
+    Mutant(
+        19,
+        "hold begun without a look at the queues",
+        "unit",
+        _pytest("tests/unit/test_sim_deliveries.py", "new_holder"),
+        instead="five deliveries and no more: nothing is redelivered by itself, but a look can be forgotten",
+    ),
     Mutant(
         20,
         "no tenant check on reading a job",
@@ -183,7 +195,7 @@ MUTANTS: Final = (
         "integration",
         _pytest("tests/integration/test_lease_devices.py", "cannot_be_kept"),
     ),
-    Mutant(35, "jobs expired by the machine's own clock", "simulation", _sim(45, 2)),
+    Mutant(35, "jobs expired by the machine's own clock", "simulation", _sim(0, 10)),
     Mutant(
         36, "run charged for its supervisor's pause", "unit", _pytest("tests/unit/test_runner_link.py", "slept_through")
     ),
@@ -193,7 +205,12 @@ MUTANTS: Final = (
         "integration",
         _pytest("tests/integration/test_lease_guard.py", "outlives_the_guard"),
     ),
-    Mutant(38, "models without pullers after a request was lost", "unit", _pytest("tests/unit/test_worker_intake.py")),
+    Mutant(
+        38,
+        "queue that could not be opened left closed",
+        "unit",
+        _pytest("tests/unit/test_sim_deliveries.py", "requests_and_answers"),
+    ),
     Mutant(
         39, "one death while loading ends the jobs that wait", "unit", _pytest("tests/unit/test_worker_execution.py")
     ),
@@ -240,12 +257,7 @@ MUTANTS: Final = (
     Mutant(48, "write under way taken for a loss", "integration", _pytest("tests/integration/test_lease_cut_off.py")),
     Mutant(49, "flock kept by who cannot write", "unit", _pytest("tests/unit/test_lease_machine.py")),
     Mutant(50, "place in the line lost with an answer", "unit", _pytest("tests/unit/test_stateful_tickets.py")),
-    Mutant(
-        51,
-        "dead holder's jobs looked for once",
-        "integration",
-        _pytest("tests/integration/test_worker_orphans.py", "given_back_again"),
-    ),
+    Mutant(51, "job taken from a living holder", "simulation", _sim(0, 60)),
     Mutant(
         52,
         "flock kept after a crash, though said to be given back",
@@ -294,7 +306,7 @@ MUTANTS: Final = (
         "integration",
         _pytest("tests/console/test_outbox.py", "overtaken"),
     ),
-    Mutant(58, "stored inputs dropped for a neighbour's", "simulation", _sim(7, 1)),
+    Mutant(58, "stored inputs dropped for a neighbour's", "simulation", _sim(0, 30)),
     Mutant(
         59,
         "slot of records removed with an open job",
@@ -312,5 +324,31 @@ MUTANTS: Final = (
         "job claimed from a delivery of long ago",
         "integration",
         _pytest("tests/integration/test_worker_claims.py", "ended_and_is_forgotten"),
+    ),
+    Mutant(62, "job that another was given run unread", "simulation", _sim(0, 40)),
+    Mutant(
+        63,
+        "deliveries lost with a connection not looked for",
+        "unit",
+        _pytest("tests/unit/test_sim_deliveries.py", "lost_delivery"),
+    ),
+    Mutant(
+        64,
+        "name of a queue whose node is cut off waited for",
+        "unit",
+        _pytest("tests/unit/test_sim_deliveries.py", "another_name"),
+    ),
+    Mutant(65, "jobs let go without a word", "unit", _pytest("tests/unit/test_sim_deliveries.py", "lets_go")),
+    Mutant(
+        66,
+        "jobs of a dead worker not looked for",
+        "simulation",
+        _pytest("tests/unit/test_sim_world_runs.py", "never_comes_back"),
+    ),
+    Mutant(
+        67,
+        "only one class of a model doubted",
+        "unit",
+        _pytest("tests/unit/test_sim_deliveries.py", "another_name"),
     ),
 )

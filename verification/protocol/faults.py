@@ -98,8 +98,8 @@ def write_to_job_is_late(state: State, number: int) -> Iterator[State]:
         yield put_job(state, hand.job, late=tuple(sorted(late)))
 
 
-def queue_loses_patience(state: State, number: int) -> Iterator[State]:
-    """The queue redelivers a job that is in flight."""
+def job_is_delivered_twice(state: State, number: int) -> Iterator[State]:
+    """The queue is made anew, and delivers a job that is in flight."""
     hand = state.workers[number].hand
     if hand and state.jobs[hand.job].is_out:
         yield put_job(state, hand.job, is_out=False)

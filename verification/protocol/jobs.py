@@ -1,4 +1,4 @@
-"""Steps of jobs: delivery and redelivery by a queue, writes by compare-and-set, acknowledgement after the end."""
+"""Steps of jobs: delivery once and again by a queue, writes by compare-and-set, removal after the end."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,7 +17,7 @@ def pulls(state: State, number: int) -> Iterator[State]:
     if not worker.held or worker.held.is_releasing:
         return
     for name, job in enumerate(state.jobs):
-        if not job.is_acked and not job.is_out:
+        if not job.is_over and not job.is_out:
             hand = Hand(name, "claim", worker.held.token)
             yield put_job(put(state, number, hand=hand), name, is_out=True)
 
@@ -30,7 +30,7 @@ def is_delivered_again(state: State) -> Iterator[State]:
 
 
 def is_in_flight(state: State, name: int) -> bool:
-    """Whether a worker tells the queue that the job is in progress."""
+    """Whether a worker tells the others that it has the job."""
     return any(worker.hand and worker.hand.job == name and not worker.is_silent for worker in state.workers)
 
 
@@ -51,7 +51,7 @@ def writes_job(state: State, number: int) -> Iterator[State]:
         return
     job = state.jobs[hand.job]
     if job.stage == "done":
-        yield acknowledged(state, number, hand)
+        yield finished(state, number, hand)
     elif not hand.is_current:
         yield from resolved(state, number, hand)
     else:
@@ -77,7 +77,7 @@ def job_stored(state: State, name: int, now: str, token: int) -> State:
 def written(state: State, number: int, hand: Hand) -> State:
     """The worker learns that its write is stored."""
     if hand.phase == "commit":
-        return acknowledged(state, number, hand)
+        return finished(state, number, hand)
     if hand.phase == "claim":
         return put(state, number, hand=hand._replace(phase="running", is_current=True))
     after = put(state, number, hand=())
@@ -96,11 +96,11 @@ def resolved(state: State, number: int, hand: Hand) -> Iterator[State]:
         yield put(state, number, hand=())
 
 
-def acknowledged(state: State, number: int, hand: Hand) -> State:
+def finished(state: State, number: int, hand: Hand) -> State:
     """The job leaves the queue, also where another worker has it in flight."""
     if state.jobs[hand.job].stage != "done":
-        raise Violation("a job that has not ended is acknowledged")
-    return put_job(put(state, number, hand=()), hand.job, is_acked=True, is_out=False, token=0)
+        raise Violation("a job is taken for ended that has not ended")
+    return put_job(put(state, number, hand=()), hand.job, is_over=True, is_out=False, token=0)
 
 
 def late_write_to_job_arrives(state: State) -> Iterator[State]:

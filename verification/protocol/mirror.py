@@ -92,7 +92,7 @@ class Mirrored(explore.Search):
 
 
 def view_of_protocol(state: State) -> View:
-    jobs = sorted((job.stage, job.is_acked) for job in state.jobs)
+    jobs = sorted((job.stage, job.is_over) for job in state.jobs)
     return state.record, state.old, tuple(jobs), tuple(sorted(map(_view_of_worker, state.workers)))
 
 
@@ -115,7 +115,7 @@ def _view_of_worker(worker: Worker) -> View:
 def view_of_production(world: World) -> View:
     workers = tuple(sorted(_view_of_node(world, node) for node in world.nodes.values()))
     stages = [STAGES[job.record.state] if job.record else "new" for job in world.jobs]
-    jobs = sorted(zip(stages, (job.is_acked for job in world.jobs), strict=True))
+    jobs = sorted(zip(stages, (job.is_over for job in world.jobs), strict=True))
     old = ["in" if one.is_user else "out" for one in world.old if one.is_holder]
     return _view_of_record(world), old[0] if old else "none", tuple(jobs), workers
 

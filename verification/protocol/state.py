@@ -32,13 +32,13 @@ class Hand(NamedTuple):
 
 
 class Job(NamedTuple):
-    """stage: new, running, queued, done. token: of its last attempt. is_out: the queue has delivered it and waits.
+    """stage: new, running, queued, done. token: of its last attempt. is_out: it was delivered, and not again since.
     late: stages and tokens of writes to its record that may still arrive."""
 
     stage: str = "new"
     token: int = 0
     is_out: bool = False
-    is_acked: bool = False
+    is_over: bool = False
     late: tuple[tuple[str, int], ...] = ()
 
 
@@ -110,7 +110,7 @@ class State(NamedTuple):
     @property
     def is_done(self) -> bool:
         """All jobs have ended and left the queue."""
-        return all(job.is_acked for job in self.jobs)
+        return all(job.is_over for job in self.jobs)
 
     @property
     def is_flock_free(self) -> bool:

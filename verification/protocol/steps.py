@@ -70,7 +70,7 @@ KINDS: Final[dict[str, tuple[OfWorker, ...]]] = {
     "cut": (faults.connection_is_cut,),
     "loss": (faults.word_is_lost, faults.answer_tarries, faults.answer_about_job_is_lost),
     "delay": (faults.answer_tarries, faults.write_is_late, faults.write_to_job_is_late),
-    "queue": (faults.queue_loses_patience,),
+    "queue": (faults.job_is_delivered_twice,),
 }
 KINDS_OF_ALL: Final[dict[str, tuple[OfAll, ...]]] = {
     "clock": (faults.record_is_gone,),

@@ -11,7 +11,7 @@ from signalbox.jobs.attempts import Attempt
 from signalbox.jobs.changes import RecordChange
 from signalbox.jobs.records import Settled, settled
 from signalbox.program.errors import Conflict, Unavailable
-from signalbox.wire.messages import ErrorInfo, Record
+from signalbox.wire.messages import ErrorInfo, Record, State
 from verification.scope.nodes import GPU, InHand, Node, born
 from verification.scope.world import JOBS, NS, Late, Old, World
 from workers.lease import events
@@ -57,7 +57,7 @@ def job_is_written(world: World, node: Node) -> None:
     try:
         made = make(node, hand)
     except Conflict:
-        world.acknowledge(node)
+        world.finish(node)
         return
     node.hand = hand._replace(made=made)
     if world.store_job(hand.job, made, hand.revision):
@@ -157,7 +157,7 @@ def stuck_old_runner_dies(world: World, number: int) -> None:
     old_runner_dies(world, number)
 
 
-def job_is_redelivered(world: World, number: int) -> None:
+def job_is_delivered_again(world: World, number: int) -> None:
     world.set_job(number, world.jobs[number]._replace(owner=""))
     idle = {name for name, node in world.nodes.items() if node.is_held and node.hand is None and not node.is_frozen}
     world.todo += [(name, events.Tick()) for name in world.in_order(idle)]
@@ -290,8 +290,8 @@ def stream_is_lost(world: World, _: str) -> None:
     world.late = tuple(late for late in world.late if late.lease is None)
 
 
-def queue_loses_patience(world: World, number: int) -> None:
-    job_is_redelivered(world, number)
+def job_is_delivered_twice(world: World, number: int) -> None:
+    job_is_delivered_again(world, number)
 
 
 # -- what they share -------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def is_written(world: World, node: Node) -> None:
     if hand.phase == "claim":
         node.hand = InHand(hand.job, "running", hand.token, job.record, job.revision)
     elif hand.phase == "commit":
-        world.acknowledge(node)
+        world.finish(node)
     else:
         world.let_go(node)
 
@@ -369,7 +369,7 @@ def resolve(world: World, node: Node) -> None:
     if settled(found, job.revision, hand.made, hand.revision) is Settled.WRITTEN:
         is_written(world, node)
     elif found is not None and found.state.is_terminal:
-        world.acknowledge(node)
+        world.finish(node)
     elif not may_write(hand, found):
         world.let_go(node, is_said=False)
 
@@ -378,4 +378,6 @@ def may_write(hand: InHand, found: Record | None) -> bool:
     """Production's own rule."""
     change = RecordChange(Attempt(JOBS[hand.job]), lambda before: before, is_claim=hand.phase == "claim")
     change.before = hand.record
-    return change.may_write_over(found, gpu=GPU, token=hand.token)
+    # As Commits.is_attended has it, of the only device there is.
+    is_attended = found is not None and found.state is State.RUNNING and found.token > hand.token
+    return change.may_write_over(found, is_attended=is_attended)

@@ -269,8 +269,8 @@ class _View:
 
     def job(self, number: int) -> tuple[Any, ...]:
         job = self.world.jobs[number]
-        if job.is_acked:
-            return ("acked",)
+        if job.is_over:
+            return ("over",)
         return (self.owner(job.owner), job.is_again, self.job_record(number, job.record))
 
     def owner(self, boot: str) -> int:

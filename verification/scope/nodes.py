@@ -23,7 +23,6 @@ RULES: Final = Rules(
     margin_s=0,
     failover_s=0,
     ttl_s=3,
-    ack_wait_s=4,
     reserved_s=1,
     quantum_s=1,
     idle_s=0.2,

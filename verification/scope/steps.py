@@ -151,8 +151,8 @@ def slow_steps(world: World) -> Iterator[Step]:
     if world.is_overdue:
         yield Step("overdue_record_expires")
     for number, job in enumerate(world.jobs):
-        if job.owner and not is_kept_in_flight(world, number):
-            yield Step("job_is_redelivered", number)
+        if job.owner and not is_in_hand(world, number):
+            yield Step("job_is_delivered_again", number)
 
 
 def faults(world: World) -> Iterator[Step]:
@@ -171,12 +171,12 @@ def faults(world: World) -> Iterator[Step]:
             yield Step("server_clock_falls_back")
         yield Step("stream_is_lost")
     for number in range(len(world.jobs)):
-        if is_kept_in_flight(world, number):
-            yield Step("queue_loses_patience", number)
+        if is_in_hand(world, number):
+            yield Step("job_is_delivered_twice", number)
 
 
-def is_kept_in_flight(world: World, number: int) -> bool:
-    """Whether the worker that has a job tells the queue so."""
+def is_in_hand(world: World, number: int) -> bool:
+    """Whether the worker that has a job tells the others so."""
     owner = world.jobs[number].owner
     return any(
         node.lease.me.boot == owner
@@ -219,7 +219,7 @@ KINDS: Final[dict[str, frozenset[str]]] = {
     "delay": frozenset({"next_read_is_slow_for", "answer_tarries", "write_is_late", "write_of_job_is_late"}),
     "clock": frozenset({"server_clock_leaps_ahead", "server_clock_falls_back"}),
     "stream": frozenset({"stream_is_lost"}),
-    "queue": frozenset({"queue_loses_patience"}),
+    "queue": frozenset({"job_is_delivered_twice"}),
 }
 """Of faults, for explorations of more of a few kinds than all kinds allow."""
 FAULT_NAMES: Final = frozenset[str]().union(*KINDS.values())
@@ -254,12 +254,12 @@ _ACTS: Final[dict[str, Callable[[World, Any], None]]] = {
         acts.stuck_old_runner_dies,
         acts.late_write_arrives,
         acts.overdue_record_expires,
-        acts.job_is_redelivered,
+        acts.job_is_delivered_again,
         acts.old_runner_gets_stuck,
         acts.server_clock_leaps_ahead,
         acts.server_clock_falls_back,
         acts.stream_is_lost,
-        acts.queue_loses_patience,
+        acts.job_is_delivered_twice,
         acts.time_passes,
     )
 }

@@ -38,7 +38,7 @@ class Stored(NamedTuple):
     revision: int = 0
     owner: str = ""
     is_again: bool = False
-    is_acked: bool = False
+    is_over: bool = False
 
 
 class Old(NamedTuple):
@@ -157,7 +157,7 @@ class World:
     @property
     def is_done(self) -> bool:
         """All jobs have ended and left the queue."""
-        return all(job.is_acked for job in self.jobs)
+        return all(job.is_over for job in self.jobs)
 
     # -- supervisors -----------------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class World:
         node.op = Op(write, self.now)
 
     def end_hold(self, node: Node) -> None:
-        """The session naks the jobs that it has in flight."""
+        """The session has the jobs that it has in flight delivered again."""
         node.is_held = node.is_yielding = False
         self.let_go(node)
 
@@ -453,7 +453,7 @@ class World:
         if node.is_cut:
             return
         for number, job in enumerate(self.jobs):
-            if job.is_acked or job.owner:
+            if job.is_over or job.owner:
                 continue
             hand = InHand(number, "claim", node.lease.token)
             if job.is_again:
@@ -464,7 +464,7 @@ class World:
             return
 
     def let_go(self, node: Node, *, is_said: bool = True) -> None:
-        """The hand is empty; is_said: and the queue is told to deliver the job again."""
+        """The hand is empty; is_said: and the queue is made anew, so that the job is delivered again."""
         hand, node.hand = node.hand, None
         if hand is None:
             return
@@ -473,13 +473,13 @@ class World:
             self.set_job(hand.job, job._replace(owner=""))
         self.todo.append((node.name, events.Idle(self.now)))
 
-    def acknowledge(self, node: Node) -> None:
-        """S8: only what has ended leaves the queue."""
+    def finish(self, node: Node) -> None:
+        """S8: only what has ended is let go for good."""
         assert node.hand is not None
         job = self.jobs[node.hand.job]
         if job.record is None or not job.record.state.is_terminal:
-            raise Violation(f"{node.name} acknowledges a job that has not ended")
-        self.set_job(node.hand.job, job._replace(is_acked=True, owner=""))
+            raise Violation(f"{node.name} takes a job for ended that has not")
+        self.set_job(node.hand.job, job._replace(is_over=True, owner=""))
         self.let_go(node, is_said=False)
 
     def store_job(self, number: int, record: messages.Record, expect: int | None) -> bool:

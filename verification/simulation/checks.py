@@ -31,6 +31,12 @@ LAPSING: Final = frozenset({"step_nats_clock", "delete_lease", "lose_tail", "rol
 """What takes a record away before its time (a late marker takes the one that was written meanwhile)."""
 
 
+UNDOING: Final = frozenset({"lose_tail", "roll_back_leases"})
+"""What brings a lease back that was gone."""
+FORGETTING: Final = frozenset({"elect", "lose_tail", "stale_reads"})
+"""What has a job delivered as if for the first time, or an end not be seen at once."""
+
+
 class Stored(NamedTuple):
     """One write of a job's record."""
 
@@ -38,6 +44,14 @@ class Stored(NamedTuple):
     seq: int
     record: Record
     body: bytes
+
+
+class Delivered(NamedTuple):
+    """One delivery of a job: when, to whom, and the sequence of its message."""
+
+    at: float
+    to: str
+    seq: int
 
 
 class LeaseWrite(NamedTuple):

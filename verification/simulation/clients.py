@@ -49,12 +49,12 @@ class Ledger:
         entry = self.entries[job_id]
         if entry.accepted_at is None:
             entry.accepted_at = self._world.loop.now
-            self._world.note("accepted", job=job_id[:8])
+            self._world.note("accepted", job=job_id[-6:])
 
     def saw(self, job_id: str, state: State, body: bytes | None = None) -> None:
         """Note that a caller was told this state, and perhaps a result."""
         self.entries[job_id].seen.append((self._world.loop.now, state))
-        self._world.note("told", job=job_id[:8], state=state.value)
+        self._world.note("told", job=job_id[-6:], state=state.value)
         if state is State.SUCCEEDED and body is not None and body != job_id.encode():
             self._world.broke(f"job {job_id} got the result {body!r}")
 

@@ -60,6 +60,8 @@ class Faults:
             self.kill_nats: 1,
             self.lose_requests: 1,
             self.lose_answers: 1,
+            self.lose_deliveries: 0.3,
+            self.lose_hints: 1,
             self.late_requests: 1,
             self.stale_reads: 0.5,
             self.late_expiry: 0.5,
@@ -337,7 +339,7 @@ class Faults:
         return self._hold(up=True, down=False)
 
     def partition_down(self) -> bool:
-        """It is heard and does not hear: acknowledgements are lost."""
+        """It is heard and does not hear: answers and deliveries are lost."""
         return self._hold(up=False, down=True)
 
     def cut(self) -> bool:
@@ -432,14 +434,16 @@ class Faults:
         return True
 
     def elect(self) -> bool:
-        """No leader for a while."""
+        """No leader for a while, and perhaps the node of the last one, with the queues that it had, for longer."""
         server = self.world.server
         if not server.is_running:
             return False
         self.world.note("FAULT elect")
         names_ = [] if self.chance.random() < 0.5 else [self.chance.choice(list(server.streams))]
         for_s = min(self._seconds() + 0.1, self.world.shape.rules.failover_s)
-        self._nats(partial(server.lose_leader, for_s, names=names_, silent_s=min(0.5, for_s / 2)))
+        left_s = max(0.0, self.world.shape.lull_s - self.world.loop.now - for_s)
+        away_s = self.chance.uniform(0.0, left_s) if self.chance.random() < 0.8 else 0.0
+        self._nats(partial(server.lose_leader, for_s, names=names_, silent_s=min(0.5, for_s / 2), away_s=away_s))
         self.world.oracle.disturb(*self._everybody())
         self.world.later(for_s, self.world.oracle.disturb, *self._everybody())
         return True
@@ -457,6 +461,14 @@ class Faults:
     def lose_answers(self) -> bool:
         """A part of the answers is dropped: writes are stored and their writers get no answer."""
         return self._knob("lost_answers", self.chance.uniform(0.05, 0.6), 0.0)
+
+    def lose_deliveries(self) -> bool:
+        """A part of the jobs that are delivered reaches nobody, without a noise."""
+        return self._knob("lost_deliveries", self.chance.uniform(0.05, 0.6), 0.0)
+
+    def lose_hints(self) -> bool:
+        """Workers do not hear of a part of the jobs."""
+        return self._knob("lost_hints", self.chance.uniform(0.2, 1.0), 0.0)
 
     def late_requests(self) -> bool:
         """A part of the writes is acted on seconds later."""

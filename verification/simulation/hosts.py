@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry
@@ -123,8 +124,7 @@ class Worker(Host):
             failover_s=rules.failover_s,
             quantum_s=rules.quantum_s,
             reserved_s=rules.reserved_s,
-            ack_wait_s=rules.ack_wait_s,
-            in_progress_s=rules.ack_wait_s / 3,
+            trusted_s=self.world.shape.trusted_s,
             recheck_s=rules.recheck_s,
             drain_s=5.0,
             cancel_grace_s=1.0,
@@ -135,7 +135,8 @@ class Worker(Host):
     def _start_runner(self, guard: Process, sockets: Sockets) -> Process:
         process = Process(self.machine, f"runner of {self.name}", guard)
         import_s = self.world.chance.uniform(0.1, 1.5)
-        SimRunner(process, sockets, self.device, f"{self.name}.{self.starts}", import_s)
+        on_run = partial(self.world.oracle.ran, self.name)
+        SimRunner(process, sockets, self.device, f"{self.name}.{self.starts}", import_s, on_run)
         if guard.parent is not None:
             self.world.oracle.watch_orphan(self, guard.parent, guard, process)
         return process

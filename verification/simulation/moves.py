@@ -42,7 +42,7 @@ class Moves:
         if open_:  # as compare-and-set: an end that is on its way wins
             self.world.injected("move_record")
             msg, record = self.chance.choice(open_)
-            self.world.note("FAULT move record", job=record.id[:8])
+            self.world.note("FAULT move record", job=record.id[-6:])
             fields = f"{Header.RECORD}: {header(record)}\r\n{Header.EXPECTED_LAST}: {msg.seq}\r\n"
             head = f"NATS/1.0\r\n{fields}\r\n".encode()
             self.world.nats.context.run(server.publish, None, msg.subject, b"", head, msg.data)

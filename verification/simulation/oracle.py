@@ -5,7 +5,7 @@ The checks themselves are pure functions (:mod:`verification.simulation.checks`)
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -24,18 +24,24 @@ from verification.simulation.nats.session import Session
 if TYPE_CHECKING:
     from verification.simulation.clients import Entry
     from verification.simulation.hosts import Worker
+    from verification.simulation.nats.link import ModelConnection
     from verification.simulation.world import World
 
 ORPHAN_S = 1.0
 """A runner may outlive its supervisor or its guard by so much."""
 _LEASE_PREFIX = names.key(Bucket.LEASES, "")
 _TICKET_PREFIX = names.key(Bucket.WAITERS, "")
+_UNSEEN_S = 5.0
+"""Between a look at a queue and its deletion it may deliver more, of which who makes it anew does not know."""
 _CLOCKS_S = 2.0
 """The clocks of a world are apart by less."""
+_READ: Final = f"$JS.ACK.JOBS.{names.RECONCILER}.".encode()
+"""Of the reconciler's own consumer: it reads jobs and runs none."""
+_TRACED: Final = ("$JS.API.STREAM.PURGE.", "$JS.API.CONSUMER.DELETE.JOBS.", "look.")
 
 
 class SeenServer(Server):
-    """The model of NATS, watched: nothing may be acknowledged before its end is durable."""
+    """The model of NATS, watched: no job's message may leave the queue before its end is durable."""
 
     oracle: "Oracle"
 
@@ -44,18 +50,23 @@ class SeenServer(Server):
         super().declare(*args, **settings)
         for name, see in self.oracle.recorders().items():
             self.streams[name].on_stored.append(see)
+        self.streams["JOBS"].on_removed.append(lambda msg: self.oracle.on_removed(self, msg))
+        self.streams["STATE"].on_removed.append(lambda msg: self.oracle.on_record_removed(self, msg))
 
     def publish(self, session: Session | None, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
-        """And show in the trace who removes what."""
+        """And show in the trace who removes what, and makes which queue anew."""
         world = self.oracle.world
-        if world.is_traced and subject.startswith(("$JS.ACK.", "$JS.API.STREAM.PURGE.")):
+        if world.is_traced and subject.startswith(_TRACED) and not subject.endswith(f".{names.RECONCILER}"):
             world.note("sent", subject=subject, data=data[:80])
         super().publish(session, subject, reply, head, data)
 
-    def _acknowledge(self, subject: str, reply: bytes, data: bytes) -> bool:
-        if data.startswith(b"+ACK") or not data:
-            self.oracle.on_ack(self, int(subject.split(".")[-4]))
-        return super()._acknowledge(subject, reply, data)
+    def deliver(self, to: str, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
+        """And write down who gets which job."""
+        if reply.startswith(b"$JS.ACK.JOBS.") and not reply.startswith(_READ):
+            seq = int(reply.split(b".")[5])
+            for session, _ in self.interest.of(to):
+                self.oracle.delivered(cast("ModelConnection", session._client)._link, names.job_of(subject), seq)
+        super().deliver(to, subject, reply, head, data)
 
 
 class SeenBus(ModelBus):
@@ -101,10 +112,13 @@ class Oracle:
         self.disturbed: dict[str, list[float]] = {}
         self.lost: set[str] = set()
         """Subjects whose last stored writes a fault removed, which Signalbox cannot repair."""
+        self.deliveries: dict[str, list[checks.Delivered]] = {}
+        self.held_at: dict[str, float] = {}
+        """When each worker last got a device."""
         self.on_held: list[Callable[[str], None]] = []
         """Heard with the boot of each new holder, as its record is stored."""
         self.reused_until = 0
-        """Sequences that a lost tail made free again: an acknowledgement of what was there before may hit them."""
+        """Sequences that a lost tail made free again: a removal of what was there before may hit them."""
 
     # -- writing down --------------------------------------------------------------------------------
 
@@ -119,10 +133,13 @@ class Oracle:
 
     def _on_state(self, msg: Msg) -> None:
         record = decode(Record, parse_headers(msg.head)[Header.RECORD])
-        self.records.setdefault(record.id, []).append(checks.Stored(self.world.loop.now, msg.seq, record, msg.data))
+        stored = self.records.setdefault(record.id, [])
+        if stored and record.state is State.RUNNING and record.attempt > stored[-1].record.attempt:
+            self._taken_over(stored[-1].record, record)
+        stored.append(checks.Stored(self.world.loop.now, msg.seq, record, msg.data))
         self.world.note(
             "record",
-            job=record.id[:8],
+            job=record.id[-6:],
             state=record.state.value,
             attempt=record.attempt,
             worker=record.worker,
@@ -137,7 +154,7 @@ class Oracle:
         self.queued[job.id] = msg.seq
         if msg.seq <= self.reused_until:
             self.lost |= {job.id, names.state(job.id)}
-        self.world.note("queued", job=job.id[:8], subject=msg.subject[:14], seq=msg.seq)
+        self.world.note("queued", job=job.id[-6:], subject=msg.subject[:14], seq=msg.seq)
 
     def _on_lease(self, msg: Msg) -> None:
         lease = _document(msg, Lease)
@@ -148,6 +165,7 @@ class Oracle:
                 "lease", gpu=gpu, seq=msg.seq, is_=f"{lease.state} {lease.boot} {lease.next}" if lease else "gone"
             )
         if lease is not None and lease.state == "HELD" and not lease.beats:
+            self.held_at[lease.owner] = self.world.loop.now
             for hear in list(self.on_held):
                 hear(lease.boot)
 
@@ -174,22 +192,63 @@ class Oracle:
         for name in who:
             self.disturbed.setdefault(name, []).append(self.world.loop.now)
 
+    def delivered(self, link: Link, job_id: str, seq: int) -> None:
+        """A consumer sends a job to a worker."""
+        who = next((name for name, known in self.world.links.items() if known is link), "")
+        self.deliveries.setdefault(job_id, []).append(checks.Delivered(self.world.loop.now, who, seq))
+        self.world.note("delivered", job=job_id[-6:], to=who)
+
     # -- at once -------------------------------------------------------------------------------------
 
-    def on_ack(self, server: Server, seq: int) -> None:
-        """S8: only after the end is durable."""
-        self._count("ack after end")
-        msg = server.streams["JOBS"].msgs.get(seq)
-        if msg is None:
+    def _taken_over(self, before: Record, record: Record) -> None:
+        """S3 over devices: a run on another device is taken over only when its lease is not there any more."""
+        is_elsewhere = before.state is State.RUNNING and before.gpu != record.gpu
+        if not is_elsewhere or not checks.UNDOING.isdisjoint(self.world.outcome.faults):
             return
-        job = decode(Job, parse_headers(msg.head)[Header.JOB])
-        found = server.streams["STATE"].subjects.get(names.state(job.id))
-        record = None
-        if found:
-            stored = server.streams["STATE"].msgs[found[-1]]
-            record = decode(Record, parse_headers(stored.head)[Header.RECORD])
-        if names.state(job.id) not in self.lost and (record is None or not record.state.is_terminal):
-            self.world.broke(f"job {job.id} was acknowledged while {record and record.state}")
+        self._count("taken over")
+        stored = self.world.server.streams[Bucket.LEASES.stream].last(_LEASE_PREFIX + names.token(before.gpu))
+        lease = _document(stored, Lease) if stored is not None else None
+        token = (lease.token or stored.seq) if stored is not None and lease is not None else 0
+        if lease is not None and lease.state == "HELD" and token == before.token:
+            self.world.broke(f"job {before.id} was taken over from {before.worker}, whose lease stands")
+
+    def ran(self, who: str, job_id: str) -> None:
+        """A job that was delivered, and ended, is not run when it is delivered again.
+
+        Not judged where a read may be behind, and where a queue may have forgotten how far it had delivered.
+        """
+        self.world.note("runs", job=job_id[-6:], who=who)
+        if not checks.FORGETTING.isdisjoint(self.world.outcome.faults):
+            return
+        self._count("not run after its end")
+        ended = next((each for each in self.records.get(job_id, []) if each.record.state.is_terminal), None)
+        known = [each for each in self.deliveries.get(job_id, []) if each.seq == self.queued.get(job_id)]
+        mine = [each.at for each in known if each.to == who and each.at > self.held_at.get(who, 0.0)]
+        if ended is not None and mine and mine[0] - _UNSEEN_S > ended.at > known[0].at:
+            self.world.broke(f"{who} runs job {job_id}, which had ended when it was delivered again")
+
+    def on_removed(self, server: Server, msg: Msg) -> None:
+        """S8: a job's message goes only after its end is durable, or when it stands in the queue once more."""
+        self._count("removed after end")
+        try:
+            job = decode(Job, parse_headers(msg.head)[Header.JOB])
+        except (KeyError, msgspec.MsgspecError):
+            return
+        if self._is_lost(job.id) or server.streams["JOBS"].last(names.job_anywhere(job.id)[0]) is not None:
+            return
+        found = server.streams["STATE"].last(names.state(job.id))
+        record = decode(Record, parse_headers(found.head)[Header.RECORD]) if found is not None else None
+        if record is None or not record.state.is_terminal:
+            self.world.broke(f"job {job.id} was removed while {record and record.state}")
+
+    def on_record_removed(self, server: Server, msg: Msg) -> None:
+        """S15: a record goes only when no message of its job is left, or else that might be run again."""
+        job_id = names.job_of(msg.subject)
+        if server.streams["STATE"].subjects.get(msg.subject) or self._is_lost(job_id):
+            return  # a later record of the job is there
+        self._count("record outlives message")
+        if server.streams["JOBS"].last(names.job_anywhere(job_id)[0]) is not None:
+            self.world.broke(f"job {job_id} is still queued, and its record was removed")
 
     def watch_orphan(self, worker: "Worker", supervisor: Process, guard: Process, runner: Process) -> None:
         """S4: a runner does not outlive its supervisor or its guard."""
@@ -235,15 +294,12 @@ class Oracle:
         return stored[-1].record.state if stored else None
 
     def is_quiet(self) -> bool:
-        """Everything has ended, the queue knows, and short-lived records are gone where they go within a world."""
+        """Everything has ended, and short-lived records are gone where they go within a world."""
         for job_id in self.queued:
             state = self.state_of(job_id)
             if (state is None or not state.is_terminal) and not self._is_lost(job_id):
                 return False
-        if self.world.shape.is_brief and self._brief():
-            return False
-        consumers = self.world.server.streams["JOBS"].consumers.values()
-        return not any(consumer.pending for consumer in consumers)
+        return not (self.world.shape.is_brief and self._brief())
 
     def _brief(self) -> list[str]:
         """Subjects of the short-lived records that are stored."""
@@ -303,9 +359,13 @@ class Oracle:
             yield from (f"job {entry.job_id}: {what}" for what in found)
 
     def _served_by(self) -> float:
-        """No time can be said where a job hangs or crashes: all that share its batches wait for it again and again."""
+        """No time can be said where a job hangs or crashes: all that share its batches wait for it again and again.
+
+        Nor where the delivery of a second attempt may have been lost without a noise: that is found after a minute.
+        """
         done = {entry.task.does for entry in self.world.ledger.entries.values()}
-        return math.inf if done & {"hang", "crash"} else self.world.served_by
+        is_unheard = "lose_deliveries" in self.world.outcome.faults
+        return math.inf if is_unheard or done & {"hang", "crash"} else self.world.served_by
 
     def _devices(self) -> Iterator[str]:
         for device in self.world.devices:

@@ -8,6 +8,7 @@ whose it is.
 import asyncio
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -78,10 +79,22 @@ class Sockets(NamedTuple):
 
 
 class SimRunner:
-    """One runner process: single-threaded but for the watch on its sockets, and its beats."""
+    """One runner process: single-threaded but for the watch on its sockets, and its beats.
 
-    def __init__(self, process: Process, sockets: Sockets, device: Device, boot: str, import_s: float) -> None:
+    on_run: told the id of each job that is given to it.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        sockets: Sockets,
+        device: Device,
+        boot: str,
+        import_s: float,
+        on_run: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.process, self.device, self.boot = process, device, boot
+        self._on_run = on_run
         self.data, self.beats, self.words = (end.give(process) for end in sockets)
         self.stay: Stay | None = None
         self.loaded: set[tuple[str, int]] = set()
@@ -174,6 +187,8 @@ class SimRunner:
     async def _run(self, request: frames.RunSignature) -> frames.Answer:
         tasks = [_decode(body) for body in request.inputs]
         does = {task.does for task in tasks}
+        for task in tasks:
+            self._on_run(task.job)
         if "hang" in does:
             await asyncio.sleep(3600.0)
         await asyncio.sleep(max(task.seconds for task in tasks))

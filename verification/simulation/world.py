@@ -34,6 +34,7 @@ from workers import supervisor
 from workers.device import devices, leased
 from workers.host.quarantine import Quarantine
 from workers.lease.rules import Rules
+from workers.queue import intake
 from workers.recovery.leader import LeaderLease
 from workers.recovery.reconciler import JobReconciler
 
@@ -48,7 +49,6 @@ SHORT: Final = Rules(
     margin_s=0.5,
     failover_s=2.0,
     ttl_s=6,
-    ack_wait_s=10.0,
     reserved_s=1.0,
     quantum_s=4.0,
 )
@@ -62,6 +62,14 @@ _BRIEF: Final = 0.1
 _MOVED: Final = 0.2
 _LOOKS_EVERY_S: Final = 5.0
 """The reconciler of a world whose records are brief."""
+_TRUSTED_S: Final = 10.0
+"""With the fast rules, and in proportion with others."""
+_FOUND_S: Final = 10.0
+"""A job whose delivery was lost without a noise is noticed, and delivered again."""
+_SLEEP_S: Final = 1.5
+"""After so long without a job a model sleeps: often enough within a world."""
+_PARKED_S: Final = 2.0
+"""How long pull requests wait, so that one which is not answered is noticed within a world."""
 _WORK_S: Final = 10.0
 """More than all jobs of a world take together."""
 
@@ -105,9 +113,14 @@ class Shape:
         return self.lull_s + 1.0 if self.is_brief else 600.0
 
     @property
+    def trusted_s(self) -> float:
+        """How long after its delivery a job without a record is believed not to have ended: no message is older."""
+        return _TRUSTED_S * self.rules.ttl_s / SHORT.ttl_s
+
+    @property
     def recovery_s(self) -> float:
-        """After so long without a fault every lease, delivery and wait of before is over, and the work done."""
-        return self.rules.ttl_s + self.rules.ack_wait_s + _WORK_S
+        """After so long without a fault every lease and wait of before is over, what was lost found, the work done."""
+        return self.rules.ttl_s + _FOUND_S + _WORK_S
 
 
 def draw(seed: int) -> Shape:
@@ -136,7 +149,7 @@ def _draw(seed: int) -> Shape:
             is_calm=True,
         )
     is_long = chance.random() < 0.05
-    workers = chance.choice([(2,), (2,), (2,), (3,), (2, 1), (4,)])
+    workers = chance.choice([(2,), (2,), (3,), (2, 1), (1, 1), (2, 2), (4,)])
     return Shape(
         seed=seed,
         workers=workers,
@@ -317,10 +330,6 @@ class World:
             inputs = self.server.streams["INPUTS"]
             inputs.configure(inputs.config | {"max_bytes": INPUTS_BYTES})
         bus = await ModelBus(self.server, role="admin").open("setup")
-        await topology.ensure_consumers(bus, MODEL)
-        for consumer in self.server.streams["JOBS"].consumers.values():
-            ack_wait_ns = int(self.shape.rules.ack_wait_s * 1e9)
-            consumer.configure(consumer.config | {"ack_wait": ack_wait_ns})
         await put(bus, Bucket.MODELS, names.token(MODEL), self.model)
         await bus.close()
 
@@ -351,6 +360,8 @@ def _adapted(shape: Shape) -> Iterator[None]:
         if shape.is_brief:
             often = {"period_s": _LOOKS_EVERY_S, "settled_s": _LOOKS_EVERY_S}
             stack.enter_context(patch.dict(JobReconciler.__init__.__kwdefaults__, often))
+        stack.enter_context(patch.object(intake, "SLEEP_S", _SLEEP_S))
+        stack.enter_context(patch.object(intake, "PARKED_S", _PARKED_S))
         stack.enter_context(patch.object(topology, "require", _trust))
         stack.enter_context(patch.object(supervisor, "_rss_bytes", lambda: 40 << 20))
         stack.enter_context(patch.object(leased, "is_local", lambda _: True))

@@ -9,6 +9,8 @@ from typing import Any
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
+from signalbox.jobs.delivery import generation_of
+from signalbox.program import log
 from signalbox.wire import rollout
 from signalbox.wire.messages import Desired, Limits, Model, Serving, Worker
 from signalbox.wire.names import Bucket, token
@@ -76,7 +78,8 @@ def _placed_by(worker: Worker) -> tuple[str, str, bool, tuple[str, ...]]:
 class FleetTables:
     """The tables behind placement, kept current.
 
-    describe: this worker's own presence. on_change: called when placement, a model or a desired state has changed.
+    describe: this worker's own presence. on_change: called when placement, a model, a desired state or the generation
+    of consumers has changed. on_vanished: called with a worker whose presence has gone.
     """
 
     def __init__(
@@ -88,7 +91,10 @@ class FleetTables:
         allowed: Iterable[str],
         describe: Callable[[], Worker],
         on_change: Callable[[], None],
+        on_vanished: Callable[[Worker], None],
     ) -> None:
+        self._on_vanished = on_vanished
+        self._generation = 0
         self._device = device
         self._worker_id = worker
         self._describe = describe
@@ -98,6 +104,8 @@ class FleetTables:
         self.desired = Table(bus, Bucket.DESIRED, Desired)
         self.serving = Table(bus, Bucket.SERVING, Serving)
         self._published: set[str] = set()
+        self._told: dict[str, Worker] = {}
+        """Presence of the other workers, until it is told that it has gone."""
         self.quarantine = Quarantine(bus)
         self._assignment = Assignment(self.models.items(), device=device, allowed=frozenset(allowed))
 
@@ -144,9 +152,35 @@ class FleetTables:
         published, self._published = self._published, set()
         return published
 
-    def is_only_assigned(self, model: Model) -> bool:
-        """Whether no worker of another device pulls the model."""
-        return homes_of(model, self.present()) == (self._device,)
+    def holds(self, device: str, token: int) -> bool:
+        """Whether a worker says that it holds the lease of a device under this fencing token."""
+        return any(worker.token == token and worker.device.id == device for worker in self.present())
+
+    def is_first(self, name: str) -> bool:
+        """Whether this worker is the one, of those that hold a device the model is placed on, that acts for all."""
+        return self._worker_id <= min(self._other_holders(name), default=self._worker_id)
+
+    def is_alone(self, name: str) -> bool:
+        """Whether no other worker holds a device that the model is placed on."""
+        return not self._other_holders(name)
+
+    def served_too(self, worker: Worker, names: Iterable[str]) -> list[str]:
+        """Those of the models that were placed on the device of a worker that is gone, and that this one acts for."""
+        present = [*self.present(), worker]
+        models = [model for name in names if (model := self.find(name)) is not None]
+        return [m.name for m in models if worker.device.id in homes_of(m, present) and self.is_first(m.name)]
+
+    def generation(self) -> int:
+        """The fleet's generation of consumers."""
+        told = generation_of(self.workers.items().values())
+        self._generation = max(self._generation, told)
+        return self._generation
+
+    def next_generation(self) -> None:
+        """Go on with consumers of other names, as one does not answer under its own; the fleet follows."""
+        self._generation = self.generation() + 1
+        log.warning("fleet.next_generation", generation=self._generation)
+        self._on_change()
 
     def present(self) -> list[Worker]:
         """The presence of all workers; this worker's own as it is, whether or not NATS has it."""
@@ -168,6 +202,12 @@ class FleetTables:
     def _tables(self) -> tuple[Any, ...]:
         return self.models, self.serving, self.workers, self.desired, self.quarantine
 
+    def _other_holders(self, name: str) -> list[str]:
+        model, present = self.find(name), self.present()
+        homes = homes_of(model, present) if model is not None else ()
+        holders = [worker.id for worker in present if worker.token and worker.device.id in homes]
+        return [holder for holder in holders if holder != self._worker_id]
+
     def _is_paused(self, key: str) -> bool:
         desired_state = self.desired.get(f"model.{key}")
         return desired_state is not None and desired_state.is_paused
@@ -179,5 +219,13 @@ class FleetTables:
         self._on_change()
 
     def _on_presence(self, key: str, worker: Worker | None) -> None:
-        if key != token(self._worker_id) and self._assignment.worker_changed(key, worker):
+        if key == token(self._worker_id):
+            return
+        known = self._told.pop(key, None)
+        if worker is not None:
+            self._told[key] = worker
+        is_newer = worker is not None and worker.generation > self._generation
+        if self._assignment.worker_changed(key, worker) or is_newer:
             self._on_change()
+        if worker is None and known is not None and known.token:
+            self._on_vanished(known)

@@ -9,9 +9,11 @@ RETRIED: Final = metrics.counter("worker_jobs_retried", "Jobs put back to the qu
 SUPERSEDED: Final = metrics.counter(
     "worker_stale_attempts", "Writes of attempts that another had overtaken; refused.", "model"
 )
-REDELIVERED: Final = metrics.counter("worker_redelivered", "Deliveries that were not the first.", "model")
-RESCUED: Final = metrics.counter(
-    "worker_rescued", "Deliveries of a dead holder or a lost connection that were put back to the queue.", "model"
+REDELIVERED: Final = metrics.counter(
+    "worker_redelivered", "Deliveries that may not have been the first: records are read before they run.", "model"
+)
+QUEUES_ANEW: Final = metrics.counter(
+    "worker_queues_read_anew", "Times that a model's jobs were delivered again from the first on.", "model"
 )
 BATCH_JOBS: Final = metrics.histogram(
     "worker_batch_jobs", "Jobs in a batch.", "model", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
@@ -21,7 +23,7 @@ PRESENCE_SHORTENED: Final = metrics.counter(
     "worker_presence_shortened", "Times this worker's presence document began to be too long to be written whole."
 )
 HOLDS: Final = metrics.counter("worker_holds", "Leases this worker held and lost, by how each ended.", "end")
-IN_FLIGHT: Final = metrics.gauge("worker_jobs_in_hand", "Jobs delivered and not yet acknowledged.")
+IN_FLIGHT: Final = metrics.gauge("worker_jobs_in_hand", "Jobs delivered and not yet ended.")
 STRIKES: Final = metrics.counter(
     "worker_strikes", "Runs alone that took the runner down or over the time.", "model", "code"
 )
@@ -44,6 +46,9 @@ RECONCILED: Final = metrics.counter(
 RECONCILER_OPEN: Final = metrics.gauge(
     "reconciler_open", "Records that are not terminal, as the reconciler knows them."
 )
+LOOKS: Final = metrics.counter(
+    "reconciler_looks", "Models whose queue was asked to be read anew, as a job was not delivered.", "model"
+)
 RECONCILER_ENDED: Final = metrics.counter(
     "reconciler_ended", "Jobs that the reconciler ended because no worker did.", "model", "state"
 )
@@ -64,9 +69,6 @@ RUNNER_REFUSED: Final = metrics.counter(
     "worker_runner_refused",
     "Runners ended for what they said: frame, answer (malformed), output (a flood); or for silence (frozen).",
     "reason",
-)
-UNENDED: Final = metrics.counter(
-    "ack_without_terminal", "Acknowledgements held back because no end was known; must stay 0."
 )
 SKIPPED: Final = metrics.counter(
     "worker_redelivery_skipped_terminal", "Deliveries of jobs that had ended: not run again.", "model"

@@ -48,6 +48,7 @@ def fitting(worker: Worker) -> Worker:
         worker,
         models=tuple(replace(r, error=r.error[:_ERROR_CHARACTERS]) for r in worker.models),
         rates=dict(islice(worker.rates.items(), _MOST_NAMED)),
+        in_flight=dict(islice(worker.in_flight.items(), _MOST_NAMED)),
         waiting=dict(islice(worker.waiting.items(), _MOST_NAMED)),
     )
     free = LIMIT_BYTES - _size(replace(worker, models=())) - len(',"models":[]')

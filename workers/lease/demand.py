@@ -1,32 +1,34 @@
 """Decides whether a worker that does not hold the GPU waits for it.
 
-It listens to accepted jobs of its models only while no job is known to wait. At the first one it stops listening,
-gives the holder a moment, and then asks the queues whether a job still waits. If so it takes a ticket; if not it
-listens again. So a busy holder costs a standby two requests a few times a second at most, and an idle fleet costs
-only an occasional check.
+It listens to accepted jobs of its models. When it hears of one it listens no more to that model, gives the holder a
+moment, and then asks whether a job of it still waits. If so it takes a ticket, for as long as any does; of a model of
+which none waits it listens again. So a busy holder costs a standby some requests every few seconds, and an idle fleet
+none.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
-from signalbox.bus.client import Bus, Message, Subscription
+from signalbox.bus.client import Bus
+from signalbox.jobs import delivery
 from signalbox.program import log
-from signalbox.program.errors import NotFound, SignalboxError
-from signalbox.wire import names
-from signalbox.wire.names import PRIORITIES
+from signalbox.program.errors import SignalboxError
+from workers.host.hints import Hints
 
 
 class Demand:
     """Watches the queues of this worker's models for as long as it is not the holder.
 
-    want: called with True when a ticket should be held and with False when not.
+    models: those that may be served now. generation: of the fleet's consumers. want: called with True when a ticket
+    should be held and with False when not.
     """
 
     def __init__(
         self,
         bus: Bus,
-        models: Callable[[], Iterable[str]],
+        models: Callable[[], Collection[str]],
+        generation: Callable[[], int],
         want: Callable[[bool], None],
         *,
         patience_s: float,
@@ -34,14 +36,20 @@ class Demand:
     ) -> None:
         self._bus = bus
         self._models = models
+        self._generation = generation
         self._want = want
         self._patience_s = patience_s
         self._recheck_s = recheck_s
-        self._armed = asyncio.Event()
-        self._heard: list[Subscription] = []
+        self._hints = Hints(bus, self._hear, self._hear)
+        self._known: frozenset[str] = frozenset()
+        self._heard: set[str] = set()
+        """Models of which a job may wait."""
+        self._is_doubted = False
+        self._changed = asyncio.Event()
 
     async def watch(self) -> None:
         """Until cancelled: take and give up tickets as jobs wait or not."""
+        self._bus.on_reconnect(self._doubt)
         try:
             while True:
                 try:
@@ -50,50 +58,67 @@ class Demand:
                     log.warning("demand.check_failed", why=str(error))
                     await asyncio.sleep(self._patience_s)
         finally:
+            self._bus.forget_reconnect(self._doubt)
             self._want(False)
-            await self._unlisten()
+            await self._hints.close()
+
+    def models_changed(self) -> None:
+        """Other models may be served now."""
+        self._changed.set()
 
     async def _turn(self) -> None:
-        self._armed.clear()
-        await self._listen()
-        if not await self.backlog():  # after the subscription, so that no job is missed
-            await self._wait_for_job()
-        await self._unlisten()
+        self._changed.clear()
+        await self._follow()
+        if not self._heard:
+            self._want(False)
+            await self._changed.wait()
+            return
         await asyncio.sleep(self._patience_s)
         while await self.backlog():
             self._want(True)
-            await asyncio.sleep(self._pause_s())
+            await asyncio.sleep(self._recheck_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
+            await self._follow()
         self._want(False)
 
-    async def _wait_for_job(self) -> None:
+    async def _follow(self) -> None:
+        """Listen to the models that may be served now, and see which of the new ones have jobs already."""
+        models = frozenset(self._models())
+        if self._is_doubted:
+            self._is_doubted, self._known = False, frozenset()
+        before, self._known = self._known, models
+        new = models - before
+        self._heard &= models
+        await self._hints.ignore(before - models)
         try:
-            async with asyncio.timeout(self._pause_s()):
-                await self._armed.wait()
-        except TimeoutError:
-            return
+            await self._hints.listen(new - self._heard)  # before the question, so that no job is missed
+            self._heard |= await delivery.queued_models(self._bus, new)
+        except BaseException:
+            self._known = before & models
+            raise
 
     async def backlog(self) -> bool:
-        """Whether a job of this worker's models waits that is not in flight."""
-        for model in self._models():
-            for priority in PRIORITIES:
-                try:
-                    info = await self._bus.consumer_info(names.consumer(model, priority))
-                except NotFound:
-                    continue
-                if info.num_pending:
-                    return True
+        """Whether a job waits that is not in flight, of a model that was heard of."""
+        for model in sorted(self._heard):
+            await self._hints.ignore([model])
+            if await self._has_pending(model):
+                return True
+            await self._hints.listen([model])  # and look once more: one may have come before
+            self._heard.discard(model)
+            if await self._has_pending(model):
+                self._heard.add(model)
+                return True
         return False
 
-    async def _listen(self) -> None:
-        for model in self._models():
-            self._heard.append(await self._bus.subscribe(names.event_of_jobs(model), self._on_job))
+    async def _has_pending(self, model: str) -> bool:
+        infos = await delivery.find_all(self._bus, model, self._generation())
+        return any(info.num_pending for info in infos.values())
 
-    async def _unlisten(self) -> None:
-        while self._heard:
-            await self._heard.pop().close()
+    def _hear(self, model: str) -> None:
+        if model in self._known:
+            self._heard.add(model)
+            self._changed.set()
 
-    def _on_job(self, _: Message) -> None:
-        self._armed.set()
-
-    def _pause_s(self) -> float:
-        return self._recheck_s * (0.8 + 0.4 * random.random())  # noqa: S311  no secret: spreads load
+    def _doubt(self) -> None:
+        """Hints may have been missed."""
+        self._is_doubted = True
+        self._changed.set()

@@ -12,13 +12,12 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, all of them.
 
-    heartbeat_s: between renewals. request_timeout_s: of one write. fence_s: the runner dies this long
-    after the last acknowledged renewal was sent. kill_s: from SIGKILL to process gone. margin_s: for
-    clock rates and the server's TTL tick. failover_s: longest a JetStream leader is away (an
-    election takes 4 to 9 s; 0 on a single node). ttl_s: of the record. ack_wait_s: of deliveries.
-    reserved_s: head start of the waiter named next. quantum_s, idle_s: when a holder yields to
-    a waiter. recheck_s: backstop read while waiting. lock_wait_s: for the flock after the lease was
-    got; then quarantine_s without trying.
+    heartbeat_s: between renewals. request_timeout_s: of one write. fence_s: the runner dies this long after the last
+    acknowledged renewal was sent. kill_s: from SIGKILL to process gone. margin_s: for clock rates and the server's TTL
+    tick. failover_s: longest a JetStream leader is away (an election takes 4 to 9 s; 0 on a single node). ttl_s: of the
+    record. reserved_s: head start of the waiter named next. quantum_s, idle_s: when a holder yields to a waiter.
+    recheck_s: backstop read while waiting. lock_wait_s: for the flock after the lease was got; then quarantine_s
+    without trying.
     """
 
     heartbeat_s: Positive = 2.0
@@ -28,7 +27,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     margin_s: float = 5.0
     failover_s: float = 9.0
     ttl_s: int = 20
-    ack_wait_s: float = 30.0
     reserved_s: Positive = 2.0
     quantum_s: Positive = 30.0
     idle_s: float = 0.2
@@ -44,7 +42,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
             "fence_s + kill_s + margin_s <= ttl_s": self.fence_s + self.kill_s + self.margin_s <= self.ttl_s,
             # Clocks that are wrong by one in a hundred, each its own way: see docs/simulation.md, Clock rates.
             "0.02 * ttl_s <= margin_s": 0.02 * self.ttl_s <= self.margin_s,
-            "ack_wait_s > ttl_s": self.ack_wait_s > self.ttl_s,
             "4 * heartbeat_s <= fence_s": 4 * self.heartbeat_s <= self.fence_s,
             "ttl_s >= 1": self.ttl_s >= 1,
         }

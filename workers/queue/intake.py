@@ -1,8 +1,12 @@
-"""Pulls jobs: one puller per model and priority, open only while the lease is held.
+"""Pulls jobs of the models that this worker serves, while the lease is held.
 
-The worker does not poll: a pull request waits on the server until jobs come or it expires, and the puller says when
-an expiry has freed credits. For a model that is no longer followed no more jobs are asked for, and those that were
-asked for still come: a job that the server is about to deliver when a request is cancelled is lost until ``ack_wait``.
+A model *sleeps* until a job of it is heard of: nothing of it exists on the server but a subscription. Then it is
+*woken*: the consumers of its three classes are found or made, and pull requests wait at them until jobs come or they
+expire. When it has had no job for a while it sleeps again.
+
+A delivery that was lost comes again when the consumers are made *anew*: what was delivered before is then delivered
+again, and is to be examined. That is done for each model with jobs in ``JOBS`` when this worker begins to follow it and
+after a reconnect, and whenever :meth:`JobIntake.look` is called. See :mod:`signalbox.jobs.delivery` and ADR 0210.
 """
 
 import asyncio
@@ -10,11 +14,18 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from signalbox.bus.client import Bus, Delivery, Puller
+from signalbox.bus.client import Bus, ConsumerInfo, Delivery, Puller
+from signalbox.jobs import delivery
+from signalbox.jobs.commits import persist
 from signalbox.program import log
-from signalbox.program.errors import NotFound, Unavailable
+from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.program.tasks import Background
 from signalbox.wire import names
-from signalbox.wire.names import PRIORITIES, Priority
+from signalbox.wire.messages import Worker
+from signalbox.wire.names import PRIORITIES, Priority, Stream
+from workers.host import gauges
+from workers.host.fleet import FleetTables
+from workers.host.hints import Hints
 from workers.queue import prefetch
 
 PARKED_S: Final = 5.0
@@ -22,85 +33,257 @@ PARKED_S: Final = 5.0
 PARKED_AFTER_RECONNECT_S: Final = 0.25
 """The same just after a reconnect: a server that is still starting loses pull requests without an answer."""
 STARTING_S: Final = 10.0
+SLEEP_S: Final = 30.0
+"""A model without a job for so long sleeps."""
+AGAIN_S: Final = 0.5
+"""Until consumers are asked for again that could not be had."""
 
-OnDelivery = Callable[[str, Delivery], None]
+OnDelivery = Callable[[str, Delivery, bool], None]
+
+
+class _Awake:
+    """A model that is pulled. used_s: when its last job came. highest_seq: of what was delivered here, by class."""
+
+    __slots__ = ("generation", "highest_seq", "infos", "pullers", "used_s")
+
+    def __init__(self, generation: int, infos: Mapping[Priority, ConsumerInfo], now_s: float) -> None:
+        self.generation = generation
+        self.infos = infos
+        self.used_s = now_s
+        self.highest_seq = {priority: info.examined_to for priority, info in infos.items()}
+        self.pullers: dict[Priority, Puller] = {}
 
 
 class JobIntake:
     """The pullers of one session.
 
-    on_delivery: called with the model and each delivery as it is read; must be quick.
-    on_credit: called with a model when jobs of it that were asked for did not come, so that credits are free again.
+    on_delivery: called with the model, each delivery as it is read, and whether it may have been
+    delivered before; must be quick. on_credit: called with a model when jobs of it that were asked for did not come, or
+    may be asked for from now on.
     """
 
-    def __init__(self, bus: Bus, on_delivery: OnDelivery, on_credit: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        fleet: FleetTables,
+        on_delivery: OnDelivery,
+        on_credit: Callable[[str], None],
+    ) -> None:
         self._bus = bus
+        self._fleet = fleet
+        self._tasks = Background()
         self._on_delivery = on_delivery
         self._on_credit = on_credit
         self._loop = asyncio.get_running_loop()
+        self._hints = Hints(bus, self._heard, self._asked_to_look)
         self._starting_until_s = 0.0
-        self._pullers: dict[str, dict[Priority, Puller]] = {}
-        self._retired: list[Puller] = []
-        """Pullers that ask for no more jobs, and listen while the server owes them some."""
-
-    @property
-    def models(self) -> frozenset[str]:
-        """Models that are being pulled."""
-        return frozenset(self._pullers)
+        self._followed: frozenset[str] = frozenset()
+        self._awake: dict[str, _Awake] = {}
+        self._wishes: dict[str, bool] = {}
+        """Models whose consumers are to be had, and whether they are to be made anew."""
+        self._working: set[str] = set()
+        self._makes_way = False
+        self._is_closed = False
 
     async def follow(self, models: Iterable[str]) -> None:
-        """Ask for jobs of exactly these models from now on. Raises :class:`Unavailable`; then it may be repeated."""
-        wanted = set(models)
-        for model in self._pullers.keys() - wanted:
-            for puller in self._pullers.pop(model).values():
-                puller.on_idle = None
-                self._retired.append(puller)
-        owed = [puller for puller in self._retired if puller.outstanding]
-        for puller in self._retired:
-            if puller not in owed:
-                await puller.close()
-        self._retired = owed
-        for model in sorted(wanted - self._pullers.keys()):
-            try:
-                self._pullers[model] = await self._open(model)
-            except NotFound:
-                log.warning("intake.no_consumer", model=model)
+        """Take jobs of exactly these models from now on. Raises :class:`Unavailable`; then it may be repeated."""
+        wanted = frozenset(models)
+        new, gone = wanted - self._followed, self._followed - wanted
+        await self._hints.listen(new)  # before the look, so that no job is missed
+        await self._hints.ignore(gone)
+        self._followed = wanted
+        await self._close([puller for model in gone & self._awake.keys() for puller in self._forget(model)])
+        generation = self._fleet.generation()
+        for model, awake in self._awake.items():
+            if awake.generation != generation:
+                self._wish(model)
+        try:
+            await self._look_at_queued(new)
+        except BaseException:
+            self._followed -= new
+            raise
+
+    def is_asking(self, model: str) -> bool:
+        """Whether jobs of a model can be asked for."""
+        awake = self._awake.get(model)
+        return awake is not None and bool(awake.pullers)
 
     def ask(self, model: str, wanted: int, waiting: Mapping[Priority, int]) -> None:
-        """Ask for as many jobs of a model as are missing from ``wanted``."""
-        pullers = self._pullers.get(model)
-        if pullers is None:
+        """Ask for as many jobs of a model as are missing from ``wanted``. One that sleeps has none."""
+        awake = self._awake.get(model)
+        if awake is None or not awake.pullers:
             return
-        outstanding = {priority: puller.outstanding for priority, puller in pullers.items()}
-        is_starting = self._loop.time() < self._starting_until_s
-        parked_s = PARKED_AFTER_RECONNECT_S if is_starting else PARKED_S
+        outstanding = {priority: puller.outstanding for priority, puller in awake.pullers.items()}
+        parked_s = PARKED_AFTER_RECONNECT_S if self._is_starting else PARKED_S
         for priority, number in prefetch.missing_credits(wanted, waiting, outstanding).items():
-            pullers[priority].ask(number, expires_s=parked_s)
+            awake.pullers[priority].ask(number, expires_s=parked_s)
+
+    async def make_way(self) -> None:
+        """Take back what was asked for of models that others serve too: a run here keeps their jobs waiting."""
+        self._makes_way = True
+        shared = [model for model in self._awake if not self._fleet.is_alone(model)]
+        await self._close([puller for model in shared for puller in self._detach(self._awake[model])])
+
+    def take_again(self) -> None:
+        """Ask for jobs of all models again, after :meth:`make_way`."""
+        self._makes_way = False
+        for model, awake in self._awake.items():
+            if not awake.pullers:
+                self._attach(model, awake)
+
+    def look(self, model: str) -> None:
+        """Have everything of this model delivered again that has not ended, followed or not."""
+        self._wish(model, is_anew=True)
+
+    def look_at_followed(self) -> None:
+        """The same for each model that is followed and has a job in ``JOBS``."""
+        self._tasks.start(persist(partial(self._look_at_queued, self._followed)), name="look at the queues")
+
+    def look_after(self, worker: Worker) -> None:
+        """The same for those of them that another worker served which is gone, if this one acts for all."""
+        self._tasks.start(persist(partial(self._look_after, worker)), name="look after a worker")
+
+    async def give_back(self, models: Iterable[str]) -> None:
+        """The same for these models, now: jobs of them were delivered here and will not be ended here."""
+        for model in sorted(models):
+            await delivery.make_all_anew(self._bus, model, self._fleet.generation())
+
+    async def rest(self) -> None:
+        """Let models sleep that have had no job for a while. Raises :class:`Unavailable`."""
+        before = self._loop.time() - SLEEP_S
+        for model in [name for name, awake in self._awake.items() if awake.used_s < before]:
+            await self._hints.listen([model])
+            infos = await delivery.find_all(self._bus, model, self._fleet.generation())
+            awake = self._awake.get(model)
+            if awake is not None and awake.used_s < before and not any(i.num_pending for i in infos.values()):
+                await self._close(self._forget(model))
 
     def reconnected(self) -> None:
-        """Note that the connection is back; the server may still be starting."""
+        """Note that the connection is back, without what was on its way; the server may still be starting."""
         self._starting_until_s = self._loop.time() + STARTING_S
+        self.look_at_followed()
 
     async def close(self) -> None:
         """Stop to pull; deliveries that were on their way have been passed on when this returns."""
-        pullers = [puller for by_priority in self._pullers.values() for puller in by_priority.values()]
-        pullers += self._retired
-        self._pullers.clear()
-        self._retired = []
-        await self._close(pullers)
+        self._is_closed = True
+        self._wishes.clear()
+        await self._tasks.cancel()
+        await self._hints.close()
+        await self._close([puller for model in list(self._awake) for puller in self._forget(model)])
 
-    async def _open(self, model: str) -> dict[Priority, Puller]:
-        opened: dict[Priority, Puller] = {}
+    @property
+    def _is_starting(self) -> bool:
+        return self._loop.time() < self._starting_until_s
+
+    # ------------------------------------------------------------------------------ waking
+
+    def _heard(self, model: str) -> None:
+        if model in self._followed and model not in self._awake and model not in self._working:
+            self._wish(model)
+
+    def _asked_to_look(self, model: str) -> None:
+        if model in self._followed and self._fleet.is_first(model):
+            self.look(model)
+
+    async def _look_at_queued(self, models: Iterable[str]) -> None:
+        for model in await delivery.queued_models(self._bus, set(models)):
+            self.look(model)
+
+    async def _look_after(self, worker: Worker) -> None:
+        queued = await delivery.queued_models(self._bus, self._followed)
+        for model in self._fleet.served_too(worker, queued):
+            self.look(model)
+
+    def _wish(self, model: str, *, is_anew: bool = False) -> None:
+        if self._is_closed:
+            return
+        self._wishes[model] = is_anew or self._wishes.get(model, False)
+        if model not in self._working:
+            self._working.add(model)
+            self._tasks.start(self._work(model), name="open a queue")
+
+    async def _work(self, model: str) -> None:
+        """Fulfil the wishes for one model, one after the other, until there is none."""
         try:
-            for priority in PRIORITIES:
-                puller = opened[priority] = await self._bus.pull(
-                    names.consumer(model, priority), partial(self._on_delivery, model)
-                )
-                puller.on_idle = partial(self._on_credit, model)
-        except BaseException:
-            await self._close(opened.values())
-            raise
-        return opened
+            while model in self._wishes:
+                is_anew = self._wishes.pop(model)
+                try:
+                    await self._open(model, is_anew=is_anew)
+                except SignalboxError as error:
+                    log.warning("intake.not_opened", model=model, why=str(error))
+                    self._wishes[model] = is_anew or self._wishes.get(model, False)
+                    await self._doubt(model)
+                    await asyncio.sleep(AGAIN_S)
+        finally:
+            self._working.discard(model)
+
+    async def _open(self, model: str, *, is_anew: bool) -> None:
+        generation = self._fleet.generation()
+        await self._close(self._forget(model))
+        # Where no other worker reads the queue, what waits at its consumer is a dead one's.
+        if is_anew or self._fleet.is_alone(model):
+            gauges.QUEUES_ANEW.labels(model).inc()
+            infos = await delivery.make_all_anew(self._bus, model, generation)
+        else:
+            infos = await delivery.find_all(self._bus, model, generation)
+        if self._is_closed or model not in self._followed:
+            return
+        awake = self._awake[model] = _Awake(generation, infos, self._loop.time())
+        await self._hints.ignore([model])
+        if not self._makes_way or self._fleet.is_alone(model):
+            self._attach(model, awake)
+
+    def _attach(self, model: str, awake: _Awake) -> None:
+        for priority in PRIORITIES:
+            puller = self._bus.puller(awake.infos[priority].name, partial(self._deliver, model, awake, priority))
+            puller.on_idle = partial(self._idle, model, puller)
+            awake.pullers[priority] = puller
+        self._on_credit(model)
+
+    def _deliver(self, model: str, awake: _Awake, priority: Priority, delivered: Delivery) -> None:
+        awake.used_s = self._loop.time()
+        # A sequence that is not above the last one: somebody has made the consumer anew meanwhile.
+        is_known = delivered.seq <= awake.highest_seq[priority]
+        if not is_known:
+            awake.highest_seq[priority] = delivered.seq
+        self._on_delivery(model, delivered, is_known)
+
+    def _idle(self, model: str, puller: Puller) -> None:
+        """Jobs that were asked for did not come: none is there, the consumer has gone, or it does not answer."""
+        if puller.last_refusal:
+            self._wish(model)
+        elif puller.is_unanswered and not self._is_starting:
+            self._tasks.start(self._doubt(model), name="doubt a consumer")
+        self._on_credit(model)
+
+    async def _doubt(self, model: str) -> None:
+        """Where the stream answers and a consumer of the model does not, its node is cut off: go on with new names."""
+        generation = self._fleet.generation()
+        try:
+            await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+        except SignalboxError:
+            return
+        asked = (self._bus.consumer_info(names.consumer(model, priority, generation)) for priority in PRIORITIES)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if any(isinstance(answer, Unavailable) for answer in answers):
+            if self._fleet.generation() == generation:
+                self._fleet.next_generation()
+        elif any(isinstance(answer, SignalboxError) for answer in answers):
+            self._wish(model)
+
+    # ------------------------------------------------------------------------------ ending
+
+    def _forget(self, model: str) -> list[Puller]:
+        """The pullers of a model that is not pulled any more."""
+        awake = self._awake.pop(model, None)
+        return self._detach(awake) if awake is not None else []
+
+    def _detach(self, awake: _Awake) -> list[Puller]:
+        pullers = list(awake.pullers.values())
+        awake.pullers.clear()
+        for puller in pullers:
+            puller.on_idle = None
+        return pullers
 
     async def _close(self, pullers: Iterable[Puller]) -> None:
         open_ = list(pullers)

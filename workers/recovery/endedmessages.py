@@ -4,15 +4,14 @@ Such a message is left where it came late, after :mod:`workers.recovery.removal`
 record the next worker would run the job again. A message is older than the end of
 its job, so only messages stored before an instant matter to the records stored before it.
 
-A removed message, whichever program removed it, may still be in flight at a worker, which may keep it for any time by
-telling the server that it is in progress. That worker claims by "there is no record yet", which is true again once the
-record is removed.
-So a record outlives its message by twice ``ack_wait``:
+A removed message, whichever program removed it, may still be in flight at a worker. That worker claims by "there is no
+record yet", which is true again once the record is removed.
+So a record outlives its message by twice ``trusted_s``:
 
 - The message was in the queue when it was delivered. A worker claims from a delivery, or from having seen the message,
-  for ``ack_wait`` and no longer; then it looks for the message, and after that for the record, anew
+  for ``trusted_s`` and no longer; then it looks for the message, and after that for the record, anew
   (:meth:`signalbox.jobs.commits.Commits.refresh`). Neither there: the job has ended.
-- The other ``ack_wait`` is for a write that is on its way, and for clocks. A worker that sleeps longer with a write
+- The other ``trusted_s`` is for a write that is on its way, and for clocks. A worker that sleeps longer with a write
   in its socket has lost lease and connection.
 
 Every other program that writes a first record (a gateway that cancels, the reconciler) has just seen the message too.
@@ -28,11 +27,11 @@ import msgspec
 
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.jetstream import unix_time
+from signalbox.jobs.removal import remove
 from signalbox.program.errors import NotFound
 from signalbox.wire import names
 from signalbox.wire.messages import Record, decode
 from signalbox.wire.names import Header, Stream
-from workers.recovery.removal import remove
 from workers.recovery.walk import walk
 
 MAX_LOOKS: Final = 5_000

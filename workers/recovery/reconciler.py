@@ -4,16 +4,17 @@ One worker does it for all (:mod:`workers.recovery.leader`). Every three seconds
 
 1. reads on in ``STATE``: records that are not terminal are remembered as open;
 2. removes messages and inputs of jobs that have ended (:mod:`workers.recovery.removal`);
+3. asks for jobs that no worker was given (:mod:`workers.recovery.undelivered`);
 
 and every half minute it also
 
-3. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`,
+4. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`,
    :mod:`workers.recovery.shortlived`),
    before it writes any: a full ``STATE`` takes no ends;
-4. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
-5. looks again at open records that are a minute old: one that its worker still runs is left alone, the others are put
+5. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
+6. looks again at open records that are a minute old: one that its worker still runs is left alone, the others are put
    right (:mod:`signalbox.jobs.repair`);
-6. removes inputs that were refused, or whose jobs' ends it has not read (:mod:`workers.recovery.inputs`).
+7. removes inputs that were refused, or whose jobs' ends it has not read (:mod:`workers.recovery.inputs`).
 
 Each turn's work is bounded; what is left over is the next turn's. Two reconcilers at once harm no job.
 Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk after 24 hours.
@@ -32,6 +33,7 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import inputs, repair
 from signalbox.jobs.records import Found, Records
+from signalbox.jobs.removal import remove
 from signalbox.jobs.repair import GRACE_S, Fate
 from signalbox.program import log
 from signalbox.program.errors import InputLost, NewerVersion, NotFound, SignalboxError
@@ -42,8 +44,9 @@ from workers.host import gauges
 from workers.recovery.inputs import InputRemoval
 from workers.recovery.leader import LeaderLease
 from workers.recovery.records import RecordRetention
-from workers.recovery.removal import JobRemoval, remove
+from workers.recovery.removal import JobRemoval
 from workers.recovery.shortlived import ShortLivedRecords
+from workers.recovery.undelivered import UndeliveredJobs
 from workers.recovery.walk import walk
 
 PERIOD_S: Final = 30.0
@@ -100,10 +103,10 @@ class JobReconciler:
         )
         self._retention = RecordRetention(bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock)
         self._slots = ShortLivedRecords(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
-        self._least_kept_s = least_kept_s
         self._foreign: list[int] = []
         self._is_behind = False
         self._removal = JobRemoval(bus, records, clock=clock)
+        self._undelivered = UndeliveredJobs(bus, workers, clock=clock)
         self._inputs = InputRemoval(bus, records, clock=clock)
         self._duty: LeaderLeaseRecord | None = None
         self._is_doubted = False
@@ -170,6 +173,8 @@ class JobReconciler:
         while len(self._positions) > 1 and self._positions[1][0] <= self._clock() - self._settled_s:
             self._positions.popleft()
         await self._removal.turn(jobs["state"]["last_seq"])
+        if jobs["state"]["messages"] and not self._is_behind:
+            await self._undelivered.turn(lambda job_id: job_id in self._open or self._removal.has_ended(job_id))
         if is_whole:
             await self._drop_foreign()
             crowded_below = await self._retention.turn(self._lowest(), state)
@@ -246,9 +251,6 @@ class JobReconciler:
             found = await self._records.read(job.id)
         except NewerVersion:
             return
-        if found is None and await self._has_ended_long_ago(seq, job):
-            await self._remove(seq)
-            return
         if found is not None and found[0].state is State.RUNNING:
             return  # an open record: judged as one
         if found is None or not found[0].state.is_terminal:
@@ -259,18 +261,8 @@ class JobReconciler:
             self._count(ended.record)
         await self._remove(seq)
 
-    async def _has_ended_long_ago(self, seq: int, job: Job) -> bool:
-        """Whether a job without a record was acknowledged when it still had one, which may have gone since."""
-        if job.created_at > self._clock() - self._least_kept_s:
-            return False
-        try:
-            info = await self._bus.consumer_info(names.consumer(job.model, job.priority))
-        except NotFound:
-            return False
-        return seq <= info.ack_floor_stream_seq
-
     async def _remove(self, seq: int) -> None:
-        """Its end is durable: out of the queue, as an acknowledgement would have it."""
+        """Its end is durable: out of the queue."""
         try:
             await remove(self._bus, seq)
         except SignalboxError as error:  # the next turn's
@@ -359,6 +351,8 @@ class JobReconciler:
         done = await repair.repair(self._bus, self._records, record, revision, now=self._clock())
         if done.fate is Fate.REQUEUED:
             gauges.REQUEUED.labels(record.model).inc()
+        elif done.fate is Fate.OPEN and record.retry_at <= self._clock():
+            await self._undelivered.look(record.model)
         elif done.fate is Fate.ENDED:
             self._count(done.record)
             if done.seq:

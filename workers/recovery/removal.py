@@ -16,7 +16,7 @@ from typing import Final
 from signalbox.bus.client import Bus
 from signalbox.jobs import inputs
 from signalbox.jobs.records import Records
-from signalbox.program.errors import SignalboxError
+from signalbox.jobs.removal import remove
 from signalbox.wire import names
 from signalbox.wire.names import Stream
 from workers.host import gauges
@@ -32,17 +32,6 @@ MOST_SINGLY: Final = 500
 """Messages removed one by one in one turn."""
 _LONGEST_PAUSE_S: Final = 60.0
 _IN_FLIGHT: Final = 16
-_GONE: Final = frozenset({10043, 10057})
-"""The server's codes for deleting what is not there: within the stream, and before its first message."""
-
-
-async def remove(bus: Bus, seq: int) -> None:
-    """Remove one message of ``JOBS`` whose job has ended. Idempotent."""
-    try:
-        await bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": seq, "no_erase": True})
-    except SignalboxError as error:
-        if error.facts.get("err_code") not in _GONE:
-            raise
 
 
 class _Slot:
@@ -74,6 +63,11 @@ class JobRemoval:
 
     def __len__(self) -> int:
         return sum(len(slot.ended) for slot in self._slots.values()) + len(self._timeless) + len(self._inputs)
+
+    def has_ended(self, job_id: str) -> bool:
+        """Whether a terminal record of the job was read, and its message may still be there."""
+        slot = self._slots.get(names.slot_of(job_id))
+        return (slot is not None and job_id in slot.ended) or job_id in self._timeless
 
     def ended(self, job_id: str, seq: int, stored_input: str = "") -> None:
         """A terminal record was read, at ``seq``. stored_input: the subject of the job's input in ``INPUTS``."""

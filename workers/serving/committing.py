@@ -1,19 +1,20 @@
-"""Writes what becomes of the jobs of batches, and says what is then done with each delivery.
+"""Reads and writes the records of jobs in flight, and says what is then done with each delivery.
 
 The claim is written while the batch runs and the commit waits for it: the claim arbitrates the record, the lease the
 device, so a lost claim only wastes a run. Only a job that ran alone is judged (:mod:`workers.serving.retries`).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from signalbox.bus.writes import Group
 from signalbox.jobs.changes import RecordChange, WriteOutcome
 from signalbox.jobs.commits import Commits
+from signalbox.jobs.records import Records
 from signalbox.program import log
-from signalbox.program.errors import NewerVersion, Poisoned, SignalboxError
-from signalbox.wire.messages import ErrorInfo, State
+from signalbox.program.errors import Poisoned, SignalboxError
+from signalbox.wire.messages import ErrorInfo, Record, State
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.serving.batchrun import BatchRun, Outcome
@@ -26,25 +27,25 @@ MOMENT_S: Final = 0.005
 NEWER_DELAY_S: Final = 2.0
 """Until a job that only a newer worker understands is offered again."""
 LOOK_AGAIN_S: Final = 1.0
-"""Until a job whose record could not be read is offered again."""
+"""Until a job is examined again whose record could not be read, or shows a lease whose holder is not to be seen."""
 _MESSAGE_BYTES: Final = 128
 """Of a stored record, beside its header's text and its body, roughly."""
 
 
 class Done(NamedTuple):
-    """The job's end is durable: its delivery is acknowledged."""
+    """The job's end is durable."""
 
     job: InFlightJob
 
 
 class Drop(NamedTuple):
-    """Another attempt has the job: its delivery is that one's to acknowledge."""
+    """Another attempt has the job."""
 
     job: InFlightJob
 
 
 class Retry(NamedTuple):
-    """The job is delivered again after ``delay_s``, to this worker or another."""
+    """The job is examined again after ``delay_s``, here or wherever its model's queue is read anew."""
 
     job: InFlightJob
     delay_s: float = 0.0
@@ -68,11 +69,18 @@ class Claims:
 
 
 class Committer:
-    """Writes the records of one session's jobs. clock: UTC seconds."""
+    """Reads and writes the records of one session's jobs. clock: UTC seconds."""
 
     def __init__(
-        self, commits: Commits, fleet: FleetTables, statistics: Statistics, *, clock: Callable[[], float]
+        self,
+        records: Records,
+        commits: Commits,
+        fleet: FleetTables,
+        statistics: Statistics,
+        *,
+        clock: Callable[[], float],
     ) -> None:
+        self._records = records
         self._commits = commits
         self._fleet = fleet
         self._statistics = statistics
@@ -136,7 +144,7 @@ class Committer:
         if decision.action is Action.RETRY:
             delays[held] = decision.delay_s
             gauges.RETRIED.labels(held.job.model, error.code).inc()
-            return self._commits.requeue(held, error, is_crash=decision.is_strike)
+            return self._commits.requeue(held, error, is_crash=decision.is_strike, delay_s=decision.delay_s)
         said = error
         if decision.is_poison:
             said = Poisoned(f"It was run {crashes + 1} times alone. {error.public_message}")
@@ -176,36 +184,60 @@ class Committer:
             if record.ref is not None:
                 self._statistics.large_results.add(record.key_id, record.ref.size)
 
-    # ------------------------------------------------------------------------------ one job
+    # ------------------------------------------------------------------------------ before a run
 
-    async def examine(self, held: InFlightJob) -> Disposition | None:
-        """Decide about a redelivered job by what became of its earlier attempts; None: it may run."""
+    async def examine(self, jobs: Sequence[InFlightJob]) -> list[Disposition | None]:
+        """Decide about jobs that may have been delivered before, by their records; None: it may run."""
         try:
-            if not await self._commits.refresh(held):
-                return Drop(held)
-            if held.record is not None and held.record.state is State.RUNNING:
-                gauges.VANISHED.labels(held.job.model).inc()
-            if held.is_cancelled:
-                change = self._commits.cancellation(held)
-                await self._commits.apply([change])
-                if change.outcome is WriteOutcome.LOST:
-                    return Drop(held)
-        except NewerVersion:
+            known = await self._records.read_many([held.job.id for held in jobs])
+            attended = await self._attended(record[0] for record in known.values() if record is not None)
+        except SignalboxError as error:
+            log.warning("session.examination_failed", jobs=len(jobs), why=str(error))
+            return [Retry(held, LOOK_AGAIN_S) for held in jobs]
+        found = [self._judge_earlier(held, known, attended) for held in jobs]
+        cancelled = [h for h, disposition in zip(jobs, found, strict=True) if disposition is None and h.is_cancelled]
+        ended = {disposition.job: disposition for disposition in await self._end_cancelled(cancelled)}
+        return [ended.get(held, disposition) for held, disposition in zip(jobs, found, strict=True)]
+
+    async def _attended(self, records: Iterable[Record]) -> set[tuple[str, int]]:
+        """Which of the leases under which jobs are said to run are still there: each is read once."""
+        leases = {(record.gpu, record.token): record for record in records if record.state is State.RUNNING}
+        return {lease for lease, record in leases.items() if await self._commits.is_attended(record)}
+
+    def _judge_earlier(
+        self,
+        held: InFlightJob,
+        known: Mapping[str, tuple[Record, int] | None],
+        attended: Container[tuple[str, int]],
+    ) -> Disposition | None:
+        """By what became of the job's earlier attempts."""
+        if held.job.id not in known:
+            held.record, held.revision = None, 0
+            return None
+        found = known[held.job.id]
+        if found is None:
             gauges.NEWER.labels(held.job.model).inc()
             return Retry(held, NEWER_DELAY_S)
-        except SignalboxError as error:
-            log.warning("session.redelivery_check_failed", job=held.job.id, why=str(error))
-            return Retry(held, LOOK_AGAIN_S)
-        if held.record is not None and held.record.state.is_terminal:
+        record, revision = found
+        if record.state.is_terminal:
             gauges.SKIPPED.labels(held.job.model).inc()
             return Done(held)
+        if record.state is State.RUNNING and (record.gpu, record.token) in attended:
+            # A worker that the fleet does not see is dead or has just begun: the lease's end, or its presence, tells.
+            return Drop(held) if self._fleet.holds(record.gpu, record.token) else Retry(held, LOOK_AGAIN_S)
+        if (wait_s := record.retry_at - self._clock()) > 0 and not record.cancel_requested:
+            return Retry(held, wait_s)
+        if record.state is State.RUNNING:
+            gauges.VANISHED.labels(held.job.model).inc()
+        self._commits.learn(held, record, revision)
         return None
+
+    async def _end_cancelled(self, jobs: list[InFlightJob]) -> list[Disposition]:
+        return await self._write([self._commits.cancellation(held) for held in jobs], {})
 
     async def cancel(self, held: InFlightJob) -> Disposition:
         """End a job, no run of which has begun, as its owner asked."""
-        change = self._commits.cancellation(held)
-        await self._commits.apply([change])
-        return Drop(held) if change.outcome is WriteOutcome.LOST else Done(held)
+        return (await self._end_cancelled([held]))[0]
 
 
 def _leave(held: InFlightJob, written: WriteOutcome | None) -> Disposition:

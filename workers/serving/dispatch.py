@@ -4,6 +4,7 @@ Only models whose queue or credits have changed are looked at; what is due, and 
 """
 
 import heapq
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -119,10 +120,10 @@ class Dispatcher:
             self._sort(now_s)
         return None
 
-    def due_in_s(self, now_s: float) -> float | None:
-        """Seconds until another batch may leave, None where only a change can bring one."""
+    def due_s(self) -> float:
+        """When another batch may leave, on the loop's clock; never where only a change can bring one."""
         first = self._later.first() if self._later.ranks else None
-        return max(0.0, first[0][0] - now_s) if first is not None and self.has_slot else None
+        return first[0][0] if first is not None and self.has_slot else math.inf
 
     def changed(self) -> set[str]:
         """The models to ask for more jobs of, since this was last called."""

@@ -1,40 +1,37 @@
-"""The jobs in flight at this worker: every delivered job, from its arrival to its acknowledgement.
-
-A job is in flight while it waits, runs, commits and is being acknowledged. For all that time the queue must not
-deliver it to another worker, so :meth:`InFlightJobs.touch` tells the server regularly.
-"""
+"""The jobs in flight at this worker: every delivered job, from its arrival until its end is durable or it is let go."""
 
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from signalbox.bus.client import Delivery
-from signalbox.jobs.attempts import Attempt, boottime
+from signalbox.jobs.attempts import Attempt
 from signalbox.wire.messages import Job
 from workers.host.presence import MAX_NAMED
 
 MAX_MODELS: Final = 32
-"""Models that the presence document counts waiting jobs of: those with the most."""
+"""Models that the presence document counts jobs of: those with the most."""
 
 
 class InFlightJob(Attempt):
-    """One job in flight. touched_s: when the server was last told that the job is worked on.
+    """One job in flight. looked_s: when its record was last known, or looked at for a cancel request.
 
     cancelled_s: when this worker heard of its owner's cancel request, 0 = never.
     """
 
-    __slots__ = ("arrived_s", "cancelled_s", "delivery", "touched_s")
+    __slots__ = ("arrived_s", "cancelled_s", "delivery", "looked_s")
 
     def __init__(self, delivery: Delivery, job: Job, *, now_s: float) -> None:
         super().__init__(job)
         self.delivery = delivery
         self.arrived_s = now_s
-        self.touched_s = now_s
+        self.looked_s = now_s
         self.cancelled_s = 0.0
 
-    def delivered_again(self, delivery: Delivery, now_s: float) -> None:
-        """Note a redelivery of the job while it is in flight: ``ack_wait`` has passed, or an operator asked for it."""
-        self.delivery, self.touched_s, self.known_at = delivery, now_s, boottime()
+    def begin_anew(self, now_s: float) -> None:
+        """Note that the job waits for another attempt, from now on."""
+        self.arrived_s = self.looked_s = now_s
+        self.phases = {}
 
 
 class InFlightJobs:
@@ -67,17 +64,20 @@ class InFlightJobs:
         self.bytes -= len(held.delivery.data)
         return True
 
-    def touch(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
-        """Tell the server of jobs that it has not heard of for ``older_than_s``: they are worked on. Returns them."""
-        touched = [h for h in self._held.values() if now_s - h.touched_s >= older_than_s]
-        for held in touched:
-            held.delivery.in_progress()
-            held.touched_s = now_s
-        return touched
+    def unlooked(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
+        """Claimed jobs whose records nobody has looked at for so long; they count as looked at from now on."""
+        found = [h for h in self._held.values() if h.record is not None and now_s - h.looked_s >= older_than_s]
+        for held in found:
+            held.looked_s = now_s
+        return found
 
     def ids(self) -> tuple[str, ...]:
         """Ids for the presence document."""
         return tuple(list(self._held)[:MAX_NAMED])
+
+    def by_model(self) -> dict[str, int]:
+        """Jobs by model, for the presence document."""
+        return dict(Counter(h.job.model for h in self._held.values()).most_common(MAX_MODELS))
 
     def waiting(self) -> dict[str, int]:
         """Jobs that have not begun, by model, for the presence document."""

@@ -1,33 +1,40 @@
-"""The way of jobs through one session: delivered, queued, run in batches, committed, their deliveries answered.
+"""The way of jobs through one session: delivered, examined, queued, run in batches, committed.
 
-What arrives is queued; one short function starts batches while there are slots; a batch is one task: it is run, then
-committed, and what that returns is done with its deliveries. While one batch computes, the next is with the runner and
-earlier ones commit. While the lease is at risk no job is asked for and none begins.
+What arrives is queued, after a look at its record where it may have been delivered before; one short function starts
+batches while there are slots; a batch is one task: it is run, then committed, and what that returns is done with its
+deliveries. While one batch computes, the next is with the runner and earlier ones commit. While the lease is at risk no
+job is asked for and none begins.
 """
 
 import asyncio
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from signalbox.bus.client import Bus, Delivery, Message
+from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import joblog
 from signalbox.jobs.commits import persist
 from signalbox.jobs.records import Records
+from signalbox.jobs.removal import remove
 from signalbox.program import log
-from signalbox.program.errors import LeaseLost, Unavailable
+from signalbox.program.errors import LeaseLost, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
-from signalbox.wire.messages import Model, Newer
+from signalbox.wire.messages import Model, Newer, Worker
+from signalbox.wire.names import Priority
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
 from workers.host import gauges
+from workers.host.fleet import FleetTables
 from workers.queue import prefetch
 from workers.queue.intake import JobIntake
 from workers.residency.versions import ResidentVersions
 from workers.serving.batchrun import BatchRun
-from workers.serving.committing import NEWER_DELAY_S, Committer, Disposition, Done
+from workers.serving.cancellations import Cancellations
+from workers.serving.committing import NEWER_DELAY_S, Committer, Disposition, Retry
 from workers.serving.deliveries import Deliveries
 from workers.serving.dispatch import Dispatcher
 from workers.serving.execution import Executor
@@ -35,8 +42,14 @@ from workers.serving.inflight import InFlightJob
 from workers.settings import WorkerSettings
 from workers.statistics.worker import Statistics
 
+LONG_RUN_S: Final = 0.25
+"""Other workers get the jobs that come after so long a run; at once where long runs are usual."""
+MAX_EXAMINED: Final = 1_000
+"""Records read at once."""
+EXAMINED_BESIDE: Final = 256
+"""Jobs of a class that may be examined beside those that wait."""
 AGAIN_S: Final = 0.5
-"""Until a job is offered again whose runner was lost while the lease was not."""
+"""Until a job is tried again whose runner was lost while the lease was not."""
 UNFORESEEN_DELAY_S: Final = 1.0
 """The same after an error that was not foreseen."""
 
@@ -51,6 +64,7 @@ class Pipeline:
         records: Records,
         leased: LeasedDevice,
         lease: LeaseHandle,
+        fleet: FleetTables,
         residency: ResidentVersions,
         executor: Executor,
         committer: Committer,
@@ -60,7 +74,7 @@ class Pipeline:
         clock: Callable[[], float],
     ) -> None:
         """clock: UTC seconds."""
-        self._records = records
+        self._bus = bus
         self._lease = lease
         self._residency = residency
         self._executor = executor
@@ -71,13 +85,24 @@ class Pipeline:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._dispatcher = Dispatcher(statistics)
-        self._deliveries = Deliveries(leased, tasks, ack_wait_s=settings.ack_wait_s)
-        self._intake = JobIntake(bus, self._receive, self._credits_changed)
+        self._deliveries = Deliveries(leased, delayed_bytes=settings.in_hand_bytes)
+        self._intake = JobIntake(bus, fleet, self._receive, self._credits_changed)
+        self.cancellations = Cancellations(
+            records=records,
+            deliveries=self._deliveries,
+            dispatcher=self._dispatcher,
+            executor=executor,
+            committer=committer,
+            tasks=tasks,
+            grace_s=settings.cancel_grace_s,
+        )
+        self._unexamined: list[InFlightJob] = []
         self.in_flight = self._deliveries.in_flight
         self._served: Mapping[str, Model] = {}
         """Models whose jobs are taken: assigned to this worker, neither paused nor disabled."""
         self._short_of_room: set[str] = set()
         """Models of which fewer jobs are asked for than usual, as those in flight are large."""
+        self._long_runs: set[BatchRun] = set()
         self._is_woken = False
         self._is_closing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -85,7 +110,7 @@ class Pipeline:
     async def follow(self, assigned: Mapping[str, Model]) -> None:
         """Take jobs of these models and no others from now on."""
         self._served = assigned
-        self._deliveries.retry(self._dispatcher.follow(assigned))
+        self._deliveries.let_go(self._dispatcher.follow(assigned))
         await persist(partial(self._intake.follow, assigned))
         self._wake_for(assigned)
 
@@ -95,12 +120,20 @@ class Pipeline:
             self._is_woken = True
             self._loop.call_soon(self._dispatch)
 
+    def look_after(self, worker: Worker) -> None:
+        """Look for jobs that another worker had, which is gone."""
+        self._intake.look_after(worker)
+
+    async def rest(self) -> None:
+        """Let models sleep that nobody calls."""
+        await self._intake.rest()
+
     def reconnected(self) -> None:
-        """Look for what was lost with the connection: pull requests, and requests to cancel."""
+        """Look for what was lost with the connection: deliveries, and requests to cancel."""
         self._intake.reconnected()
         for held in self.in_flight:
             if held.record is not None:
-                self.look_for_cancel(held)
+                self.cancellations.look_for(held)
 
     # ------------------------------------------------------------------------------ ending
 
@@ -111,75 +144,94 @@ class Pipeline:
             self._timer.cancel()
 
     async def close_intake(self) -> None:
-        """Pull no more; what was on its way has been nak'ed when this returns."""
+        """Pull no more; what was on its way is let go when this returns."""
         try:
             async with asyncio.timeout(self._settings.request_timeout_s):
                 await self._intake.close()
         except (TimeoutError, Unavailable):
             log.warning("intake.close_failed")
 
-    def nak_waiting(self) -> None:
-        """Give back the jobs that wait for a batch."""
-        self._deliveries.retry(self._dispatcher.clear())
+    async def let_go_waiting(self) -> None:
+        """Leave the jobs that wait, for a batch or for another attempt, to the other workers."""
+        unexamined, self._unexamined = self._unexamined, []
+        await self._let_go([*self._dispatcher.clear(), *unexamined, *self._deliveries.delayed()])
 
-    def nak_all(self) -> None:
-        """Give back every job in flight."""
-        self._deliveries.retry(self.in_flight)
+    async def let_go_all(self) -> None:
+        """Leave every job in flight to the other workers."""
+        await self._let_go(self.in_flight)
+
+    async def _let_go(self, jobs: Iterable[InFlightJob]) -> None:
+        self._deliveries.let_go(jobs)
+        models = self._deliveries.unread(math.inf)
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_s):
+                await self._intake.give_back(models)
+        except (TimeoutError, SignalboxError):
+            log.warning("session.not_given_back", models=len(models))  # the next holder looks, and the reconciler
 
     # ------------------------------------------------------------------------------ arriving
 
-    def _receive(self, model: str, delivery: Delivery) -> None:
+    def _receive(self, model: str, delivery: Delivery, is_known: bool) -> None:
+        """Take a delivery. is_known: the job may have been delivered before."""
         now_s = self._loop.time()
+        self._dispatcher.credits_changed(model)
         try:
             job = delivery.job
         except Newer:  # a newer worker understands it; this one must not remove it
             gauges.NEWER.labels(model).inc()
-            self._tasks.start(delivery.nak(NEWER_DELAY_S), name="nak a newer job")
+            log.warning("intake.newer", subject=delivery.subject, again_in_s=NEWER_DELAY_S)
+            self._deliveries.read_anew(model, NEWER_DELAY_S)
+            self.wake()
             return
         except (KeyError, ValueError, msgspec.MsgspecError) as error:
             log.error("intake.not_a_job", subject=delivery.subject, why=str(error))
-            self._tasks.start(delivery.term("not a job"), name="drop what is no job")
+            self._tasks.start(remove(self._bus, delivery.seq), name="drop what is no job")
             return
-        known = self.in_flight.get(job.id)
-        if known is not None:
-            known.delivered_again(delivery, now_s)  # one run is enough
+        if self.in_flight.get(job.id) is not None:
+            return  # one run is enough
+        if self._is_closing or model not in self._served:
+            self._deliveries.read_anew(model)
             return
         held = InFlightJob(delivery, job, now_s=now_s)
         held.phases["pulled"] = held.ms(self._clock())
-        joblog.step("job.pulled", job, delivery=delivery.attempt)
-        self._dispatcher.credits_changed(model)
-        if self._is_closing or model not in self._served:
-            self._tasks.start(delivery.nak(0), name="nak a job")
-            return
+        joblog.step("job.pulled", job, is_known=is_known)
         self._deliveries.take(held)
-        if delivery.attempt > 1:
+        if is_known:
             gauges.REDELIVERED.labels(model).inc()
-            self._tasks.start(self._examine(held), name="examine a redelivered job")
+            self._examine_soon([held])
         else:
             self._enqueue(held)
 
     def _enqueue(self, held: InFlightJob) -> None:
         model = self._served.get(held.job.model)
-        if model is None:  # since it was looked at
-            self._deliveries.retry([held])
+        if model is None or self._is_closing:  # since it was looked at
+            self._deliveries.let_go([held])
             return
         self._dispatcher.add(held, model.batching)
         self.wake()
 
-    async def _examine(self, held: InFlightJob) -> None:
-        """Run a redelivered job, or do with it what became of its earlier attempts."""
-        try:
-            disposition = await self._committer.examine(held)
-        except Exception:
-            # Without this it stays in flight and never runs. The edge of the task logs and counts the error.
-            self._deliveries.retry([held], UNFORESEEN_DELAY_S)
-            raise
-        if disposition is not None:
-            self._deliveries.apply([disposition])
-        elif self._is_closing:
-            self._deliveries.retry([held])
-        else:
-            self._enqueue(held)
+    def _examine_soon(self, jobs: Iterable[InFlightJob]) -> None:
+        is_first = not self._unexamined
+        self._unexamined += jobs
+        if is_first and self._unexamined:
+            self._tasks.start(self._examine(), name="examine jobs")
+
+    async def _examine(self) -> None:
+        """Queue jobs that may run, and do with the others what became of their earlier attempts."""
+        await asyncio.sleep(0)  # what else is read from the connection now is examined with it
+        while jobs := self._unexamined[:MAX_EXAMINED]:
+            try:
+                examined = await self._committer.examine(jobs)
+            except Exception:  # noqa: BLE001  without this they stay in flight and never run
+                log.exception("session.examination_failed", jobs=len(jobs))
+                examined = [Retry(held, UNFORESEEN_DELAY_S) for held in jobs]
+            del self._unexamined[: len(jobs)]
+            for held, disposition in zip(jobs, examined, strict=True):
+                if disposition is not None:
+                    self._apply([disposition])
+                elif self.in_flight.get(held.job.id) is held:
+                    self._enqueue(held)
+            self.wake()
 
     # ------------------------------------------------------------------------------ leaving
 
@@ -201,24 +253,35 @@ class Pipeline:
             self._dispatcher.credits_changed(*self._short_of_room)
             self._short_of_room.clear()
         now_s = self._loop.time()
+        if self._deliveries.next_s <= now_s:
+            self._take_up(now_s)
         while (batch_run := self._dispatcher.next(now_s)) is not None:
             self._tasks.start(self._run_batch(batch_run), name="run a batch")
-        due_in_s = self._dispatcher.due_in_s(now_s)
-        if due_in_s is not None:
-            self._arm(due_in_s)
+        due_s = min(self._dispatcher.due_s(), self._deliveries.next_s)
+        if due_s < math.inf:
+            self._arm(due_s)
         for model in self._dispatcher.changed():
             self._ask(model)
 
-    def _arm(self, delay_s: float) -> None:
+    def _take_up(self, now_s: float) -> None:
+        """Try again what is due, and read the queues anew of which jobs were let go."""
+        again = self._deliveries.due(now_s)
+        for held in again:
+            held.phases["pulled"] = held.ms(self._clock())
+        self._examine_soon(again)
+        for model in self._deliveries.unread(now_s):
+            self._intake.look(model)
+
+    def _arm(self, at_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(delay_s, self.wake)
+        self._timer = self._loop.call_at(at_s, self.wake)
 
     def _ask(self, model: str) -> None:
         found = self._served.get(model)
-        if found is None or not self._residency.may_serve(found):
+        if found is None or not self._intake.is_asking(model) or not self._residency.may_serve(found):
             return
-        room_bytes = max(1, self._settings.in_hand_bytes - self.in_flight.bytes)
+        room_bytes = max(1, self._settings.in_hand_bytes - self._deliveries.ready_bytes)
         mean_bytes = self._statistics.mean_bytes(model)
         wanted = prefetch.depth(
             found.batching.max_size,
@@ -229,23 +292,41 @@ class Pipeline:
         )
         if (wanted + 1) * mean_bytes > room_bytes:
             self._short_of_room.add(model)
-        self._intake.ask(model, wanted, self._dispatcher.waiting(model))
+        self._intake.ask(model, wanted, self._waiting(model))
+
+    def _waiting(self, model: str) -> Mapping[Priority, int]:
+        """Jobs that wait for a batch. Of those that are examined few may run: some are asked for beside them."""
+        waiting = self._dispatcher.waiting(model)
+        if not self._unexamined:
+            return waiting
+        unexamined = Counter(held.job.priority for held in self._unexamined if held.job.model == model)
+        is_roomy = self._deliveries.ready_bytes < self._settings.in_hand_bytes // 2
+        beside = EXAMINED_BESIDE if is_roomy else 0
+        return {priority: n + max(0, unexamined[priority] - beside) for priority, n in waiting.items()}
 
     async def _run_batch(self, batch_run: BatchRun) -> None:
-        """Run one batch from its start to its acknowledgements. The edge of a task: no error escapes."""
+        """Run one batch from its start to its durable ends. The edge of a task: no error escapes."""
+        run_s = self._statistics.run_s(batch_run.model) or 0.0
+        long = self._loop.call_later(0.0 if run_s > prefetch.SLOW_RUN_S else LONG_RUN_S, self._make_way, batch_run)
         try:
             if expired := await self._committer.expire(batch_run):
-                self._deliveries.apply(expired)
+                self._apply(expired)
             if batch_run.jobs:
-                self._deliveries.apply(await self._run_and_commit(batch_run))
+                self._apply(await self._run_and_commit(batch_run))
         except LeaseLost:
-            delay_s = 0.0 if self._lease.lost.is_set() or self._is_closing else AGAIN_S
-            self._deliveries.retry(batch_run.jobs, delay_s)
+            self._try_again(batch_run.jobs, AGAIN_S)
         except Exception:  # noqa: BLE001  the edge of a task
             log.exception("session.batch_failed", model=batch_run.model)
-            self._deliveries.retry(batch_run.jobs, UNFORESEEN_DELAY_S)
+            self._try_again(batch_run.jobs, UNFORESEEN_DELAY_S)
         finally:
+            long.cancel()
             self._end_run(batch_run)
+
+    def _make_way(self, batch_run: BatchRun) -> None:
+        """Leave new jobs to the other workers while a long run keeps them waiting here."""
+        if not batch_run.over.is_set() and not self._is_closing:
+            self._long_runs.add(batch_run)
+            self._tasks.start(self._intake.make_way(), name="make way")
 
     async def _run_and_commit(self, batch_run: BatchRun) -> list[Disposition]:
         claims = self._committer.claim(batch_run)
@@ -256,44 +337,17 @@ class Pipeline:
         finally:
             await claims.close()
 
+    def _try_again(self, jobs: Iterable[InFlightJob], delay_s: float) -> None:
+        self._apply([Retry(held, delay_s) for held in jobs])
+
+    def _apply(self, dispositions: Iterable[Disposition]) -> None:
+        if self._deliveries.apply(dispositions):
+            self.wake()
+
     def _end_run(self, batch_run: BatchRun) -> None:
         if self._dispatcher.end(batch_run):
             self.wake()
-
-    # ------------------------------------------------------------------------------ cancelling
-
-    def on_cancel(self, message: Message) -> None:
-        """A caller asks for the end of a job."""
-        held = self.in_flight.get(message.subject.rpartition(".")[2])
-        if held is not None and not self._is_closing:
-            self.look_for_cancel(held)
-
-    def look_for_cancel(self, held: InFlightJob) -> None:
-        """Stop a job if its record asks for that."""
-        self._tasks.start(self._cancel(held), name="cancel a job")
-
-    async def _cancel(self, held: InFlightJob) -> None:
-        """Read the record, and stop the job if its owner has asked for that. Idempotent."""
-        if held.is_cancelled:
-            return
-        found = await self._records.read(held.job.id)
-        if found is None or self.in_flight.get(held.job.id) is not held:
-            return
-        record, revision, _ = found
-        if revision < held.revision or not (record.state.is_terminal or record.cancel_requested):
-            return  # read before this worker's last write, or no cancel is requested
-        held.cancelled_s = self._loop.time()
-        if not self._dispatcher.remove(held):
-            held.is_cancelled = True
-            if held.record is not None:  # else the claim is in flight and its commit finds out
-                held.record, held.revision = record, revision
-            batch_run = self._dispatcher.run_of(held)
-            if batch_run is not None:
-                await self._executor.stop(batch_run, held, grace_s=self._settings.cancel_grace_s)
-            return
-        held.record, held.revision = record, revision
-        if record.state.is_terminal:
-            self._deliveries.apply([Done(held)])
-        else:  # it waits for another attempt: no run has to be stopped
-            held.is_cancelled = True
-            self._deliveries.apply([await self._committer.cancel(held)])
+        if batch_run in self._long_runs:
+            self._long_runs.discard(batch_run)
+            if not self._long_runs and not self._is_closing:
+                self._intake.take_again()

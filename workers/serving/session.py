@@ -1,7 +1,7 @@
 """Serves jobs for as long as this worker holds the lease; :mod:`workers.serving.pipeline` is their way through it.
 
 The session ends when the lease is lost (everything is abandoned), when another worker's turn has come, or on a drain
-(both: what runs ends, what waits is nak'ed).
+(both: what runs ends, what waits is let go).
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, RunnerCrashed, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
+from signalbox.wire.messages import Worker
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
 from workers.host import gauges
 from workers.host.fleet import FleetTables
-from workers.queue.orphans import OrphanedDeliveries
 from workers.residency.activity import Activity
 from workers.residency.cache import ModelCache
 from workers.residency.versions import ResidentVersions
@@ -30,7 +30,9 @@ from workers.settings import WorkerSettings
 from workers.statistics.worker import Statistics
 
 KEEP_S: Final = 1.0
-"""Seconds between looks for in-flight jobs that the server must hear of."""
+"""Seconds between looks for what has been in flight, or asleep, for long."""
+CANCEL_LOOK_S: Final = 5.0
+"""A job in flight is looked up so often: a cancel request may have been lost on its way."""
 RENEWED: Final = 3
 """Claims are written again so often in the least time that records are kept."""
 
@@ -71,7 +73,7 @@ class Session:
             inline_limit_bytes=settings.inline_limit_bytes,
             clock=clock,
             slow_job_s=settings.slow_job_s,
-            trusted_s=settings.ack_wait_s,
+            trusted_s=settings.trusted_s,
         )
         self._residency = ResidentVersions(
             lease.runner,
@@ -99,9 +101,10 @@ class Session:
             records=records,
             leased=leased,
             lease=lease,
+            fleet=fleet,
             residency=self._residency,
             executor=self._executor,
-            committer=Committer(self._commits, fleet, statistics, clock=clock),
+            committer=Committer(records, self._commits, fleet, statistics, clock=clock),
             statistics=statistics,
             tasks=self._tasks,
             settings=settings,
@@ -109,15 +112,6 @@ class Session:
         )
         self.in_flight = self._pipeline.in_flight
         self._catalog = asyncio.Event()
-        self._orphans = OrphanedDeliveries(
-            bus,
-            records,
-            fleet,
-            gpu=lease.gpu,
-            token=lease.token,
-            is_in_flight=lambda job_id: self.in_flight.get(job_id) is not None,
-            spawn=lambda look: self._tasks.start(look, name="look for orphaned deliveries"),
-        )
         self._loop = asyncio.get_running_loop()
         lease.on_change = self._lease_changed
 
@@ -125,11 +119,11 @@ class Session:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until the lease is lost, must be yielded, or ``stop`` is set; then end in order."""
-        cancels = await persist(lambda: self._bus.subscribe("cancel.*", self._pipeline.on_cancel))
+        cancels = await persist(lambda: self._bus.subscribe("cancel.*", self._pipeline.cancellations.heard))
         self._bus.on_reconnect(self._reconnected)
         background = [
             asyncio.create_task(self._follow(), name="follow catalog"),
-            asyncio.create_task(self._keep(), name="keep deliveries"),
+            asyncio.create_task(self._keep(), name="keep jobs"),
         ]
         try:
             await self._until_over(stop, background)
@@ -145,14 +139,17 @@ class Session:
         """Placement or a model's document has changed."""
         self._catalog.set()
 
+    def worker_vanished(self, worker: Worker) -> None:
+        """Another worker has gone; what it had in flight may have to be looked for here."""
+        self._pipeline.look_after(worker)
+
     def _lease_changed(self) -> None:
         self._catalog.set()  # what could not be loaded may be loaded now
         self._pipeline.wake()
         self._on_change()
 
     def _reconnected(self) -> None:
-        """Look for deliveries that were lost with the connection, as for those of a dead holder."""
-        self._orphans.forget()
+        """Look for what was lost with the connection."""
         self._catalog.set()
         self._pipeline.reconnected()
 
@@ -175,16 +172,15 @@ class Session:
 
     async def _end(self) -> None:
         self._pipeline.stop_taking()
-        self._orphans.forget()
         if self._lease.lost.is_set():
             await self._abandon()
         else:
             await self._finish()
 
     async def _finish(self) -> None:
-        """Nak what has not started; let what runs end within its bound."""
+        """Let go what has not started; let what runs end within its bound."""
         await self._pipeline.close_intake()
-        self._pipeline.nak_waiting()
+        await self._pipeline.let_go_waiting()
         if self._tasks:
             lost = asyncio.create_task(_happens(self._lease.lost), name="lease lost")
             ending = asyncio.create_task(self._tasks.finish(), name="running jobs end")
@@ -193,6 +189,8 @@ class Session:
                 task.cancel()
         if self._tasks:
             await self._cut_short()
+        else:
+            await self._pipeline.let_go_all()
         await self._flush()
 
     async def _cut_short(self) -> None:
@@ -203,7 +201,7 @@ class Session:
                 async with asyncio.timeout(self._settings.request_timeout_s):
                     await self._commits.give_up(self.in_flight)
             except (TimeoutError, SignalboxError):
-                log.warning("session.requeue_failed", jobs=len(self.in_flight))  # ack_wait will do it
+                log.warning("session.requeue_failed", jobs=len(self.in_flight))
         await self._abandon()
 
     async def _abandon(self) -> None:
@@ -212,7 +210,7 @@ class Session:
         await self._pipeline.close_intake()
         if self.in_flight:
             log.warning("session.jobs_abandoned", jobs=len(self.in_flight), token=self._lease.token)
-        self._pipeline.nak_all()
+        await self._pipeline.let_go_all()
         await asyncio.wait_for(self._tasks.finish(), self._settings.request_timeout_s * 2)
 
     async def _flush(self) -> None:
@@ -229,7 +227,6 @@ class Session:
             self._catalog.clear()
             assigned = self._fleet.assigned()
             await self._pipeline.follow(assigned)
-            await self._orphans.follow(assigned)
             for name in self._fleet.published():
                 self._residency.forgive(name)
             await self._warm([(m.name, v) for m in assigned.values() for v in self._fleet.targets(m)])
@@ -253,12 +250,16 @@ class Session:
             log.warning("residency.load_ahead_failed", why=str(error))
 
     async def _keep(self) -> None:
-        """Tell the server regularly which jobs are worked on, and renew records of long runs before they may go."""
+        """Look for cancel requests that were not heard, renew records of long runs before they may go, let models sleep
+        that nobody calls."""
         while True:
             await asyncio.sleep(KEEP_S)
-            for held in self.in_flight.touch(self._loop.time(), self._settings.in_progress_s):
-                if held.record is not None:  # a cancel request may have been lost on its way
-                    self._pipeline.look_for_cancel(held)
+            for held in self.in_flight.unlooked(self._loop.time(), CANCEL_LOOK_S):
+                self._pipeline.cancellations.look_for(held)
+            try:
+                await self._pipeline.rest()
+            except SignalboxError as error:
+                log.warning("intake.rest_failed", why=str(error))
             for held in self._commits.old_claims(self.in_flight, self._settings.results_kept_s / RENEWED):
                 self._tasks.start(self._commits.renew(held), name="renew a claim")
             gauges.IN_FLIGHT.set(len(self.in_flight))

@@ -1,11 +1,11 @@
-"""What is left when a run has ended: every record, and what the queues still hold."""
+"""What is left when a run has ended: every record, and what the queue still holds."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from signalbox.bus.client import Bus
-from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages, names, tensors
 from signalbox.wire.messages import Record
 from signalbox.wire.names import Header
@@ -50,16 +50,9 @@ def _value_of(record: Record, frame: bytes) -> float | None:
     return None if found is None else read_floats(frame)[0]
 
 
-async def consumers_left(bus: Bus, models: Iterable[str]) -> dict[str, int]:
-    """Jobs not yet acknowledged, by consumer; only those that have any."""
-    left = {}
-    for model in models:
-        for priority in names.PRIORITIES:
-            try:
-                info = await bus.consumer_info(names.consumer(model, priority))
-            except SignalboxError:
-                left[names.consumer(model, priority)] = -1
-                continue
-            if count := info.num_pending + info.num_ack_pending:
-                left[names.consumer(model, priority)] = count
-    return left
+async def jobs_left(bus: Bus) -> dict[str, int]:
+    """Jobs in the queue by model and priority: after the end of each its message is removed. Raises Unavailable."""
+    ask = {"subjects_filter": "jobs.>"}
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{names.Stream.JOBS}", ask)
+    subjects: dict[str, int] = info["state"].get("subjects") or {}
+    return Counter(" ".join(names.class_of(subject)) for subject in subjects)

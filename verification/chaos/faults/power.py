@@ -80,7 +80,7 @@ async def lying_disk(rig: Rig, rng: random.Random) -> None:
         until = now()
         await asyncio.to_thread(rig.disks[0].roll_back)
         await _power_back(rig, [0])
-        # A late acknowledgement of a forgotten job hits the job that was given its sequence next.
+        # A late removal of a forgotten job hits the job that was given its sequence next.
         await _queued(rig, last + STALE_MARGIN)
         rig.faults.note(
             event="forgot",

@@ -12,7 +12,7 @@ from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import Limits
 from tests.rigs import models
 from tests.rigs.outage import becomes, floats
-from verification.chaos.evidence.final import consumers_left, snapshot
+from verification.chaos.evidence.final import jobs_left, snapshot
 from verification.chaos.evidence.history import History, accepted
 from verification.chaos.evidence.journal import Journal
 from verification.chaos.faults import power
@@ -172,13 +172,13 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
         made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the last fault: {left[:5]}")
 
     async def is_empty() -> bool:
-        return not await consumers_left(made.bus, MODELS)
+        return not await jobs_left(made.bus)
 
     try:
         await becomes(is_empty, limit_s=HEAL_S)
     except AssertionError:
-        made.finding(f"not acknowledged: {await consumers_left(made.bus, MODELS)}")
-    await snapshot(made.bus, made.history / "final.jsonl", {"left": await consumers_left(made.bus, MODELS)})
+        made.finding(f"still queued: {await jobs_left(made.bus)}")
+    await snapshot(made.bus, made.history / "final.jsonl", {"left": await jobs_left(made.bus)})
     made.census.look()
     for tenant in load.tenants:
         await tenant.pool.close()

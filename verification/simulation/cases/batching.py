@@ -187,7 +187,7 @@ async def a_wrong_expectation_in_a_batch_names_no_message(rig: CaseRig) -> None:
 @case
 async def a_group_of_queued_jobs_reaches_its_consumer_in_order(rig: CaseRig) -> None:
     bus = await rig.bus()
-    await consumer(bus, f"{rig.id}_hi", f"jobs.{rig.id}.hi.*")
+    await consumer(bus, f"{rig.id}_hi", f"jobs.{rig.id}.hi.>")
     _, taken = await pulling(bus, f"{rig.id}_hi")
     writer = bus.grouped(Stream.JOBS)
     seqs = await asyncio.gather(*(writer.write(rig.job(f"{n:02}"), b"x", expect=0) for n in range(30)))

@@ -7,14 +7,14 @@ import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
-from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, Unavailable
+from signalbox.jobs import delivery
+from signalbox.program.errors import Ambiguous, NotFound, SignalboxError, StaleRevision, Unavailable
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Stream
-from verification.simulation.cases.rig import CaseRig, consumer, get, gone, hear, own_server, pulling, raw, until
+from verification.simulation.cases.rig import CaseRig, get, gone, hear, own_server, pulling, raw, until
 
 LEASES = Bucket.LEASES.stream
-SECOND = 1_000_000_000
 
 
 async def back(bus: Bus) -> None:
@@ -136,39 +136,24 @@ async def subscriptions_are_back_after_a_restart(rig: CaseRig) -> None:
 
 
 @own_server
-async def a_parked_request_is_lost_with_the_server_and_asked_again(rig: CaseRig) -> None:
+async def a_consumer_is_lost_with_the_server_and_made_again(rig: CaseRig) -> None:
     bus = await rig.bus()
-    name = f"{rig.id}_hi"
-    await consumer(bus, name, f"jobs.{rig.id}.hi.*")
-    puller, taken = await pulling(bus, name, 5)
-    puller.on_idle = lambda: puller.ask(5 - puller.outstanding, expires_s=50)
+    made = await delivery.find(bus, rig.id, "hi", 0)
+    puller, taken = await pulling(bus, made.name, 5)
+    await bus.write(rig.job("a"), b"a")
+    await taken.until(1)
     await rig.kill()
     await rig.start()
     await back(bus)
-    await until(lambda: puller.outstanding == 5)
-    await bus.write(rig.job(), b"x")
-    assert (await taken.until(1))[0].attempt == 1
-
-
-@own_server
-async def what_was_in_flight_comes_again_after_a_restart(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    name = f"{rig.id}_hi"
-    await consumer(bus, name, f"jobs.{rig.id}.hi.*", ack_wait=4 * SECOND)
-    for job in "ab":
-        await bus.write(rig.job(job), job.encode())
-    _, taken = await pulling(bus, name, 2)
-    first, _ = await taken.until(2)
-    await first.ack()
-    # The server writes a consumer's state a moment later; only then is the acknowledgement safe from a kill.
-    await asyncio.sleep(2)
-    await rig.kill()
-    await rig.start()
-    await back(bus)
-    _, later = await pulling(bus, name, 2)
-    again = (await later.until(1))[0]
-    assert (again.data, again.attempt) == (b"b", 2)
-    await again.ack()
+    with pytest.raises(NotFound):
+        await bus.consumer_info(made.name)
+    puller.ask(5, expires_s=50)
+    await until(lambda: puller.last_refusal.startswith("503"))
+    last = await bus.write(rig.job("b"), b"b")
+    again = await delivery.find(bus, rig.id, "hi", 0)
+    assert (again.num_pending, again.examined_to) == (2, last)
+    puller.ask(5, expires_s=50)
+    assert [each.data for each in await taken.until(3)] == [b"a", b"a", b"b"]
 
 
 @own_server

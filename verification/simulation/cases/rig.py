@@ -155,13 +155,20 @@ async def gone(bus: Bus, stream: str, subject: str) -> None:
     await until(is_gone)
 
 
-async def consumer(bus: Bus, name: str, subject: str, *, stream: str = Stream.JOBS, **changes: Any) -> None:
-    """A pull consumer as our topology declares it, but for ``changes``."""
-    config = assets.consumer(name, subject) | changes
-    config = {field: value for field, value in config.items() if value is not None}
-    await bus.request_json(
-        f"$JS.API.CONSUMER.CREATE.{stream}.{name}.{subject}", {"stream_name": str(stream), "config": config}
-    )
+async def consumer(
+    bus: Bus,
+    name: str,
+    subject: str,
+    *,
+    stream: str = Stream.JOBS,
+    examined_to: int = 0,
+    action: str = "",
+    **changes: Any,
+) -> None:
+    """A pull consumer as ours are made, but for ``changes``."""
+    config = assets.consumer(name, subject, examined_to=examined_to) | changes
+    ask = {"stream_name": str(stream), "config": config, "action": action}
+    await bus.request_json(f"$JS.API.CONSUMER.CREATE.{stream}.{name}.{subject}", ask)
 
 
 async def pulling(

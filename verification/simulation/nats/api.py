@@ -17,6 +17,7 @@ _SUBJECTS_PAGE: Final = 100_000
 _NO_STREAM: Final = Refusal(404, 10059, "stream not found")
 _NO_CONSUMER: Final = Refusal(404, 10014, "consumer not found")
 _NO_MESSAGE: Final = Refusal(404, 10037, "no message found")
+_CONSUMER_EXISTS: Final = Refusal(400, 10148, "consumer already exists")
 _BAD_REQUEST: Final = Refusal(400, 10003, "bad request")
 _AWAY: Final = Refusal(503, 10008, "JetStream system temporarily unavailable")
 
@@ -62,6 +63,8 @@ class Api:
                 return True
             self._server.answer(reply, encode({"error": _AWAY.as_json()}))
             return True
+        if stream is not None and parts[0] == "CONSUMER" and self._is_away(stream, names):
+            return True
         try:
             answer = act(names, decode(data) if data else {})
         except Refusal as refusal:
@@ -69,11 +72,17 @@ class Api:
         self._server.answer(reply, encode(answer))
         return True
 
+    def _is_away(self, stream: Stream, names: list[str]) -> bool:
+        consumer = stream.consumers.get(names[1]) if len(names) > 1 else None
+        return consumer is not None and consumer.is_away
+
     def _next(self, names: list[str], reply: bytes, data: bytes) -> bool:
         stream = self._server.streams.get(names[0])
         consumer = stream.consumers.get(names[1]) if stream is not None else None
         if stream is None or consumer is None:
             return False
+        if consumer.is_away:
+            return True
         if not self._server.has_leader(stream):
             return self._server.is_election_unnoticed(stream)
         consumer.ask(reply, data)
@@ -187,11 +196,14 @@ class Api:
         return consumer
 
     def _consume(self, names: list[str], doc: Doc) -> Doc:
+        """Make a consumer. One that there is takes the new configuration, unless it was to be created only."""
         stream = self._stream(names)
         config: Doc = doc["config"]
         known = stream.consumers.get(names[1])
         if known is not None:
-            known.configure(known.config | config)
+            if doc.get("action") == "create" and known.config != config:
+                raise _CONSUMER_EXISTS
+            known.configure(config)
             return known.info()
         consumer = stream.consumers[names[1]] = Consumer(stream, config)
         return consumer.info()

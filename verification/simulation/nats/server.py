@@ -2,8 +2,9 @@
 
 Knobs of a running server, all off at first: :attr:`Server.stale_s`, :attr:`~Server.commit_s`,
 :attr:`~Server.ttl_late_s`, :attr:`~Server.marker_late_s`, :attr:`~Server.marker_loss`, :attr:`~Server.lost_requests`,
-:attr:`~Server.lost_answers`, :attr:`~Server.late_requests`. Acts: :meth:`~Server.pause`, :meth:`~Server.kill`,
-:meth:`~Server.lose_leader`, :meth:`~Server.roll_back`, and the clock it was given.
+:attr:`~Server.lost_answers`, :attr:`~Server.lost_deliveries`, :attr:`~Server.lost_hints`,
+:attr:`~Server.late_requests`. Acts: :meth:`~Server.pause`, :meth:`~Server.kill`, :meth:`~Server.lose_leader`,
+:meth:`~Server.roll_back`, and the clock it was given.
 """
 
 import asyncio
@@ -28,6 +29,8 @@ MAX_PAYLOAD: Final = 2 * 1024 * 1024
 _ROUNDING_S: Final = 1e-6
 _STALE_CLIENT_S: Final = 30.0
 """Two pings of ten seconds without an answer, and the third."""
+_AWAY: Final = 1 / 3
+"""Chance that a consumer was on the node that led its stream."""
 
 
 class _Proposal:
@@ -67,6 +70,10 @@ class Server:
         """Share of writes and questions that are dropped without an answer."""
         self.lost_answers = 0.0
         """Share of writes and questions that are acted on without an answer."""
+        self.lost_deliveries = 0.0
+        """Share of deliveries that reach nobody, though the consumer counts them."""
+        self.lost_hints = 0.0
+        """Share of accepted jobs that are not republished, as where their stream's leader has just changed."""
         self.late_requests: tuple[float, float] = (0.0, 0.0)
         """``(share, longest)`` of writes that are acted on up to so many seconds later."""
         self.version = "2.15.1"
@@ -105,6 +112,14 @@ class Server:
     def draw_marker_loss(self) -> bool:
         """Whether an expiry leaves no marker."""
         return self.marker_loss > 0 and self.rng.random() < self.marker_loss
+
+    def loses_hint(self, stream: str) -> bool:
+        """Whether a write to a stream is not told to those who listen."""
+        return stream == "JOBS" and self.lost_hints > 0 and self.rng.random() < self.lost_hints
+
+    def loses_delivery(self) -> bool:
+        """Whether a delivery reaches nobody."""
+        return self.lost_deliveries > 0 and self.rng.random() < self.lost_deliveries
 
     def _draw(self, longest_s: float) -> float:
         return self.rng.uniform(0, longest_s) if longest_s else 0.0
@@ -188,12 +203,7 @@ class Server:
         if subject.startswith("$JS."):
             if self._is_dropped(reply):
                 return
-            if subject.startswith("$JS.API."):
-                is_taken = self._api.handle(subject, reply, data)
-            elif subject.startswith("$JS.ACK."):
-                is_taken = self._acknowledge(subject, reply, data)
-            else:
-                is_taken = False
+            is_taken = subject.startswith("$JS.API.") and self._api.handle(subject, reply, data)
         else:
             is_taken = False
         is_taken = self.route(subject, reply, head, data) or is_taken
@@ -217,17 +227,6 @@ class Server:
 
     def _is_dropped(self, reply: bytes) -> bool:
         return bool(reply) and self.lost_requests > 0 and self.rng.random() < self.lost_requests
-
-    def _acknowledge(self, subject: str, reply: bytes, data: bytes) -> bool:
-        parts = subject.split(".")
-        stream = self.streams.get(parts[2])
-        consumer = stream.consumers.get(parts[3]) if stream is not None else None
-        if stream is None or consumer is None:
-            return False
-        if not self.has_leader(stream):
-            return self.is_election_unnoticed(stream)
-        consumer.acknowledge(parts[4:], reply, data)
-        return True
 
     # ------------------------------------------------------------------------------ writes
 
@@ -370,21 +369,20 @@ class Server:
             stream.in_flight.clear()
             stream.ids_in_flight.clear()
             stream.batches.forget()
+            stream.consumers.clear()
             stream.rebuild(stream.msgs, stream.last_seq)
-            for consumer in stream.consumers.values():
-                consumer.restarted()
         for sources in self.sources.values():
             for source in sources:
                 source.copy()
 
     def lose_leader(
-        self, for_s: float, *, names: Sequence[str] = (), silent_s: float = 0.5, forgotten: int = 0
+        self, for_s: float, *, names: Sequence[str] = (), silent_s: float = 0.5, away_s: float = 0.0
     ) -> None:
         """Streams (all, if none is named) have no leader for a while.
 
         Writes and questions vanish for ``silent_s`` and are refused then. Of what is being agreed on a first part is
-        kept, without an answer. forgotten: deliveries at most that the new leader does not know of (nats-server 2.15
-        has a majority know of a delivery before it sends it; earlier ones had not).
+        kept, without an answer. away_s: the leader's node stays away for so long beyond that, and each consumer was
+        there with one chance in three.
         """
         for name in names or list(self.streams):
             self._leaderless[name] = self.loop_time() + silent_s
@@ -392,7 +390,7 @@ class Server:
             self.streams[name].in_flight.clear()
             self.streams[name].ids_in_flight.clear()
             kept = [proposals.popleft() for _ in range(self.rng.randint(0, len(proposals)))]
-            self.later(for_s, self._elect, name, kept, self.rng.randint(0, forgotten))
+            self.later(for_s, self._elect, name, kept, away_s)
 
     def roll_back(self, name: str, count: int) -> None:
         """Restore a stream from a backup ``count`` messages old: sequences go backwards."""
@@ -402,7 +400,7 @@ class Server:
         last = max(0, stream.last_seq - count)
         stream.rebuild({s: m for s, m in stream.msgs.items() if s <= last}, last)
 
-    def _elect(self, name: str, kept: list[_Proposal], forgotten: int) -> None:
+    def _elect(self, name: str, kept: list[_Proposal], away_s: float) -> None:
         stream = self.streams.get(name)
         if self._leaderless.pop(name, None) is None or stream is None:
             return
@@ -410,7 +408,7 @@ class Server:
             self._store(stream, proposal, is_answered=False)
         stream.rearm()
         for consumer in stream.consumers.values():
-            consumer.restarted(forgotten=forgotten)
+            consumer.led_anew(away_s=away_s if self.rng.random() < _AWAY else 0.0)
 
 
 def _acked(stream: Stream, seq: int, more: str = "") -> bytes:

@@ -38,6 +38,7 @@ class Stream:
         self.first_seq, self.last_seq, self.size = 0, 0, 0
         self.consumers: dict[str, Consumer] = {}
         self.on_stored: list[Callable[[Msg], None]] = []
+        self.on_removed: list[Callable[[Msg], None]] = []
         self.history: list[tuple[float, str, Msg | None]] = []
         self.judge = Judge(self)
         self.batches = Batches(self)
@@ -151,6 +152,8 @@ class Stream:
         self.purge(msg.subject if which == "sub" else ">", keep=1)
 
     def _republish(self, event: str, msg: Msg, tail: int) -> None:
+        if self.server.loses_hint(self.name):
+            return
         lines = (
             f"Nats-Stream: {self.name}\r\nNats-Subject: {msg.subject}\r\nNats-Sequence: {msg.seq}\r\n"
             f"Nats-Time-Stamp: {stamp(msg.ts)}\r\nNats-Last-Sequence: {tail}\r\n"
@@ -164,13 +167,6 @@ class Stream:
 
     def remove(self, seq: int) -> Msg | None:
         """Remove one message; None if it is not there."""
-        msg = self._drop(seq)
-        if msg is not None:
-            for consumer in self.consumers.values():
-                consumer.removed(msg)
-        return msg
-
-    def _drop(self, seq: int) -> Msg | None:
         msg = self.msgs.pop(seq, None)
         if msg is None:
             return None
@@ -184,6 +180,8 @@ class Stream:
         self._markers_due.discard(seq)
         if seq == self.first_seq:
             self.first_seq = next(iter(self.msgs), self.last_seq + 1)
+        for told in self.on_removed:
+            told(msg)
         return msg
 
     def purge(self, pattern: str = ">", below: int = 0, keep: int = 0) -> int:
@@ -194,17 +192,13 @@ class Stream:
             found = [seq for seq in found if seq < below]
         elif keep:
             found = found[:-keep]
-        dropped = [msg for seq in found if (msg := self._drop(seq)) is not None]
+        for seq in found:
+            self.remove(seq)
         if pattern == ">" and not self.msgs:
             self.first_seq = self.last_seq + 1
         left = self.next(pattern, 0)
         for consumer in self.consumers.values():
             consumer.purged(pattern, left.seq if left is not None else 0)
-            # The server tells consumers of a single message by name; of several it tells them where the stream begins.
-            if len(dropped) == 1 and (pattern != ">" or keep):
-                consumer.removed(dropped[0])
-            elif dropped:
-                consumer.forget_below(self.first_seq)
         return len(found)
 
     def arm(self) -> None:

@@ -1,0 +1,1 @@
+"""What the queue costs: models that nobody calls, jobs that wait, devices that share a model."""

@@ -1,0 +1,174 @@
+"""What a holder is given: models that sleep and wake, consumers made anew by others, consumers that do not answer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, cast
+
+import pytest
+
+from signalbox.bus.client import Bus, ConsumerInfo, Delivery
+from signalbox.jobs import delivery
+from signalbox.jobs.commits import persist
+from signalbox.program.errors import Unavailable
+from signalbox.wire import names
+from signalbox.wire.names import PRIORITIES
+from tests.rigs.submit import Ledger, floats
+from workers.queue import intake
+from workers.queue.intake import JobIntake
+
+LIMIT_S = 30.0
+NONE_WAIT = dict.fromkeys(PRIORITIES, 0)
+
+
+class Fleet:
+    """Of two holders, this one acts for both."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def generation(self) -> int:
+        return self.number
+
+    def next_generation(self) -> None:
+        self.number += 1
+
+    def is_first(self, _name: str) -> bool:
+        return True
+
+    def is_alone(self, _name: str) -> bool:
+        return False
+
+    def served_too(self, _worker: object, names: Iterable[str]) -> list[str]:
+        return list(names)
+
+
+class Holder:
+    """An intake that asks for one job whenever it may, and what came."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.fleet = Fleet()
+        self.came: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+        self.intake = JobIntake(bus, cast("Any", self.fleet), self._take, self._ask)
+
+    async def next(self) -> tuple[str, bool]:
+        """Id of the next job, and whether it may have been delivered before."""
+        async with asyncio.timeout(LIMIT_S):
+            return await self.came.get()
+
+    def _take(self, model: str, delivered: Delivery, is_known: bool) -> None:
+        self.came.put_nowait((delivered.job.id, is_known))
+        self._ask(model)
+
+    def _ask(self, model: str) -> None:
+        self.intake.ask(model, 1, NONE_WAIT)
+
+
+@pytest.fixture
+async def ledger(bus: Bus) -> Ledger:
+    return await Ledger(bus).start()
+
+
+@pytest.fixture
+async def holder(bus: Bus) -> AsyncIterator[Holder]:
+    made = Holder(bus)
+    yield made
+    await made.intake.close()
+
+
+async def test_a_model_wakes_with_its_first_job_and_sleeps_when_none_came_for_long(
+    ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = await ledger.submit("half", floats(1.0))
+    await holder.intake.follow(["half", "quiet"])
+    assert await holder.next() == (waiting, True), "an earlier holder may have had it"
+    assert not holder.intake.is_asking("quiet")
+    new = await ledger.submit("half", floats(1.0))
+    assert await holder.next() == (new, False)
+    await holder.intake.rest()
+    assert holder.intake.is_asking("half")
+    monkeypatch.setattr(intake, "SLEEP_S", -1.0)
+    await holder.intake.rest()
+    assert not holder.intake.is_asking("half")
+    jobs = [await ledger.submit(name, floats(1.0)) for name in ("half", "quiet")]
+    assert {(await holder.next())[0] for _ in jobs} == set(jobs)
+
+
+async def test_a_model_with_a_job_that_waits_does_not_sleep(
+    bus: Bus, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "SLEEP_S", -1.0)
+    came: list[Delivery] = []
+    awake = asyncio.Event()
+    asks_nothing = JobIntake(bus, cast("Any", Fleet()), lambda _, d, __: came.append(d), lambda _: awake.set())
+    await ledger.submit("half", floats(1.0))
+    await asks_nothing.follow(["half"])
+    await asyncio.wait_for(awake.wait(), LIMIT_S)
+    await asks_nothing.rest()
+    assert asks_nothing.is_asking("half")
+    await asks_nothing.close()
+    assert came == []
+
+
+async def test_what_another_makes_anew_comes_again_and_is_known(bus: Bus, ledger: Ledger, holder: Holder) -> None:
+    await holder.intake.follow(["half"])
+    first = await ledger.submit("half", floats(1.0))
+    assert (await holder.next())[0] == first
+    await delivery.make_all_anew(bus, "half", 0)
+    assert await holder.next() == (first, True)
+    second = await ledger.submit("half", floats(1.0))
+    assert await holder.next() == (second, False)
+
+
+async def test_a_look_is_asked_for_from_outside(bus: Bus, ledger: Ledger, holder: Holder) -> None:
+    await holder.intake.follow(["half"])
+    first = await ledger.submit("half", floats(1.0))
+    assert (await holder.next())[0] == first
+    await bus.publish(names.look("half"))
+    assert await holder.next() == (first, True)
+
+
+async def test_jobs_come_under_another_name_where_a_consumer_does_not_answer(
+    bus: Bus, ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster whose node with the consumer is cut off: the stream itself answers."""
+    asked = bus.consumer_info
+
+    async def unless_cut_off(consumer: str, stream: str = names.Stream.JOBS) -> ConsumerInfo:
+        if consumer.endswith("_0"):
+            raise Unavailable("NATS did not answer.")
+        return await asked(consumer, stream)
+
+    monkeypatch.setattr(bus, "consumer_info", unless_cut_off)
+    job = await ledger.submit("half", floats(1.0))
+    await holder.intake.follow(["half"])
+    assert await holder.next() == (job, True)
+    assert holder.fleet.number == 1
+
+
+async def test_the_fleet_goes_on_with_the_highest_generation(ledger: Ledger, holder: Holder) -> None:
+    await holder.intake.follow(["half"])
+    first = await ledger.submit("half", floats(1.0))
+    assert (await holder.next())[0] == first
+    holder.fleet.number = 7
+    await holder.intake.follow(["half"])  # as after each change of presence
+    assert await holder.next() == (first, True)
+
+
+@pytest.mark.parametrize("silent_at", range(1, 8))
+async def test_one_request_that_nobody_answered_costs_no_job(
+    bus: Bus, ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch, silent_at: int
+) -> None:
+    asked, count = bus.request_json, 0
+
+    async def unless_silent(*args: Any) -> dict[str, Any]:
+        nonlocal count
+        count += 1
+        if count == silent_at:
+            raise Unavailable("NATS did not answer.")
+        return await asked(*args)
+
+    job = await ledger.submit("half", floats(1.0))
+    monkeypatch.setattr(bus, "request_json", unless_silent)
+    async with asyncio.timeout(LIMIT_S):
+        await persist(lambda: holder.intake.follow(["half"]))
+    assert (await holder.next())[0] == job

@@ -1,0 +1,102 @@
+"""Finds jobs that no worker was given, and asks whoever serves their models to read the queue anew.
+
+A delivery is lost with the worker or the connection that it was made to, and others look then
+(:mod:`workers.queue.intake`). What makes no noise is left: a hint that the server did not send, as its stream's leader
+changed, or a worker that forgot a job. So the oldest jobs of ``JOBS`` are read now and then: of each class the first
+one that no record knows of.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from signalbox.bus.client import Bus, Delivery
+from signalbox.jobs.delivery import generation_of
+from signalbox.program import log
+from signalbox.program.errors import NotFound
+from signalbox.wire import names
+from signalbox.wire.messages import Job, Worker
+from signalbox.wire.names import Stream
+from workers.host import gauges
+from workers.recovery.walk import walk
+
+MAX_READ: Final = 1_000
+"""Headers read in one turn."""
+WAITED_S: Final = 2.0
+"""A job of a model of which no worker has any is looked for after so long, if the next turn finds it so again.
+
+Presence, which tells what workers have, may be two seconds old.
+"""
+WAITED_BUSY_S: Final = 30.0
+"""One of a model that workers are busy with, after so long and so often: they may well have it."""
+MAX_ASKED: Final = 20
+"""Consumers asked in one turn."""
+
+
+class UndeliveredJobs:
+    """The first jobs of the queue. workers: presence. clock: UTC seconds."""
+
+    def __init__(self, bus: Bus, workers: Callable[[], Iterable[Worker]], *, clock: Callable[[], float]) -> None:
+        self._bus = bus
+        self._workers = workers
+        self._clock = clock
+        self._looked_at: dict[str, float] = {}
+        self._suspected: set[str] = set()
+
+    async def turn(self, is_known: Callable[[str], bool]) -> None:
+        """Look at the first jobs. is_known: whether a record of a job was read. Raises :class:`Unavailable`."""
+        now = self._clock()
+        busy = {model for worker in self._workers() for model in worker.in_flight}
+        self._looked_at = {m: at for m, at in self._looked_at.items() if at > now - WAITED_BUSY_S}
+        asked = 0
+        suspected: set[str] = set()
+        lost: set[str] = set()
+        for (model, _), (seq, at, job) in (await self._oldest(is_known)).items():
+            if at > now - (WAITED_BUSY_S if model in busy else WAITED_S):
+                continue
+            suspected.add(job.id)
+            if job.id not in self._suspected:
+                continue
+            if model in busy:
+                if model in self._looked_at or asked >= MAX_ASKED:
+                    continue
+                asked += 1
+                if await self._is_pending(job, seq):
+                    continue
+                self._looked_at[model] = now
+            lost.add(model)
+        self._suspected = suspected
+        for model in sorted(lost):
+            await self.look(model)
+
+    async def look(self, model: str) -> None:
+        """Ask for a model's queue to be read anew."""
+        gauges.LOOKS.labels(model).inc()
+        log.info("reconciler.look", model=model)
+        await self._bus.publish(names.look(model))
+
+    async def _oldest(self, is_known: Callable[[str], bool]) -> dict[tuple[str, str], tuple[int, float, Job]]:
+        """Sequence, time and content of the first job of each class that no record knows of."""
+        found: dict[tuple[str, str], tuple[int, float, Job]] = {}
+
+        def look(delivery: Delivery) -> bool:
+            try:
+                job = delivery.job
+            except (KeyError, ValueError, msgspec.MsgspecError):
+                return True
+            is_first = (job.model, job.priority) not in found
+            if is_first and names.JOB_ID.match(job.id) and not is_known(job.id):
+                found[job.model, job.priority] = (delivery.seq, delivery.time, job)
+            return True
+
+        await walk(self._bus, Stream.JOBS, 1, MAX_READ, look)
+        return found
+
+    async def _is_pending(self, job: Job, seq: int) -> bool:
+        """Whether the job has not been delivered yet."""
+        name = names.consumer(job.model, job.priority, generation_of(self._workers()))
+        try:
+            return seq > (await self._bus.consumer_info(name)).delivered_stream_seq
+        except NotFound:
+            return False
