@@ -6,7 +6,9 @@ are not followed, the series goes by what presence and the queue count.
 """
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from console.board.protocol import Topic
 from console.board.rows import Queue, Sample
@@ -27,6 +29,9 @@ class Gauge(NamedTuple):
 
     waiting: int
     oldest_at: float | None
+
+
+_EMPTY: Final = Gauge(0, None)
 
 
 class _Counts:
@@ -50,47 +55,69 @@ class _Counts:
         return round(total / min(RATE_S, max(1.0, now - since)), 2)
 
 
-class _Line:
-    """What is known of one model's queue. held_since: since when workers have had jobs of it and have run none."""
+class _Activity:
+    """What is counted of a model that has or had jobs within the last quarter of an hour.
 
-    def __init__(self, model: str, now: float) -> None:
-        self.model = model
-        self.document: Model | None = None
-        self.desired: Desired | None = None
-        self.gauge = Gauge(0, None)
+    held_since: since when workers have had jobs of it and have run none.
+    """
+
+    def __init__(self) -> None:
         self.held_since: float | None = None
-        self.count_from(now)
         self.waits: deque[float] = deque(maxlen=SAMPLES)
         self.runs: deque[float] = deque(maxlen=SAMPLES)
         self.history: deque[int] = deque(maxlen=STEPS)
         self.stepped_at = float("-inf")
+        self.count_anew()
 
-    def count_from(self, now: float) -> None:
+    def count_anew(self) -> None:
         """Begin the rates."""
-        self.since = now
         self.arrived, self.done, self.failed = _Counts(), _Counts(), _Counts()
+
+    def is_quiet(self, now: float) -> bool:
+        """Whether nothing was counted within the last minute."""
+        return not any(counts.per_s(now, now) for counts in (self.arrived, self.done, self.failed))
+
+    def is_over(self, now: float) -> bool:
+        """Whether nothing has happened for as long as the history reaches back."""
+        return len(self.history) == STEPS and not any(self.history) and self.is_quiet(now)
+
+
+class _Line:
+    """What is known of one model's queue. activity: None while nobody calls it."""
+
+    __slots__ = ("activity", "desired", "document", "gauge", "model")
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.document: Model | None = None
+        self.desired: Desired | None = None
+        self.gauge = _EMPTY
+        self.activity: _Activity | None = None
 
 
 class QueueRows:
     """Builds the rows of the topics ``queues`` and ``throughput``. is_counting: events are told."""
 
-    def __init__(self, topic: Topic, series: Topic) -> None:
+    def __init__(self, topic: Topic, series: Topic, now: float) -> None:
         self.is_counting = False
         self._topic = topic
         self._series = series
         self._lines: dict[str, _Line] = {}
+        self._active: dict[str, _Activity] = {}
+        """Of the models that somebody calls. The rows of the others change with their documents only."""
+        self._since = now
         self._workers: dict[str, Worker] = {}
 
     def model(self, name: str, document: Model | None, now: float) -> None:
         """What the console decided about a model; None when it was removed."""
-        line = self._line(name, now)
+        line = self._line(name)
         line.document = document
         self._show(line, now)
         self._drop_idle(line)
 
     def desired(self, name: str, desired: Desired | None, now: float) -> None:
         """Whether an operator paused the queue."""
-        line = self._line(name, now)
+        line = self._line(name)
         line.desired = desired
         self._show(line, now)
 
@@ -101,12 +128,13 @@ class QueueRows:
             self._workers[worker_id] = worker
             if before is not None and before.boot == worker.boot and not self.is_counting:
                 self._count(now, succeeded=worker.done - before.done, failed=worker.failed - before.failed)
-        for line in self._lines.values():
-            self._show(line, now)
+        for name in {*_named(before), *_named(worker)}:
+            if (line := self._lines.get(name)) is not None:
+                self._show(line, now)
 
     def gauge(self, name: str, gauge: Gauge, now: float) -> None:
         """What the queue's consumers say."""
-        line = self._line(name, now)
+        line = self._line(name)
         line.gauge = gauge
         self._show(line, now)
         self._drop_idle(line)
@@ -114,8 +142,9 @@ class QueueRows:
     def count(self, now: float) -> None:
         """From now on events are told: rates begin anew."""
         self.is_counting = True
-        for line in self._lines.values():
-            line.count_from(now)
+        self._since = now
+        for activity in self._active.values():
+            activity.count_anew()
 
     def arrived(self, count: int, now: float) -> None:
         """How many jobs of all models were accepted that no event told of."""
@@ -123,29 +152,31 @@ class QueueRows:
 
     def accepted(self, model: str, now: float) -> None:
         """A job was accepted. The row follows with the next gauge."""
-        self._line(model, now).arrived.add(now)
+        self._activity(model).arrived.add(now)
         self._count(now, arrived=1)
 
     def record(self, record: Record, now: float) -> None:
         """A job came into a state. The row follows with the next gauge."""
-        line = self._line(record.model, now)
+        activity = self._activity(record.model)
         if record.state is State.QUEUED:
             self._count(now, retried=1)
         elif record.state is State.SUCCEEDED:
-            line.done.add(now)
+            activity.done.add(now)
             self._count(now, succeeded=1)
             spent = times.split(record.phases)
             if spent.wait_ms is not None and spent.run_ms is not None:
-                line.waits.append(spent.wait_ms / 1000)
-                line.runs.append(spent.run_ms / 1000)
+                activity.waits.append(spent.wait_ms / 1000)
+                activity.runs.append(spent.run_ms / 1000)
         elif record.state.is_terminal:
-            line.failed.add(now)
+            activity.failed.add(now)
             self._count(now, failed=1)
 
     def age(self, now: float) -> None:
         """Called every second: rates fall, the series moves on."""
-        for line in self._lines.values():
-            self._show(line, now)
+        for model, activity in list(self._active.items()):
+            self._show(self._lines[model], now)
+            if activity.is_quiet(now):
+                self._drop_idle(self._lines[model])
         bucket = int(now) // BUCKET_S * BUCKET_S
         if str(bucket) not in self._series.rows:
             self._series.set(str(bucket), Sample(float(bucket)))
@@ -165,16 +196,23 @@ class QueueRows:
         """Every queue as last shown."""
         return [row for row in self._topic.rows.values() if isinstance(row, Queue)]
 
-    def _line(self, model: str, now: float) -> _Line:
+    def _line(self, model: str) -> _Line:
         line = self._lines.get(model)
         if line is None:
-            line = self._lines[model] = _Line(model, now)
+            line = self._lines[model] = _Line(model)
         return line
+
+    def _activity(self, model: str) -> _Activity:
+        line = self._line(model)
+        if line.activity is None:
+            line.activity = self._active[model] = _Activity()
+        return line.activity
 
     def _drop_idle(self, line: _Line) -> None:
         """A model that is not registered counts as long as its row is shown: there are jobs of it."""
         if line.document is None and line.model not in self._topic.rows:
             del self._lines[line.model]
+            self._active.pop(line.model, None)
 
     def _count(self, now: float, *, arrived: int = 0, succeeded: int = 0, failed: int = 0, retried: int = 0) -> None:
         at = int(now) // BUCKET_S * BUCKET_S
@@ -196,72 +234,90 @@ class QueueRows:
         """Those of them that have not begun."""
         return sum(worker.waiting.get(model, 0) for worker in self._workers.values())
 
-    def _behind(self, line: _Line) -> Run | None:
+    def _behind(self, model: str) -> Run | None:
         """What a worker does that has jobs of this model: the run or load of another model."""
         runs = [
             worker.run
             for worker in self._workers.values()
-            if worker.waiting.get(line.model) and worker.run is not None and worker.run.model != line.model
+            if worker.waiting.get(model) and worker.run is not None and worker.run.model != model
         ]
         return min(runs, key=lambda run: run.since, default=None)
 
     def _show(self, line: _Line, now: float) -> None:
         document, gauge, desired = line.document, line.gauge, line.desired
-        in_flight = self._in_flight(line.model)
+        in_flight, prefetched = self._in_flight(line.model), self._prefetched(line.model)
         if document is None and not gauge.waiting and not in_flight:
             self._topic.remove(line.model)
             return
-        arrived = line.arrived.per_s(now, line.since)
-        ended = line.done.per_s(now, line.since)
-        failed = line.failed.per_s(now, line.since)
-        prefetched = self._prefetched(line.model)
         running = max(0, in_flight - prefetched)
         waiting = gauge.waiting + prefetched
-        if not prefetched or running:
-            line.held_since = None
-        elif line.held_since is None:
-            line.held_since = now
-        if now >= line.stepped_at + STEP_S:
-            line.stepped_at = now
-            line.history.append(waiting)
-        else:
-            line.history[-1] = max(line.history[-1], waiting)
-        oldest = [at for at in (gauge.oldest_at, line.held_since) if at is not None]
-        behind = self._behind(line) if prefetched and not running else None
-        shrink = ended + failed - arrived
-        resident = [m.state for w in self._workers.values() for m in w.models if m.model == line.model]
-        self._topic.set(
-            line.model,
-            Queue(
-                model=line.model,
-                waiting=waiting,
-                prefetched=prefetched,
-                running=running,
-                behind=f"{behind.model}:{behind.version}" if behind else "",
-                behind_since=behind.since if behind else 0.0,
-                oldest_at=min(oldest, default=None),
-                arrived_per_s=arrived,
-                done_per_s=ended,
-                failed_per_s=failed,
-                drain_s=(0.0 if not waiting else round(waiting / shrink, 1) if shrink > 0 else None),
-                wait_p50_s=_percentile(line.waits, 50),
-                wait_p99_s=_percentile(line.waits, 99),
-                run_p50_s=_percentile(line.runs, 50),
-                run_p99_s=_percentile(line.runs, 99),
-                history=tuple(line.history),
-                is_enabled=document.is_enabled if document else False,
-                is_known=document is not None,
-                is_paused=bool(desired and desired.is_paused),
-                paused_by=desired.actor if desired and desired.is_paused else "",
-                paused_reason=desired.reason if desired and desired.is_paused else "",
-                paused_at=desired.updated_at if desired and desired.is_paused else 0.0,
-                replicas=document.replicas if document else 0,
-                ready=resident.count("ready"),
-                loading=resident.count("loading"),
-                failed=resident.count("failed"),
-                max_queue=document.limits.max_queue if document else 0,
-            ),
+        activity = self._activity(line.model) if waiting or running else line.activity
+        row = Queue(
+            model=line.model,
+            waiting=waiting,
+            prefetched=prefetched,
+            running=running,
+            oldest_at=gauge.oldest_at,
+            is_enabled=document.is_enabled if document else False,
+            is_known=document is not None,
+            is_paused=bool(desired and desired.is_paused),
+            paused_by=desired.actor if desired and desired.is_paused else "",
+            paused_reason=desired.reason if desired and desired.is_paused else "",
+            paused_at=desired.updated_at if desired and desired.is_paused else 0.0,
+            replicas=document.replicas if document else 0,
+            max_queue=document.limits.max_queue if document else 0,
+            **self._resident(line.model),
         )
+        if activity is not None:
+            row = replace(row, **self._moving(activity, row, now))
+            if activity.is_over(now):
+                del self._active[line.model]
+                line.activity = None
+        self._topic.set(line.model, row)
+
+    def _moving(self, activity: _Activity, row: Queue, now: float) -> dict[str, Any]:
+        """The fields of a row that change while somebody calls the model."""
+        arrived = activity.arrived.per_s(now, self._since)
+        ended = activity.done.per_s(now, self._since)
+        failed = activity.failed.per_s(now, self._since)
+        if not row.prefetched or row.running:
+            activity.held_since = None
+        elif activity.held_since is None:
+            activity.held_since = now
+        if now >= activity.stepped_at + STEP_S:
+            activity.stepped_at = now
+            activity.history.append(row.waiting)
+        else:
+            activity.history[-1] = max(activity.history[-1], row.waiting)
+        oldest = [at for at in (row.oldest_at, activity.held_since) if at is not None]
+        behind = self._behind(row.model) if row.prefetched and not row.running else None
+        shrink = ended + failed - arrived
+        return {
+            "behind": f"{behind.model}:{behind.version}" if behind else "",
+            "behind_since": behind.since if behind else 0.0,
+            "oldest_at": min(oldest, default=None),
+            "arrived_per_s": arrived,
+            "done_per_s": ended,
+            "failed_per_s": failed,
+            "drain_s": 0.0 if not row.waiting else round(row.waiting / shrink, 1) if shrink > 0 else None,
+            "wait_p50_s": _percentile(activity.waits, 50),
+            "wait_p99_s": _percentile(activity.waits, 99),
+            "run_p50_s": _percentile(activity.runs, 50),
+            "run_p99_s": _percentile(activity.runs, 99),
+            "history": tuple(activity.history),
+        }
+
+    def _resident(self, model: str) -> dict[str, Any]:
+        """How many workers have the model in memory, load it, or failed to."""
+        states = [m.state for w in self._workers.values() for m in w.models if m.model == model]
+        return {state: states.count(state) for state in ("ready", "loading", "failed")}
+
+
+def _named(worker: Worker | None) -> set[str]:
+    """The models that a worker's presence says something of."""
+    if worker is None:
+        return set()
+    return {*worker.in_flight, *worker.waiting, *(resident.model for resident in worker.models)}
 
 
 def _percentile(samples: deque[float], percent: int) -> float | None:

@@ -32,7 +32,7 @@ class LiveView:
         self.topics = Topics(epoch, [Topic(name, is_list=name == "ticker") for name in TOPICS])
         self._topic = self.topics.topics
         self.lanes = Lanes(self._topic["lanes"])
-        self.queues = QueueRows(self._topic["queues"], self._topic["throughput"])
+        self.queues = QueueRows(self._topic["queues"], self._topic["throughput"], now)
         self.rollouts = PendingRollouts()
         self.started_at = now
         self._workers: dict[str, Worker] = {}

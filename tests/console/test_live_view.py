@@ -217,6 +217,33 @@ def test_a_queue_is_busy_while_jobs_of_it_wait_or_are_in_flight() -> None:
     assert board.queues.busy() == set()
 
 
+def test_the_row_of_a_model_that_nobody_calls_is_left_alone() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.flush(T0)
+    before = row(board, "queues", "digits")
+    for second in range(1, 100):
+        board.presence("w1", worker("w1", in_flight={"other": second}), T0 + second)
+        board.age(T0 + second, is_blind=False)
+    assert row(board, "queues", "digits") is before
+    board.presence("w1", worker("w1", models=(Residency(model="digits", version=1, state="ready"),)), T0 + 100)
+    assert row(board, "queues", "digits").ready == 1
+
+
+def test_a_model_that_was_called_is_left_alone_when_its_history_is_over() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.accepted(document(), T0, T0)
+    board.queues.gauge("digits", Gauge(1, T0), T0)
+    board.queues.gauge("digits", Gauge(0, None), T0 + 1)
+    for second in range(2, 1_000):
+        board.age(T0 + second, is_blind=False)
+    found = row(board, "queues", "digits")
+    assert (found.waiting, found.arrived_per_s, set(found.history)) == (0, 0.0, {0})
+    board.age(T0 + 2_000, is_blind=False)
+    assert row(board, "queues", "digits") is found
+
+
 def test_the_ticker_says_how_many_it_left_out() -> None:
     board = view()
     for number in range(TICKER_PER_FLUSH + 30):
