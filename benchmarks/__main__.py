@@ -21,7 +21,7 @@ from signalbox.program.errors import SignalboxError
 PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest")
 ON_REQUEST: Final = ("transports", "queue")
 QUEUE: Final = ("models", "depth", "devices")
-"""Parts of ``queue``, which takes half an hour."""
+"""Parts of ``queue``, which takes twenty minutes."""
 ON_PRODUCTION: Final = ("production", "leases", "sizes")
 """Parts of a production stack. They need what `make production` needs, so they run only when named."""
 
