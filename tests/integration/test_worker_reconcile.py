@@ -282,6 +282,20 @@ async def test_a_turns_work_is_bounded_and_the_next_goes_on(rig: Rig, monkeypatc
     assert ended == [3, 6, 7]
 
 
+async def test_the_first_leader_ever_goes_on_where_it_was(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader lease says nothing of the streams before the first whole turn has ended."""
+    monkeypatch.setattr(reconcile, "MAX_READ", 3)
+    jobs = [await rig.queue() for _ in range(7)]
+    for job in jobs:
+        await rig.records.write(life.cancelled(life.first_record(job, State.QUEUED), now=time.time()), expect=0)
+    ahead_s = 0.0
+    reconciler = rig.reconciler(clock=lambda: time.time() + ahead_s)
+    for _ in range(3):
+        ahead_s += 60.0
+        await reconciler.turn(is_whole=False)
+    assert [await rig.is_queued(job) for job in jobs] == [False] * 7
+
+
 async def test_a_message_of_an_ended_job_is_removed(rig: Rig) -> None:
     job = await rig.queue()
     record = life.claimed(job, None, worker="w", gpu=GPU, token=1, now=time.time())

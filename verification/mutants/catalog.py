@@ -351,4 +351,10 @@ MUTANTS: Final = (
         "unit",
         _pytest("tests/unit/test_sim_deliveries.py", "another_name"),
     ),
+    Mutant(
+        68,
+        "STATE read from the beginning at each turn of a first leader",
+        "integration",
+        _pytest("tests/integration/test_worker_reconcile.py", "first_leader"),
+    ),
 )

@@ -160,14 +160,13 @@ class JobReconciler:
             return False
         jobs, state = await self._stream(Stream.JOBS), await self._stream(Stream.STATE)
         created = f"{jobs['created']} {state['created']}"
-        if duty.created != created:  # other streams than the cursors are of: from their beginning
-            duty = replace(duty, created=created, jobs_seq=0, state_seq=0)
+        known = self._duty or duty  # what is kept in the lease may be older
+        if known.created != created:  # other streams than the cursors are of: from their beginning
+            known = replace(duty, created=created, jobs_seq=0, state_seq=0)
             self._duty = None
         if self._duty is None:
-            self._begin(duty.state_seq)
-        else:
-            duty = replace(duty, jobs_seq=self._duty.jobs_seq)
-        self._duty = duty
+            self._begin(known.state_seq)
+        self._duty = duty = known
         self._read_to = await self._read_records(self._read_to, state["state"])
         self._positions.append((self._clock(), self._read_to))
         while len(self._positions) > 1 and self._positions[1][0] <= self._clock() - self._settled_s:
