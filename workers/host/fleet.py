@@ -32,6 +32,7 @@ class Assignment:
         self._device = device
         self._allowed = allowed
         self._here: dict[str, Model] = {}
+        self._homes: dict[str, tuple[str, ...]] = {}
         self._workers: dict[str, Worker] = {}
         self._due: dict[str, None] = {}
         self._is_moved = False
@@ -58,16 +59,26 @@ class Assignment:
         due, self._due = self._due, {}
         for key in due:
             model = self._models.get(key)
-            if model is not None and self._is_here(model):
+            self._homes.pop(key, None)
+            if model is not None and self._is_here(key, model):
                 self._here[key] = model
             else:
                 self._here.pop(key, None)
         return self._here
 
-    def _is_here(self, model: Model) -> bool:
+    def others(self, key: str) -> list[str]:
+        """The other devices that the model under ``key`` is placed on, where it is placed on this one too."""
+        self.current()
+        return [device for device in self._homes.get(key, ()) if device != self._device]
+
+    def _is_here(self, key: str, model: Model) -> bool:
         if not model.is_enabled or not model.versions or (self._allowed and model.name not in self._allowed):
             return False
-        return self._device in homes_of(model, self._workers.values())
+        homes = homes_of(model, self._workers.values())
+        if self._device not in homes:
+            return False
+        self._homes[key] = homes
+        return True
 
 
 def _placed_by(worker: Worker) -> tuple[str, str, bool, tuple[str, ...]]:
@@ -106,6 +117,8 @@ class FleetTables:
         self._published: set[str] = set()
         self._told: dict[str, Worker] = {}
         """Presence of the other workers, until it is told that it has gone."""
+        self._holders: dict[str, str] = {}
+        """Which of them holds which device."""
         self.quarantine = Quarantine(bus)
         self._assignment = Assignment(self.models.items(), device=device, allowed=frozenset(allowed))
 
@@ -161,7 +174,7 @@ class FleetTables:
         return self._worker_id <= min(self._other_holders(name), default=self._worker_id)
 
     def is_alone(self, name: str) -> bool:
-        """Whether no other worker holds a device that the model is placed on."""
+        """Whether no other device that the model is placed on is held."""
         return not self._other_holders(name)
 
     def served_too(self, worker: Worker, names: Iterable[str]) -> list[str]:
@@ -203,10 +216,8 @@ class FleetTables:
         return self.models, self.serving, self.workers, self.desired, self.quarantine
 
     def _other_holders(self, name: str) -> list[str]:
-        model, present = self.find(name), self.present()
-        homes = homes_of(model, present) if model is not None else ()
-        holders = [worker.id for worker in present if worker.token and worker.device.id in homes]
-        return [holder for holder in holders if holder != self._worker_id]
+        others = self._assignment.others(token(name))
+        return [self._holders[device] for device in others if device in self._holders]
 
     def _is_paused(self, key: str) -> bool:
         desired_state = self.desired.get(f"model.{key}")
@@ -222,8 +233,12 @@ class FleetTables:
         if key == token(self._worker_id):
             return
         known = self._told.pop(key, None)
+        if known is not None and self._holders.get(known.device.id) == known.id:
+            del self._holders[known.device.id]
         if worker is not None:
             self._told[key] = worker
+            if worker.token:
+                self._holders[worker.device.id] = worker.id
         is_newer = worker is not None and worker.generation > self._generation
         if self._assignment.worker_changed(key, worker) or is_newer:
             self._on_change()

@@ -118,11 +118,12 @@ class JobIntake:
         for priority, number in prefetch.missing_credits(wanted, waiting, outstanding).items():
             awake.pullers[priority].ask(number, expires_s=parked_s)
 
-    async def make_way(self) -> None:
+    def make_way(self) -> None:
         """Take back what was asked for of models that others serve too: a run here keeps their jobs waiting."""
         self._makes_way = True
         shared = [model for model in self._awake if not self._fleet.is_alone(model)]
-        await self._close([puller for model in shared for puller in self._detach(self._awake[model])])
+        pullers = [puller for model in shared for puller in self._detach(self._awake[model])]
+        self._tasks.start(self._close(pullers), name="make way")
 
     def take_again(self) -> None:
         """Ask for jobs of all models again, after :meth:`make_way`."""

@@ -326,7 +326,7 @@ class Pipeline:
         """Leave new jobs to the other workers while a long run keeps them waiting here."""
         if not batch_run.over.is_set() and not self._is_closing:
             self._long_runs.add(batch_run)
-            self._tasks.start(self._intake.make_way(), name="make way")
+            self._intake.make_way()
 
     async def _run_and_commit(self, batch_run: BatchRun) -> list[Disposition]:
         claims = self._committer.claim(batch_run)
