@@ -21,7 +21,8 @@ class Countdown:
 
     def start(self, seconds: float) -> None:
         """From now on, whatever was counted before."""
-        self.stop()
+        if self._timer is not None:
+            self._timer.cancel()
         self._count(seconds)
 
     def stop(self) -> None:

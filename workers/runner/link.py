@@ -123,12 +123,9 @@ class RunnerLink:
                     f"The version could not be laid out for its load within {timeout_s:g} s: the disk of the models or"
                     " of SIGNALBOX_WORKER_STAGING_DIR is slow or away."
                 ) from error
-            answer = await self._ask(
-                lambda id_: frames.Load(id_, model, version, str(staged), warm, digest, is_ahead),
-                timeout_s,
-                "load",
-                is_ahead=is_ahead,
-            )
+            self._last_id += 1
+            request = frames.Load(self._last_id, model, version, str(staged), warm, digest, is_ahead)
+            answer = await self._ask(request, timeout_s, "load", is_ahead=is_ahead)
         if not isinstance(answer, frames.VersionLoaded) or answer.size_bytes < 0:
             raise self._nonsense(answer)
         if self._usable() is not wire:
@@ -139,7 +136,8 @@ class RunnerLink:
     async def unload(self, model: str, version: int, *, timeout_s: float = 30.0) -> None:
         """Drop (model, version); idempotent. On a GPU the memory returns to TensorFlow, not to others."""
         if self._loaded.pop((model, version), None) is not None:
-            await self._ask(lambda id_: frames.Unload(id_, model, version), timeout_s, "unload")
+            self._last_id += 1
+            await self._ask(frames.Unload(self._last_id, model, version), timeout_s, "unload")
 
     async def run(
         self,
@@ -159,13 +157,11 @@ class RunnerLink:
         :class:`OutOfMemory`, :class:`ResultTooLarge`, and :class:`DeadlineExceeded` after
         ``timeout_s`` of work (then the process is killed, since nothing else stops a kernel).
         """
-        token = self.token
         jobs = list(inputs)
-        answer = await self._ask(
-            lambda id_: frames.RunSignature(id_, token, model, version, signature, jobs, outputs), timeout_s, "run"
-        )
-        is_fitting = isinstance(answer, frames.Ran) and len(answer.frames) == len(jobs)
-        if not isinstance(answer, frames.Ran) or not is_fitting:
+        self._last_id += 1
+        request = frames.RunSignature(self._last_id, self.token, model, version, signature, jobs, outputs)
+        answer = await self._ask(request, timeout_s, "run")
+        if not isinstance(answer, frames.Ran) or len(answer.frames) != len(jobs):
             raise self._nonsense(answer)
         return RunReport(
             frames=answer.frames,
@@ -273,18 +269,16 @@ class RunnerLink:
         self.ready.set()
 
     async def _ask(
-        self, make: Callable[[int], frames.Request], timeout_s: float, phase: str, *, is_ahead: bool = False
+        self, request: frames.Request, timeout_s: float, phase: str, *, is_ahead: bool = False
     ) -> frames.Answer:
         wire = self._usable()
         if not self.entered.is_set():
             raise LeaseLost("The runner is outside the device.")
-        self._last_id += 1
-        id_ = self._last_id
-        data = frames.pack(make(id_))
+        data = frames.pack(request)
         if len(data) > self._limit:
             raise TooLarge(f"The inputs take {len(data)} bytes; {self._limit} are taken.")
         try:
-            answer = await wire.send(id_, data, timeout_s, is_ahead=is_ahead)
+            answer = await wire.send(request.id, data, timeout_s, is_ahead=is_ahead)
         except ResultTooLarge:
             await self.died.wait()  # it was ended for that: no further request may go to it
             raise

@@ -51,10 +51,10 @@ class _Thread:
         if len(self.asked) == 1:
             self._start_clock()
 
-    def take(self, id_: int) -> _Pending:
-        """It is answered."""
-        is_first = id_ == next(iter(self.asked))
-        asked = self.asked.pop(id_)
+    def take(self, id_: int) -> _Pending | None:
+        """It is answered. None where it was not asked for."""
+        is_first = id_ == next(iter(self.asked), 0)
+        asked = self.asked.pop(id_, None)
         if is_first:
             self._start_clock()
         return asked
@@ -73,8 +73,10 @@ class _Thread:
     def _start_clock(self) -> None:
         """The process begins with the first request that it has not answered."""
         self._is_overdue = False
-        self._clock.stop()
-        if (first := self.first) is not None:
+        first = next(iter(self.asked.values()), None)
+        if first is None:
+            self._clock.stop()
+        else:
             self._clock.start(first.timeout_s)
 
     def _over(self) -> None:
@@ -135,18 +137,12 @@ class RunnerWire(asyncio.Protocol):
             if isinstance(answer, frames.RunnerStarted):
                 self.heartbeat.expect()
                 self._on_ready(answer)
-            elif (thread := self._thread_of(answer.id)) is not None:
-                asked = thread.take(answer.id)
+            elif asked := self._work.take(answer.id) or self._ahead.take(answer.id):
                 if not asked.future.done():
                     asked.future.set_result(answer)
             elif not 0 < answer.id <= self._highest:
                 self._refuse()  # to a request that was not sent
                 return
-
-    def _thread_of(self, id_: int) -> _Thread | None:
-        if id_ in self._work.asked:
-            return self._work
-        return self._ahead if id_ in self._ahead.asked else None
 
     def _on_overdue(self, asked: _Pending) -> None:
         self.is_ended_by_us = True
@@ -185,7 +181,7 @@ class RunnerWire(asyncio.Protocol):
     def send(self, id_: int, data: bytes, timeout_s: float, *, is_ahead: bool = False) -> asyncio.Future[frames.Answer]:
         """Send a request; the future gets its answer. is_ahead: it is worked on beside the others."""
         future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
-        if not self.is_usable or self._transport is None:
+        if self.is_broken or self.is_dying or self._transport is None:
             future.set_exception(RunnerLost())
         else:
             self._highest = id_
