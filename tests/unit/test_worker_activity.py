@@ -104,7 +104,7 @@ def test_a_load_is_told_at_once_and_what_it_took_is_expected_of_the_next() -> No
         with activity.loading(KEY):
             await asyncio.sleep(2.0)
             assert activity.now() == run("loading", since=0.0)
-        assert statistics.load_s(KEY[0]) == 2.0
+        assert statistics.load_s[KEY[0]] == 2.0
         assert told == [0.0, 2.0]
         with activity.loading(KEY):
             assert activity.now() == run("loading", since=2.0, expected_s=2.0)
@@ -124,7 +124,7 @@ def test_a_load_ahead_of_need_delays_no_turn_and_is_told_while_nothing_runs() ->
             assert activity.now() == run("loading", since=0.0, is_ahead=True)
         assert turns == [1.0], "it did not wait for the load"
         assert told == [0.0, 1.1]
-        assert statistics.load_s(KEY[0]) == 1.1
+        assert statistics.load_s[KEY[0]] == 1.1
 
     in_virtual_time(test)
 
@@ -151,7 +151,7 @@ def test_a_load_that_fails_says_nothing_of_how_long_loads_take() -> None:
                 raise MemoryError
         except MemoryError:
             pass
-        assert statistics.load_s(KEY[0]) is None
+        assert KEY[0] not in statistics.load_s
         assert activity.now() is None
 
     in_virtual_time(test)

@@ -44,66 +44,66 @@ def queue(*held: Held, max_size: int = 4, max_delay_ms: float = 0.0, max_bytes: 
 
 def test_compatible_jobs_leave_together_in_order_of_arrival() -> None:
     held = [Held(job()) for _ in range(3)]
-    assert queue(*held).take(0.0) == held
+    assert queue(*held).take() == held
 
 
 def test_a_batch_holds_at_most_max_size_rows() -> None:
     held = [Held(job(rows=2)) for _ in range(3)]
     made = queue(*held, max_size=4)
-    assert made.take(0.0) == held[:2]
-    assert made.take(0.0) == held[2:]
+    assert made.take() == held[:2]
+    assert made.take() == held[2:]
     assert len(made) == 0
 
 
 def test_a_small_job_does_not_slip_past_a_large_one_that_no_longer_fits() -> None:
     held = [Held(job(rows=3)), Held(job(rows=3)), Held(job(rows=1))]
     made = queue(*held, max_size=4)
-    assert made.take(0.0) == held[:1]
-    assert made.take(0.0) == held[1:]
+    assert made.take() == held[:1]
+    assert made.take() == held[1:]
 
 
 def test_a_job_larger_than_a_batch_leaves_alone() -> None:
     held = [Held(job(rows=9)), Held(job())]
     made = queue(*held, max_size=4)
-    assert made.take(0.0) == held[:1]
+    assert made.take() == held[:1]
 
 
 def test_more_important_jobs_leave_first_and_take_compatible_others_along() -> None:
     low, high = Held(job(priority="lo")), Held(job(priority="hi"))
-    assert queue(low, high).take(0.0) == [high, low]
+    assert queue(low, high).take() == [high, low]
 
 
 def test_other_versions_and_keys_wait_for_their_own_batch_and_keep_their_place() -> None:
     first, other, second = Held(job()), Held(job(version=2)), Held(job())
     made = queue(first, other, second)
-    assert made.take(0.0) == [first, second]
-    assert made.take(0.0) == [other]
+    assert made.take() == [first, second]
+    assert made.take() == [other]
 
 
 def test_a_job_without_batch_key_or_with_a_strike_runs_alone_and_at_once() -> None:
     single, struck, plain = Held(job(key="")), Held(job(), is_alone=True), Held(job())
     made = queue(single, struck, plain, max_delay_ms=50.0)
-    assert made.take(0.0) == [single]
-    assert made.take(0.0) == [struck]
-    assert made.take(0.0) == []
+    assert made.take() == [single]
+    assert made.take() == [struck]
+    assert made.head(0.0) == (plain, 0.05)
 
 
 def test_a_batch_waits_for_company_until_the_delay_of_its_first_job_has_passed() -> None:
     held = [Held(job(), arrived_s=10.0), Held(job(), arrived_s=10.04)]
     made = queue(*held, max_delay_ms=50.0)
-    assert made.take(10.04) == []
-    assert abs((made.due_s(10.04) or 0.0) - 0.01) < 1e-9
-    assert made.take(10.06) == held
+    assert made.head(10.04) == (held[0], 10.05 - 10.04)
+    assert made.head(10.06) == (held[0], 0.0)
+    assert made.take() == held
 
 
 def test_a_full_batch_does_not_wait() -> None:
     held = [Held(job()) for _ in range(4)]
-    assert queue(*held, max_delay_ms=50.0).take(0.0) == held
+    assert queue(*held, max_delay_ms=50.0).take() == held
 
 
 def test_a_batch_is_bounded_in_bytes() -> None:
     held = [Held(job(size=600)) for _ in range(3)]
-    assert queue(*held, max_bytes=1_000).take(0.0) == held[:1]
+    assert queue(*held, max_bytes=1_000).take() == held[:1]
 
 
 def test_a_removed_job_leaves_no_trace() -> None:
@@ -111,9 +111,9 @@ def test_a_removed_job_leaves_no_trace() -> None:
     made = queue(*held, max_size=2, max_delay_ms=50.0)
     assert made.remove(held[0].job.id) is held[0]
     assert made.remove(held[0].job.id) is None
-    assert made.take(0.0) == []
+    assert made.head(0.0) == (held[1], 0.05)
     assert made.clear() == held[1:]
-    assert made.due_s(0.0) is None
+    assert made.head(0.0) is None
 
 
 jobs = st.builds(
@@ -129,7 +129,7 @@ jobs = st.builds(
 def test_every_job_leaves_exactly_once_and_never_in_bad_company(given_jobs: list[Job], size: int) -> None:
     made = queue(*(Held(each) for each in given_jobs), max_size=size)
     left: list[Held] = []
-    while batch := made.take(0.0):
+    while batch := made.take():
         assert len({(h.job.version, h.job.batch_key) for h in batch}) == 1
         assert sum(h.job.rows for h in batch) <= size or len(batch) == 1
         left += batch

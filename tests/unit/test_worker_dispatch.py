@@ -44,12 +44,11 @@ def dispatcher(*quick: str) -> Dispatcher:
 
 
 def leaves(made: Dispatcher, now_s: float = NOW_S) -> str:
-    """The model of the batch that leaves and has ended at once; empty where none does."""
-    batch_run = made.next(now_s)
-    if batch_run is None:
-        return ""
-    assert made.end(batch_run)
-    return batch_run.model
+    """The model of the batches that leave and have ended at once; empty where none does."""
+    begun = made.begin(now_s)
+    for batch_run in begun:
+        assert made.end(batch_run)
+    return " ".join(batch_run.model for batch_run in begun)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(PRIORITIES), st.integers(0, 50)), max_size=40))
@@ -83,14 +82,12 @@ def test_a_batch_that_is_full_leaves_at_once() -> None:
 
 
 def test_a_second_batch_is_given_only_behind_a_quick_one() -> None:
-    for made, second in ((dispatcher(), None), (dispatcher("m"), "m")):
+    for made, second in ((dispatcher(), []), (dispatcher("m"), ["m"])):
         for number in range(3):
             made.add(held("m", arrived_s=NOW_S + number), Batching())
-        first = made.next(NOW_S)
-        assert first is not None
-        behind = made.next(NOW_S)
-        assert (behind.model if behind is not None else None) == second
-        assert made.next(NOW_S) is None, "no third"
+        first, *behind = made.begin(NOW_S)
+        assert [batch_run.model for batch_run in behind] == second
+        assert made.begin(NOW_S) == [], "no third"
         assert made.end(first)
         assert first.over.is_set()
         assert not made.end(first), "a slot is given back once"
@@ -102,9 +99,8 @@ def test_only_models_that_have_changed_are_asked_for_more_jobs() -> None:
     assert len(made.changed()) == 1000
     job = held("m")
     made.add(job, Batching())
-    batch_run = made.next(NOW_S)
+    (batch_run,) = made.begin(NOW_S)
     assert made.changed() == {"m"}
-    assert batch_run is not None
     made.end(batch_run)
     assert made.changed() == set(), "as many are asked for beside a quick run as after it"
 

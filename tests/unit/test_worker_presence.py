@@ -77,8 +77,8 @@ def test_rates_are_of_the_models_that_ran_last() -> None:
     rates = statistics.rates()
     assert list(rates)[:2] == ["m4000", f"m{MANY - 1}"]
     assert len(rates) == MOST_TOLD
-    assert statistics.run_s(f"m{MANY - MOST_MODELS - 1}") is None
-    assert statistics.run_s("m4000") == 0.5
+    assert f"m{MANY - MOST_MODELS - 1}" not in statistics.run_s
+    assert statistics.run_s["m4000"] == 0.5
 
 
 def test_a_run_of_minutes_has_a_rate() -> None:

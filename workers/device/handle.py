@@ -12,12 +12,8 @@ class HeldDevice(Protocol):
     """What a lease handle needs of its leased device."""
 
     @property
-    def is_at_risk(self) -> bool:
-        """Whether half of the fence has passed without a confirmed heartbeat."""
-
-    @property
-    def lease_slack_s(self) -> float:
-        """Seconds until the guard kills the runner; 0 without a lease."""
+    def may_begin(self) -> bool:
+        """As of its lease handle."""
 
     def release(self, handle: "LeaseHandle") -> None:
         """Begin to give the device up, if ``handle`` is the present one."""
@@ -28,7 +24,7 @@ class LeaseHandle:
 
     token: fencing token, for every record written meanwhile. lost: set when the lease is lost and the runner is dead
     or dying: abandon the work. yield_asked: set when another worker waits and the quantum is over or this worker is
-    idle: finish the batch and :meth:`release`. on_change: called when ``is_at_risk`` or ``is_shared`` has changed.
+    idle: finish the batch and :meth:`release`. on_change: called when ``may_begin`` or ``is_shared`` has changed.
     """
 
     def __init__(self, device: HeldDevice, *, token: int, gpu: str, runner: RunnerLink, watch: Watch) -> None:
@@ -42,12 +38,12 @@ class LeaseHandle:
         self._device, self._watch = device, watch
 
     @property
-    def is_at_risk(self) -> bool:
-        """Whether no heartbeat was confirmed for half of the fence: begin nothing, finish what runs.
+    def may_begin(self) -> bool:
+        """Whether work may begin: not where no heartbeat was confirmed for half of the fence. What runs goes on.
 
-        Also where the whole fence has passed unnoticed, as the process or its machine slept.
+        Nor where the whole fence has passed unnoticed, as the process or its machine slept.
         """
-        return self._device.is_at_risk or self._device.lease_slack_s <= 0
+        return self._device.may_begin
 
     @property
     def is_shared(self) -> bool:

@@ -108,6 +108,11 @@ class LeasedDevice:
         return self._lease.is_at_risk
 
     @property
+    def may_begin(self) -> bool:
+        """As :attr:`LeaseHandle.may_begin`."""
+        return self._lease.may_begin(boottime())
+
+    @property
     def waiting_since(self) -> float | None:
         """Unix seconds since when this worker holds a ticket; ``None`` without one."""
         return self._ticket.waiting_since

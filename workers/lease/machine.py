@@ -133,6 +133,11 @@ class LeaseMachine:
         """Whether no heartbeat was acknowledged for half of the fence: nothing new is begun."""
         return self.held is not None and self.held.is_at_risk
 
+    def may_begin(self, now: float) -> bool:
+        """Whether work may begin under the lease that is held."""
+        held = self.held
+        return held is not None and not held.is_at_risk and now < held.acked_at + self.rules.fence_s
+
     @property
     def needs_ticket(self) -> bool:
         """Whether a ticket should be in the wait queue: the lease is wanted and another worker holds it."""

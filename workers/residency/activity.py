@@ -152,14 +152,14 @@ class Activity:
     def _run(self, request: Request, jobs: tuple[str, ...], *, is_ahead: bool = False) -> Run:
         model, version = request.key
         is_load = request.activity == LOADING
-        usual_s = self._statistics.load_s(model) if is_load else self._statistics.run_s(model)
+        usual_s = (self._statistics.load_s if is_load else self._statistics.run_s).get(model, 0.0)
         return Run(
             activity=request.activity,
             model=model,
             version=version,
             jobs=jobs,
             since=request.since,
-            expected_s=round(usual_s or 0.0, 4),
+            expected_s=round(usual_s, 4),
             is_ahead=is_ahead,
         )
 

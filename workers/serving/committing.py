@@ -121,7 +121,7 @@ class Committer:
 
     async def _claim(self, batch_run: BatchRun, group: Group) -> dict[InFlightJob, WriteOutcome]:
         """Claim while the batch runs; if the run ends in a moment, the write of the end makes the claim, too."""
-        run_s = self._statistics.run_s(batch_run.model)
+        run_s = self._statistics.run_s.get(batch_run.model)
         if run_s is not None and run_s < MOMENT_S:
             try:
                 async with asyncio.timeout(2 * MOMENT_S):

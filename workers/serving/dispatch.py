@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from signalbox.wire.messages import Batching, Job, Model
+from signalbox.wire.messages import Batching, Model
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.serving.batches import BatchQueue
 from workers.serving.batchrun import BatchRun
@@ -78,7 +78,7 @@ class Dispatcher:
         model = held.job.model
         queue = self._queues.get(model)
         if queue is None:
-            queue = self._queues[model] = BatchQueue(batching, row_limit=self._row_limit)
+            queue = self._queues[model] = BatchQueue(batching, row_limit=self._statistics.batch_limits.rows)
         queue.add(held)
         self._unsorted.add(model)
         self._unasked.add(model)
@@ -103,22 +103,21 @@ class Dispatcher:
 
     # ------------------------------------------------------------------------------ what to do
 
-    def next(self, now_s: float) -> BatchRun | None:
-        """The batch that leaves now, most important head first, then the oldest; it has a slot until :meth:`end`."""
-        if not self.has_slot:
-            return None
-        self._sort(now_s)
-        while self._due.ranks and (first := self._due.first()) is not None:
+    def begin(self, now_s: float) -> list[BatchRun]:
+        """The batches that leave now, most important head first, then the oldest; each has a slot until :meth:`end`."""
+        begun: list[BatchRun] = []
+        while self.has_slot:
+            self._sort(now_s)
+            first = self._due.first() if self._due.ranks else None
+            if first is None:
+                break
             model = first[1]
-            jobs = self._queues[model].take(now_s)
+            batch_run = BatchRun(self._queues[model].take())
+            self._running.append(batch_run)
             self._unsorted.add(model)
             self._unasked.add(model)
-            if jobs:
-                batch_run = BatchRun(jobs)
-                self._running.append(batch_run)
-                return batch_run
-            self._sort(now_s)
-        return None
+            begun.append(batch_run)
+        return begun
 
     def due_s(self) -> float:
         """When another batch may leave, on the loop's clock; never where only a change can bring one."""
@@ -152,7 +151,7 @@ class Dispatcher:
             model = batch_run.model
             if model in self._queues:
                 self._unsorted.add(model)  # the run may have changed the batch limit
-            run_s = self._statistics.run_s(model)
+            run_s = self._statistics.run_s.get(model)
             if run_s is None or run_s >= QUICK_RUN_S:  # as many are asked for beside a quick run as after it
                 self._unasked.add(model)
         return is_running
@@ -164,7 +163,7 @@ class Dispatcher:
             return True
         if len(self._running) > 1:
             return False
-        run_s = self._statistics.run_s(self._running[0].model)
+        run_s = self._statistics.run_s.get(self._running[0].model)
         return run_s is not None and run_s < QUICK_RUN_S
 
     # ------------------------------------------------------------------------------ order
@@ -176,17 +175,14 @@ class Dispatcher:
             self._unsorted.add(first[1])
         for model in self._unsorted:
             queue = self._queues.get(model)
-            head = queue.head if queue is not None else None
-            due_s = queue.due_s(now_s) if queue is not None and head is not None else None
-            if due_s != 0.0:
-                self._due.ranks.pop(model, None)
-            elif head is not None:
+            found = queue.head(now_s) if queue is not None else None
+            if found is not None and found[1] == 0.0:
+                head = found[0]
                 self._due.put(model, (PRIORITIES.index(head.job.priority), head.arrived_s))
-            if not due_s:
-                self._later.ranks.pop(model, None)
             else:
-                self._later.put(model, (now_s + due_s, 0.0))
+                self._due.ranks.pop(model, None)
+            if found is not None and found[1] > 0.0:
+                self._later.put(model, (now_s + found[1], 0.0))
+            else:
+                self._later.ranks.pop(model, None)
         self._unsorted.clear()
-
-    def _row_limit(self, job: Job) -> int:
-        return self._statistics.batch_limits.rows((job.model, job.version, job.batch_key))

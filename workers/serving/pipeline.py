@@ -247,7 +247,7 @@ class Pipeline:
     def _dispatch(self) -> None:
         """Start the batches that may start, and ask for more jobs."""
         self._is_woken = False
-        if self._is_closing or self._lease.is_at_risk:
+        if self._is_closing or not self._lease.may_begin:
             return
         if self._short_of_room:
             self._dispatcher.credits_changed(*self._short_of_room)
@@ -255,7 +255,7 @@ class Pipeline:
         now_s = self._loop.time()
         if self._deliveries.next_s <= now_s:
             self._take_up(now_s)
-        while (batch_run := self._dispatcher.next(now_s)) is not None:
+        for batch_run in self._dispatcher.begin(now_s):
             self._tasks.start(self._run_batch(batch_run), name="run a batch")
         due_s = min(self._dispatcher.due_s(), self._deliveries.next_s)
         if due_s < math.inf:
@@ -282,10 +282,10 @@ class Pipeline:
         if found is None or not self._intake.is_asking(model) or not self._residency.may_serve(found):
             return
         room_bytes = max(1, self._settings.in_hand_bytes - self._deliveries.ready_bytes)
-        mean_bytes = self._statistics.mean_bytes(model)
+        mean_bytes = self._statistics.mean_bytes.get(model, 0.0)
         wanted = prefetch.depth(
             found.batching.max_size,
-            self._statistics.run_s(model),
+            self._statistics.run_s.get(model),
             is_running=self._dispatcher.is_running(model),
             mean_bytes=mean_bytes,
             room_bytes=room_bytes,
@@ -306,7 +306,7 @@ class Pipeline:
 
     async def _run_batch(self, batch_run: BatchRun) -> None:
         """Run one batch from its start to its durable ends. The edge of a task: no error escapes."""
-        run_s = self._statistics.run_s(batch_run.model) or 0.0
+        run_s = self._statistics.run_s.get(batch_run.model, 0.0)
         long = self._loop.call_later(0.0 if run_s > prefetch.SLOW_RUN_S else LONG_RUN_S, self._make_way, batch_run)
         try:
             if expired := await self._committer.expire(batch_run):

@@ -20,7 +20,8 @@ MOST_TOLD: Final = 128
 class Statistics:
     """Moving averages per model, counts since the process started, and the batch limits of the device.
 
-    results_kept_s: the least time that results are kept.
+    run_s, load_s: mean seconds of a run and of a load, by model. mean_bytes: of a job's inputs. Not there before the
+    first. results_kept_s: the least time that results are kept.
     """
 
     def __init__(self, *, results_kept_s: float = 600.0) -> None:
@@ -30,32 +31,20 @@ class Statistics:
         self.sizes = Sizes()
         self.done = 0
         self.failed = 0
-        self._run_s: Lru[str, float] = Lru(MOST_MODELS)
-        self._load_s: Lru[str, float] = Lru(MOST_MODELS)
+        self.run_s: Lru[str, float] = Lru(MOST_MODELS)
+        self.load_s: Lru[str, float] = Lru(MOST_MODELS)
+        self.mean_bytes: Lru[str, float] = Lru(MOST_MODELS)
         self._rate: Lru[str, float] = Lru(MOST_MODELS)
-        self._bytes: Lru[str, float] = Lru(MOST_MODELS)
 
     def ran(self, model: str, *, jobs: int, seconds: float, size_bytes: int) -> None:
         """A batch of ``jobs`` jobs took ``seconds`` and had ``size_bytes`` of inputs together."""
-        self._average(self._run_s, model, seconds)
+        self._average(self.run_s, model, seconds)
         self._average(self._rate, model, jobs / max(seconds, 1e-6))
-        self._average(self._bytes, model, size_bytes / max(jobs, 1))
-
-    def run_s(self, model: str) -> float | None:
-        """Mean seconds of a run, None before the first."""
-        return self._run_s.get(model)
+        self._average(self.mean_bytes, model, size_bytes / max(jobs, 1))
 
     def loaded(self, model: str, seconds: float) -> None:
         """A version of the model was loaded and warmed up in ``seconds``."""
-        self._average(self._load_s, model, seconds)
-
-    def load_s(self, model: str) -> float | None:
-        """Mean seconds of a load, None before the first."""
-        return self._load_s.get(model)
-
-    def mean_bytes(self, model: str) -> float:
-        """Mean input bytes of a job, 0 before the first."""
-        return self._bytes.get(model) or 0.0
+        self._average(self.load_s, model, seconds)
 
     def rates(self) -> dict[str, float]:
         """Jobs a second this worker manages while it serves a model; the models that ran last, the last one first."""
