@@ -18,7 +18,7 @@ class Attempt:
     written_at: when we last wrote it, UTC seconds, 0 = never.
     claim: turns a record into one that is claimed, for a claim that was not written by itself.
     known_at: when, on :func:`boottime`, the job was last known not to have ended and been forgotten.
-    phases: milliseconds since acceptance.
+    times: UTC seconds of its phases.
     """
 
     __slots__ = (
@@ -27,16 +27,16 @@ class Attempt:
         "is_cancelled",
         "job",
         "known_at",
-        "phases",
         "record",
         "revision",
+        "times",
         "written_at",
     )
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.known_at = boottime()
-        self.phases: dict[str, float] = {}
+        self.times: dict[str, float] = {}
         self.record: Record | None = None
         self.revision = 0
         self.written_at = 0.0
@@ -44,6 +44,8 @@ class Attempt:
         self.is_alone = False
         self.is_cancelled = False
 
-    def ms(self, now: float) -> float:
-        """Milliseconds from acceptance to ``now`` (UTC), never negative: clocks differ."""
-        return round(max(0.0, now - self.job.created_at) * 1000, 2)
+    @property
+    def phases(self) -> dict[str, float]:
+        """The same in milliseconds from acceptance, never negative: clocks differ."""
+        created_at = self.job.created_at
+        return {phase: round(max(0.0, at - created_at) * 1000, 2) for phase, at in self.times.items()}

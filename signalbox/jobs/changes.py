@@ -11,7 +11,8 @@ from signalbox.program.errors import Conflict
 from signalbox.wire.messages import Record, State, header
 
 A = TypeVar("A", bound=Attempt)
-Make = Callable[[Record], Record]
+Make = Callable[..., Record]
+"""A transition of :mod:`signalbox.jobs.life`, to be called with a record and, for an end, ``now``."""
 
 
 class WriteOutcome(Enum):
@@ -55,12 +56,15 @@ class RecordChange(Generic[A]):
         self.before, self.expect = attempt.record, attempt.revision
         try:
             before = attempt.record or life.first_record(attempt.job, State.QUEUED)
-            if attempt.claim is not None and not self.is_claim:
-                before = attempt.claim(before)
-            if before.cancel_requested and not self.is_claim:
-                self.record, self.body = life.cancelled(before, now=now, phases=attempt.phases), b""
-            else:
+            if self.is_claim:
                 self.record = self.make(before)
+            else:
+                if attempt.claim is not None:
+                    before = attempt.claim(before)
+                if before.cancel_requested:
+                    self.record, self.body = life.cancelled(before, now=now, phases=attempt.phases), b""
+                else:
+                    self.record = self.make(before, now=now)
         except Conflict:
             self.outcome = WriteOutcome.OVER
             return False

@@ -9,17 +9,18 @@ for as long as the hold lasts; cancelling the caller ends that.
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import header_fields
-from signalbox.bus.writes import WITHDRAWN, Group
+from signalbox.bus.writes import WITHDRAWN, Group, GroupedWrite
 from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
 from signalbox.jobs.changes import A, Make, RecordChange, WriteOutcome
 from signalbox.jobs.holders import is_held
 from signalbox.jobs.payloads import store
-from signalbox.jobs.records import Records, RecordWrite, Settled
+from signalbox.jobs.records import Records, Settled
 from signalbox.jobs.repair import move_up
 from signalbox.program import log, metrics
 from signalbox.program.errors import (
@@ -31,7 +32,7 @@ from signalbox.program.errors import (
     Unavailable,
 )
 from signalbox.wire.messages import DeadLetter, ErrorInfo, PayloadRef, Record, State
-from signalbox.wire.names import Header
+from signalbox.wire.names import Header, Stream, state
 
 T = TypeVar("T")
 RETRY_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0)
@@ -40,6 +41,7 @@ RETRY_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0)
 COMMITS: Final = metrics.counter(
     "worker_commits", "Ends written: won, lost_race, or ambiguous_resolved by reading.", "outcome"
 )
+_WON: Final = COMMITS.labels("won")
 SUSPECT_AFTER: Final = 2
 """Attempts that vanished with their worker after which a job runs alone: the job may be what kills the workers."""
 
@@ -82,6 +84,7 @@ class Commits:
     ) -> None:
         self._bus = bus
         self._records = records
+        self._writer = bus.grouped(Stream.STATE)
         self._worker = worker
         self._gpu = gpu
         self._token = token
@@ -143,7 +146,8 @@ class Commits:
         Claims still waiting for their turn to be written can be taken back through ``group`` once the
         run has ended; claim and end are then one write, from the same revision.
         """
-        changes = [RecordChange(attempt, make, is_claim=True) for attempt, make in self._claims(batch)]
+        now = self._clock()
+        changes = [RecordChange(attempt, self._claimed(attempt, now), is_claim=True) for attempt in batch]
         await self.apply(changes, group)
         for change in changes:
             if change.outcome is WriteOutcome.UNWRITTEN:
@@ -152,19 +156,13 @@ class Commits:
 
     def claim_with_the_end(self, batch: Sequence[A]) -> dict[A, WriteOutcome]:
         """Claim the jobs of a batch that has already run: one write for claim and end."""
-        for attempt, make in self._claims(batch):
-            attempt.claim = make
+        now = self._clock()
+        for attempt in batch:
+            attempt.claim = self._claimed(attempt, now)
         return dict.fromkeys(batch, WriteOutcome.UNWRITTEN)
 
-    def _claims(self, batch: Sequence[A]) -> list[tuple[A, Make]]:
-        now = self._clock()
-
-        def claimed(attempt: A) -> Make:
-            return lambda before: life.claimed(
-                attempt.job, before, worker=self._worker, gpu=self._gpu, token=self._token, now=now
-            )
-
-        return [(attempt, claimed(attempt)) for attempt in batch]
+    def _claimed(self, attempt: Attempt, now: float) -> Make:
+        return partial(life.claimed, attempt.job, worker=self._worker, gpu=self._gpu, token=self._token, now=now)
 
     async def success(self, attempt: A, frame: bytes, *, batch: int) -> RecordChange[A]:
         """The change that commits a result; a large one goes to the payload store first."""
@@ -176,33 +174,29 @@ class Commits:
             part = f"out{self._token}"  # one attempt per token can get so far
             ref = await persist(lambda: store(self._bus, attempt.job.id, part, frame))
             frame = b""
-        return RecordChange(
-            attempt,
-            lambda before: life.succeeded(
-                before, now=self._clock(), phases=attempt.phases, batch=batch, size_bytes=size, ref=ref
-            ),
-            frame,
-        )
+        make = partial(life.succeeded, phases=attempt.phases, batch=batch, size_bytes=size, ref=ref)
+        return RecordChange(attempt, make, frame)
 
     def failure(self, attempt: A, error: ErrorInfo) -> RecordChange[A]:
         """The change that ends a job with an error."""
-        return RecordChange(
-            attempt, lambda before: life.failed(before, error, now=self._clock(), phases=attempt.phases)
-        )
+        return RecordChange(attempt, partial(life.failed, error=error, phases=attempt.phases))
 
     def expiry(self, attempt: A) -> RecordChange[A]:
         """The change that ends a job whose deadline passed before it ran."""
-        return RecordChange(attempt, lambda before: life.expired(before, now=self._clock(), phases=attempt.phases))
+        return RecordChange(attempt, partial(life.expired, phases=attempt.phases))
 
     def cancellation(self, attempt: A) -> RecordChange[A]:
         """The change that ends a job because its owner asked."""
-        return RecordChange(attempt, lambda before: life.cancelled(before, now=self._clock(), phases=attempt.phases))
+        return RecordChange(attempt, partial(life.cancelled, phases=attempt.phases))
 
     def requeue(self, attempt: A, error: SignalboxError, *, is_crash: bool, delay_s: float = 0.0) -> RecordChange[A]:
         """The change that puts a job back to ``queued``, not to run again before ``delay_s`` have passed."""
         why = ErrorInfo(code=error.code, message=error.public_message)
         retry_at = self._clock() + delay_s if delay_s else 0.0
-        return RecordChange(attempt, lambda before: life.requeued(before, why, is_crash=is_crash, retry_at=retry_at))
+        return RecordChange(
+            attempt,
+            lambda before, now: life.requeued(before, why, is_crash=is_crash, retry_at=retry_at),  # noqa: ARG005  an end needs it
+        )
 
     async def give_up(self, in_flight: Iterable[A]) -> None:
         """Put back to ``queued``, without a strike, what this hold has claimed and not ended.
@@ -261,21 +255,23 @@ class Commits:
 
     async def apply(self, changes: Iterable[RecordChange[A]], group: Group | None = None) -> None:
         """Write all changes; each has its outcome on return. A caller that waits for a terminal record is told."""
-        left = [change for change in changes if change.prepare(self._clock())]
+        now = self._clock()
+        left = [change for change in changes if change.prepare(now)]
         tries = 0
-        while left := [change for change in left if await self._may_still_write(change)]:
-            outcomes = await self._records.write_all(
-                [RecordWrite(change.attempt.job.id, change.text, change.body, change.expect) for change in left], group
+        while left := await self._writable(left):
+            outcomes = await self._writer.write_all(
+                [GroupedWrite(state(c.attempt.job.id), c.body, {Header.RECORD: c.text}, c.expect) for c in left], group
             )
+            now = self._clock()
             again: list[RecordChange[A]] = []
             is_away = False
             for change, outcome in zip(left, outcomes, strict=True):
                 if outcome == WITHDRAWN:
                     change.outcome = WriteOutcome.UNWRITTEN
                 elif isinstance(outcome, int):
-                    self._won(change, outcome)
+                    self._won(change, outcome, now)
                 elif isinstance(outcome, StaleRevision | Ambiguous):
-                    if await self._resolve(change) and change.prepare(self._clock()):
+                    if await self._resolve_anew(change):
                         again.append(change)
                 elif isinstance(outcome, Unavailable | QueueFull):  # full: until the reconciler makes room
                     is_away = True
@@ -287,9 +283,9 @@ class Commits:
                 tries += 1
             left = again
 
-    def _won(self, change: RecordChange[A], revision: int) -> None:
+    def _won(self, change: RecordChange[A], revision: int, now: float) -> None:
         change.won(revision)
-        change.attempt.written_at = self._clock()
+        change.attempt.written_at = now
         job, record = change.attempt.job, change.record
         if record is None:
             return
@@ -297,16 +293,25 @@ class Commits:
             told = joblog.claimed if record.state is State.RUNNING else joblog.retried
             told(record)
             return
-        COMMITS.labels("won").inc()
-        joblog.ended(record, phases=change.attempt.phases, slow_s=self._slow_job_s)
+        _WON.inc()
+        joblog.ended(record, slow_s=self._slow_job_s)
         if job.reply:
             self._bus.send(job.reply, b"", header_fields({Header.RECORD: change.text}), change.body)
             joblog.step("job.replied", record)
 
-    async def _may_still_write(self, change: RecordChange[A]) -> bool:
-        """Whether "there is no record yet" is known well enough to be written from; where it is not, look."""
-        if change.expect or boottime() - change.attempt.known_at <= self._trusted_s:
-            return True
+    async def _writable(self, changes: list[RecordChange[A]]) -> list[RecordChange[A]]:
+        """The changes that may be written. Where "there is no record yet" is not known well enough, look."""
+        found: list[RecordChange[A]] = []
+        since = boottime() - self._trusted_s
+        for change in changes:
+            if not change.expect and change.attempt.known_at < since:
+                if not await self._resolve_anew(change):
+                    continue
+                since = boottime() - self._trusted_s
+            found.append(change)
+        return found
+
+    async def _resolve_anew(self, change: RecordChange[A]) -> bool:
         return await self._resolve(change) and change.prepare(self._clock())
 
     async def _resolve(self, change: RecordChange[A]) -> bool:
@@ -323,7 +328,7 @@ class Commits:
         what = change.settled(found, attempt.revision)
         if what is Settled.WRITTEN:
             COMMITS.labels("ambiguous_resolved").inc()
-            self._won(change, attempt.revision)
+            self._won(change, attempt.revision, self._clock())
             return False
         if what is Settled.UNCHANGED:
             return True

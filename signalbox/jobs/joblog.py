@@ -5,7 +5,7 @@ events. Nothing is built for a line that is not written: at INFO a step costs on
 and the texts of errors (they may quote an input) are never in a line.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from signalbox.program import log
@@ -47,14 +47,13 @@ def retried(record: Record) -> None:
     log.info("job.retried", **_attempt(record), code=code, crashes=record.crashes)
 
 
-def ended(record: Record, *, phases: Mapping[str, float] | None = None, slow_s: float = _NEVER_SLOW_S) -> None:
+def ended(record: Record, *, slow_s: float = _NEVER_SLOW_S) -> None:
     """Log that the job's end is durable: at INFO if it failed, expired, was slow or took several attempts, else DEBUG.
 
-    phases: as the record's, where the caller knows more of them. slow_s: from pulled to done; waits in the queue are
-    the queue's.
+    slow_s: from pulled to done; waits in the queue are the queue's.
     """
-    phases = phases or record.phases
-    done = record.phases.get("done", 0.0)
+    phases = record.phases
+    done = phases.get("done", 0.0)
     is_slow = done - phases.get("pulled", done) > slow_s * 1000
     state = record.state
     is_told = is_slow or record.attempt > 1 or state is State.FAILED or state is State.EXPIRED
@@ -67,7 +66,7 @@ def ended(record: Record, *, phases: Mapping[str, float] | None = None, slow_s: 
             is_slow=is_slow,
             code=record.error.code if record.error is not None else "",
             batch=record.batch,
-            phases=dict(sorted({**phases, **record.phases}.items(), key=lambda phase: phase[1])),
+            phases=dict(sorted(phases.items(), key=lambda phase: phase[1])),
         )
 
 

@@ -9,9 +9,8 @@ import msgspec
 
 from signalbox.bus.client import Bus, Stored
 from signalbox.bus.jetstream import unix_time
-from signalbox.bus.writes import Group, GroupedWrite
 from signalbox.jobs import life
-from signalbox.program.errors import Ambiguous, NewerVersion, QueueFull, SignalboxError, StaleRevision, Unavailable
+from signalbox.program.errors import Ambiguous, NewerVersion, QueueFull, StaleRevision, Unavailable
 from signalbox.wire.messages import Job, Newer, Record, State, decode, header
 from signalbox.wire.names import Header, Stream, job_anywhere, job_of, state
 
@@ -36,15 +35,6 @@ class Found(NamedTuple):
     def unclaimed(cls, job: Job, seq: int | None = None) -> "Found":
         """A job that no worker has claimed."""
         return cls(life.first_record(job, State.QUEUED), 0, seq=seq)
-
-
-class RecordWrite(NamedTuple):
-    """A record to write among others. text: the record as :func:`header` writes it."""
-
-    job_id: str
-    text: str
-    body: bytes
-    expect: int
 
 
 class Settled(Enum):
@@ -145,17 +135,6 @@ class Records:
             if (found := await self._bus.leader_get(Stream.JOBS, subject)) is not None:
                 return found
         return None
-
-    async def write_all(
-        self, entries: Sequence[RecordWrite], group: Group | None = None
-    ) -> Sequence[int | SignalboxError]:
-        """Write many records in few disk syncs; the outcome of each is as :meth:`GroupWriter.write_all` tells it.
-
-        An outcome that is unknown or refused is the caller's to settle, by :func:`settled`: it may know better now what
-        it wants to write.
-        """
-        writes = [GroupedWrite(state(e.job_id), e.body, {Header.RECORD: e.text}, e.expect) for e in entries]
-        return await self._writer.write_all(writes, group)
 
     async def _settle(self, record: Record, body: bytes, expect: int, cause: Ambiguous) -> int:
         """Learn the outcome of a lost write, and repeat it: the same compare-and-set can win at most once."""

@@ -261,10 +261,9 @@ class Executor:
         """
         now = self._clock()
         for held in jobs:
-            held.phases[phase] = held.ms(now)
+            held.times[phase] = now
             if began_ago_s is not None:
-                began_ms = held.ms(now - began_ago_s)
-                held.phases["started"] = min(held.phases.get("started", began_ms), began_ms)
+                held.times["started"] = min(held.times.get("started", now), now - began_ago_s)
         if log.is_debug:
             joblog.steps(f"job.{phase}", (held.job for held in jobs))
 
@@ -272,7 +271,7 @@ class Executor:
 def _parts(part: list[InFlightJob], again: Again) -> list[list[InFlightJob]]:
     """The parts that run again, their jobs marked as waiting."""
     for held in part:
-        held.phases.pop("started", None)
+        held.times.pop("started", None)
         held.is_alone |= again is Again.ALONE
     if again is Again.SAME:
         return [part]

@@ -31,7 +31,7 @@ class InFlightJob(Attempt):
     def begin_anew(self, now_s: float) -> None:
         """Note that the job waits for another attempt, from now on."""
         self.arrived_s = self.looked_s = now_s
-        self.phases = {}
+        self.times = {}
 
 
 class InFlightJobs:
@@ -81,5 +81,5 @@ class InFlightJobs:
 
     def waiting(self) -> dict[str, int]:
         """Jobs that have not begun, by model, for the presence document."""
-        counts = Counter(h.job.model for h in self._held.values() if "started" not in h.phases)
+        counts = Counter(h.job.model for h in self._held.values() if "started" not in h.times)
         return dict(counts.most_common(MAX_MODELS))

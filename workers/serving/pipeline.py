@@ -193,7 +193,7 @@ class Pipeline:
             self._deliveries.read_anew(model)
             return
         held = InFlightJob(delivery, job, now_s=now_s)
-        held.phases["pulled"] = held.ms(self._clock())
+        held.times["pulled"] = self._clock()
         joblog.step("job.pulled", job, is_known=is_known)
         self._deliveries.take(held)
         if is_known:
@@ -267,7 +267,7 @@ class Pipeline:
         """Try again what is due, and read the queues anew of which jobs were let go."""
         again = self._deliveries.due(now_s)
         for held in again:
-            held.phases["pulled"] = held.ms(self._clock())
+            held.times["pulled"] = self._clock()
         self._examine_soon(again)
         for model in self._deliveries.unread(now_s):
             self._intake.look(model)
