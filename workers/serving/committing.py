@@ -5,6 +5,7 @@ device, so a lost claim only wastes a run. Only a job that ran alone is judged (
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -55,17 +56,35 @@ Disposition = Done | Drop | Retry
 
 
 class Claims:
-    """The claims of one batch, being written. Close them, however the batch ends."""
+    """The claims of one batch that runs. Close them, however the batch ends.
 
-    def __init__(self, group: Group, writing: "asyncio.Task[dict[InFlightJob, WriteOutcome]]") -> None:
-        self.group = group
-        self.writing = writing
+    delay_s: until they are written; a batch that is over by then is claimed with the writes of its ends.
+    """
+
+    def __init__(self, commits: Commits, jobs: Sequence[InFlightJob], delay_s: float) -> None:
+        self._commits = commits
+        self._jobs = jobs
+        self._group = Group()
+        self._writing: asyncio.Task[dict[InFlightJob, WriteOutcome]] | None = None
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._write)
+
+    def _write(self) -> None:
+        self._writing = asyncio.create_task(self._commits.claim(self._jobs, self._group), name="claims")
+
+    async def outcomes(self) -> dict[InFlightJob, WriteOutcome]:
+        """What has come of them when the run is over: those that are not on the disk yet are written with the end."""
+        self._timer.cancel()
+        if self._writing is None:
+            return self._commits.claim_with_the_end(self._jobs)
+        self._group.withdraw()
+        return await self._writing
 
     async def close(self) -> None:
         """Stop the writing, if it is still under way."""
-        if not self.writing.done():
-            self.writing.cancel()
-            await asyncio.wait([self.writing])
+        self._timer.cancel()
+        if self._writing is not None and not self._writing.done():
+            self._writing.cancel()
+            await asyncio.wait([self._writing])
 
 
 class Committer:
@@ -98,38 +117,26 @@ class Committer:
         return await self._write([self._commits.expiry(held) for held in late], {})
 
     def claim(self, batch_run: BatchRun) -> Claims:
-        """Begin to claim the jobs of a batch that runs now."""
-        group = Group()
-        return Claims(group, asyncio.create_task(self._claim(batch_run, group), name="claims"))
+        """Claim the jobs of a batch that runs now, in a moment where its run may well be over by then."""
+        run_s = self._statistics.run_s.get(batch_run.model)
+        is_momentary = run_s is not None and run_s < MOMENT_S
+        return Claims(self._commits, batch_run.jobs, 2 * MOMENT_S if is_momentary else 0.0)
 
     async def commit(self, batch_run: BatchRun, outcomes: Sequence[Outcome], claims: Claims) -> list[Disposition]:
         """Write what became of each job, all in one group. outcomes: one for each of the batch's jobs, in order."""
-        claims.group.withdraw()  # claims that are not on the disk yet are written with the end
-        written = await claims.writing
+        written = await claims.outcomes()
         dispositions: list[Disposition] = []
         changes: list[RecordChange[InFlightJob]] = []
         delays: dict[InFlightJob, float] = {}
         for held, outcome in zip(batch_run.jobs, outcomes, strict=True):
             claimed = written[held]
-            if claimed not in {WriteOutcome.OURS, WriteOutcome.UNWRITTEN}:
+            if claimed is not WriteOutcome.OURS and claimed is not WriteOutcome.UNWRITTEN:
                 dispositions.append(_leave(held, claimed))
             elif isinstance(outcome, bytes):
                 changes.append(await self._commits.success(held, outcome, batch=len(batch_run.jobs)))
             else:
                 changes.append(await self._judge(held, outcome, delays))
         return dispositions + await self._write(changes, delays)
-
-    async def _claim(self, batch_run: BatchRun, group: Group) -> dict[InFlightJob, WriteOutcome]:
-        """Claim while the batch runs; if the run ends in a moment, the write of the end makes the claim, too."""
-        run_s = self._statistics.run_s.get(batch_run.model)
-        if run_s is not None and run_s < MOMENT_S:
-            try:
-                async with asyncio.timeout(2 * MOMENT_S):
-                    await batch_run.over.wait()
-            except TimeoutError:
-                return await self._commits.claim(batch_run.jobs, group)
-            return self._commits.claim_with_the_end(batch_run.jobs)
-        return await self._commits.claim(batch_run.jobs, group)
 
     async def _judge(
         self, held: InFlightJob, error: SignalboxError, delays: dict[InFlightJob, float]
@@ -159,30 +166,32 @@ class Committer:
         self, changes: list[RecordChange[InFlightJob]], delays: dict[InFlightJob, float]
     ) -> list[Disposition]:
         await self._commits.apply(changes)
-        dispositions: list[Disposition] = []
-        for change in changes:
-            held = change.attempt
-            if held in delays and change.outcome is WriteOutcome.OURS:
-                dispositions.append(Retry(held, delays[held]))
-            else:
-                self._count(change)
-                dispositions.append(_leave(held, change.outcome))
-        return dispositions
+        self._count(changes)
+        return [
+            Retry(change.attempt, delays[change.attempt])
+            if change.attempt in delays and change.outcome is WriteOutcome.OURS
+            else _leave(change.attempt, change.outcome)
+            for change in changes
+        ]
 
-    def _count(self, change: RecordChange[InFlightJob]) -> None:
-        record = change.record
-        if change.outcome is not WriteOutcome.OURS or record is None:
-            return
-        if record.state is State.SUCCEEDED:
-            self._statistics.done += 1
-        elif record.state is State.FAILED:
-            self._statistics.failed += 1
-        if record.state.is_terminal:
-            gauges.ENDED.labels(record.model, record.state.value).inc()
-            size = _MESSAGE_BYTES + len(change.text) + len(change.body)
-            self._statistics.results.add(record.key_id, size)
+    def _count(self, changes: list[RecordChange[InFlightJob]]) -> None:
+        """Count the ends that were written."""
+        ended: Counter[tuple[str, str]] = Counter()
+        stored: Counter[str] = Counter()
+        for change in changes:
+            record = change.record
+            if change.outcome is not WriteOutcome.OURS or record is None or not record.state.is_terminal:
+                continue
+            ended[record.model, record.state.value] += 1
+            stored[record.key_id] += _MESSAGE_BYTES + len(change.text) + len(change.body)
             if record.ref is not None:
                 self._statistics.large_results.add(record.key_id, record.ref.size)
+        for account, size in stored.items():
+            self._statistics.results.add(account, size)
+        for (model, state), number in ended.items():
+            gauges.ENDED.labels(model, state).inc(number)
+            self._statistics.done += number * (state == State.SUCCEEDED)
+            self._statistics.failed += number * (state == State.FAILED)
 
     # ------------------------------------------------------------------------------ before a run
 
