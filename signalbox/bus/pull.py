@@ -20,6 +20,7 @@ _GRACE_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 _encode_json: Final = msgspec.json.Encoder().encode
+_JOB: Final = f"\r\n{Header.JOB}: ".encode()
 _NORMAL: Final = frozenset({404, 408})
 """No messages, request expired: the ordinary ends of an idle request."""
 
@@ -56,7 +57,10 @@ class Delivery:
     def job(self) -> Job:
         """The job in header ``Sb-Job``. Raises ``KeyError`` or :class:`msgspec.MsgspecError` if there is none."""
         if self._job is None:
-            self._job = decode(Job, self.headers[Header.JOB])
+            head = self._head
+            start = head.rfind(_JOB) + len(_JOB)
+            known = head[start : head.find(b"\r\n", start)] if start >= len(_JOB) else self.headers[Header.JOB]
+            self._job = decode(Job, known)
         return self._job
 
 
@@ -142,7 +146,12 @@ class Puller:
         code = status(head)
         self.is_unanswered = False
         if code == 0:
-            self._charge(1)
+            for number, asked in self._asked.items():
+                asked.remaining -= 1
+                self.outstanding -= 1
+                if not asked.remaining:
+                    self._close_request(number)
+                break
             self._pause_s, self.last_refusal = _FIRST_PAUSE_S, ""
             self._on_delivery(Delivery(subject.decode(), reply, head, data))
         elif code != 100:

@@ -62,7 +62,8 @@ MAX_LOOKS: Final = 500
 """Records looked up in one turn, for each of its steps."""
 MAX_KNOWN: Final = 100_000
 """Open records and ended jobs remembered; then reading on waits."""
-_OPEN: Final = ('"state":"running"', '"state":"queued"')
+_RUNNING: Final = '"state":"running"'
+_QUEUED: Final = '"state":"queued"'
 _STORED: Final = '"input":{'
 """Of the others only these are read whole, where a job's input was stored."""
 
@@ -284,7 +285,7 @@ class JobReconciler:
             read += 1
             self._slots.saw(delivery.subject, delivery.seq, delivery.time)
             job_id, text = names.job_of(delivery.subject), delivery.headers.get(Header.RECORD, "")
-            is_open = any(state in text for state in _OPEN)
+            is_open = _RUNNING in text or _QUEUED in text
             stored_input = ""
             if is_open or _STORED in text:
                 try:
