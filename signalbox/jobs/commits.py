@@ -17,7 +17,7 @@ from signalbox.bus.jetstream import header_fields
 from signalbox.bus.writes import WITHDRAWN, Group, GroupedWrite
 from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
-from signalbox.jobs.changes import A, Make, RecordChange, WriteOutcome
+from signalbox.jobs.changes import A, RecordChange, WriteOutcome
 from signalbox.jobs.holders import is_held
 from signalbox.jobs.payloads import store
 from signalbox.jobs.records import Records, Settled
@@ -88,6 +88,7 @@ class Commits:
         self._worker = worker
         self._gpu = gpu
         self._token = token
+        self._claimed = partial(life.claimed, worker=worker, gpu=gpu, token=token)
         self._inline_limit_bytes = inline_limit_bytes
         self._clock = clock
         self._slow_job_s = slow_job_s
@@ -147,7 +148,9 @@ class Commits:
         run has ended; claim and end are then one write, from the same revision.
         """
         now = self._clock()
-        changes = [RecordChange(attempt, self._claimed(attempt, now), is_claim=True) for attempt in batch]
+        changes = [
+            RecordChange(attempt, partial(self._claimed, attempt.job, now=now), is_claim=True) for attempt in batch
+        ]
         await self.apply(changes, group)
         for change in changes:
             if change.outcome is WriteOutcome.UNWRITTEN:
@@ -158,11 +161,8 @@ class Commits:
         """Claim the jobs of a batch that has already run: one write for claim and end."""
         now = self._clock()
         for attempt in batch:
-            attempt.claim = self._claimed(attempt, now)
+            attempt.claim = partial(self._claimed, attempt.job, now=now)
         return dict.fromkeys(batch, WriteOutcome.UNWRITTEN)
-
-    def _claimed(self, attempt: Attempt, now: float) -> Make:
-        return partial(life.claimed, attempt.job, worker=self._worker, gpu=self._gpu, token=self._token, now=now)
 
     async def success(self, attempt: A, frame: bytes, *, batch: int) -> RecordChange[A]:
         """The change that commits a result; a large one goes to the payload store first."""
@@ -258,7 +258,7 @@ class Commits:
         now = self._clock()
         left = [change for change in changes if change.prepare(now)]
         tries = 0
-        while left := await self._writable(left):
+        while left and (left := await self._writable(left)):
             outcomes = await self._writer.write_all(
                 [GroupedWrite(state(c.attempt.job.id), c.body, {Header.RECORD: c.text}, c.expect) for c in left], group
             )
@@ -297,7 +297,8 @@ class Commits:
         joblog.ended(record, slow_s=self._slow_job_s)
         if job.reply:
             self._bus.send(job.reply, b"", header_fields({Header.RECORD: change.text}), change.body)
-            joblog.step("job.replied", record)
+            if log.is_debug:
+                joblog.step("job.replied", record)
 
     async def _writable(self, changes: list[RecordChange[A]]) -> list[RecordChange[A]]:
         """The changes that may be written. Where "there is no record yet" is not known well enough, look."""

@@ -24,7 +24,7 @@ class LeaseHandle:
 
     token: fencing token, for every record written meanwhile. lost: set when the lease is lost and the runner is dead
     or dying: abandon the work. yield_asked: set when another worker waits and the quantum is over or this worker is
-    idle: finish the batch and :meth:`release`. on_change: called when ``may_begin`` or ``is_shared`` has changed.
+    idle: finish the batch and :meth:`release`. on_change: called when ``may_begin`` or ``may_load`` has changed.
     """
 
     def __init__(self, device: HeldDevice, *, token: int, gpu: str, runner: RunnerLink, watch: Watch) -> None:
@@ -45,10 +45,9 @@ class LeaseHandle:
         """
         return self._device.may_begin
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether a foreign process computes on the GPU: load nothing; what is loaded may run."""
-        return bool(self._watch.pids)
+    def may_load(self) -> bool:
+        """Whether a version may be loaded: not where a foreign process computes on the GPU. What is loaded may run."""
+        return not self._watch.pids
 
     async def release(self) -> None:
         """Give the GPU to the first waiter; returns when this runner is out of the device. Idempotent."""

@@ -128,12 +128,18 @@ class ModelCache:
         """Forget all versions, as the runner is gone; why loads failed is kept."""
         self._entries = {k: entry for k, entry in self._entries.items() if entry.state == "failed"}
 
-    def pin(self, key: Key) -> None:
-        """Note that a run begins on a ready version, which is now the most recently used."""
+    def pin(self, key: Key) -> bool:
+        """Note that a run begins on a version, which is now the most recently used.
+
+        False where none may begin: the version is not ready, or more is loaded than the budget allows.
+        """
+        entry = self._entries.get(key)
+        if entry is None or entry.state != "ready" or self.is_over:
+            return False
         self._clock += 1
-        entry = self._entries[key]
         entry.pins += 1
         entry.used = self._clock
+        return True
 
     def unpin(self, key: Key) -> None:
         """Note that a run has ended. Harmless after :meth:`clear`, also where the version is being loaded again."""

@@ -98,14 +98,13 @@ class ResidentVersions:
         :class:`Unavailable` while a foreign process uses the device, or the worker has no room to lay the version out.
         """
         has_loaded = False
-        while key not in self._cache or self._cache.is_over:
+        while not self._cache.pin(key):
             async with self._one_load:
                 if key not in self._cache:
                     await self._load(key, renew)
                     has_loaded = True
                 else:
                     await self._shrink()
-        self._cache.pin(key)
         self._retiring.used(key, self._loop.time())
         return has_loaded
 

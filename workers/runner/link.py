@@ -260,9 +260,10 @@ class RunnerLink:
 
     def _usable(self) -> RunnerWire:
         """The socket of the present process. Raises :class:`RunnerLost` where none is there, or it is dying."""
-        if self._wire is None or not self._wire.is_usable:
+        wire = self._wire
+        if wire is None or wire.is_broken or wire.is_dying:
             raise RunnerLost("The runner is not running.")
-        return self._wire
+        return wire
 
     def _on_ready(self, ready: frames.RunnerStarted) -> None:
         self.sandbox = ready.sandbox

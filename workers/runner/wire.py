@@ -114,11 +114,6 @@ class RunnerWire(asyncio.Protocol):
         self.is_ended_by_us = False
         """Its death is no load's doing."""
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether the process may be asked for something: as far as is known it lives and goes on living."""
-        return not (self.is_broken or self.is_dying)
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
         # uvloop's transports do not inherit from asyncio's, so asking would find none.

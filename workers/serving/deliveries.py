@@ -60,7 +60,9 @@ class Deliveries:
                 self._retry(held, disposition.delay_s)
                 is_any_delayed = True
             else:
-                self._drop(held, disposition)
+                self.in_flight.drop(held)
+                if held.cancelled_s and isinstance(disposition, Done):
+                    gauges.CANCEL_SECONDS.observe(self._loop.time() - held.cancelled_s)
             if len(self.in_flight) == len(self._delayed):
                 self._device.idle()
         return is_any_delayed
@@ -116,11 +118,6 @@ class Deliveries:
 
     def _set_next(self) -> None:
         self.next_s = min([*self._let_go.values(), *(self._due[0][:1] if self._due else ())], default=math.inf)
-
-    def _drop(self, held: InFlightJob, disposition: Disposition) -> None:
-        self.in_flight.drop(held)
-        if held.cancelled_s and isinstance(disposition, Done):
-            gauges.CANCEL_SECONDS.observe(self._loop.time() - held.cancelled_s)
 
     def _retry(self, held: InFlightJob, delay_s: float) -> None:
         joblog.step("job.delayed", held.job, delay_s=delay_s)

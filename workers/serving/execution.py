@@ -7,6 +7,7 @@ itself.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from signalbox.bus.client import Bus
@@ -196,7 +197,7 @@ class Executor:
         try:
             frames = [held.delivery.data if held.job.ref is None else await self._fetch(held) for held in jobs]
             ids = tuple([held.job.id for held in jobs])
-            with self._activity.computing(key, ids, lambda: self._mark(jobs, "started")) as request:
+            with self._activity.computing(key, ids, partial(self._mark, jobs, "started")) as request:
                 batch_run.request = request
                 report = await self._runner.run(
                     batch_run.model,

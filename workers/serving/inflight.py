@@ -1,7 +1,7 @@
 """The jobs in flight at this worker: every delivered job, from its arrival until its end is durable or it is let go."""
 
 from collections import Counter
-from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from signalbox.bus.client import Delivery
@@ -34,52 +34,42 @@ class InFlightJob(Attempt):
         self.times = {}
 
 
-class InFlightJobs:
-    """All jobs in flight, by id."""
+class InFlightJobs(dict[str, InFlightJob]):
+    """All jobs in flight, by id. bytes: of their inputs."""
 
     def __init__(self) -> None:
-        self._held: dict[str, InFlightJob] = {}
+        super().__init__()
         self.bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __iter__(self) -> Iterator[InFlightJob]:
-        return iter(list(self._held.values()))
-
-    def get(self, job_id: str) -> InFlightJob | None:
-        """The job, if it is in flight."""
-        return self._held.get(job_id)
 
     def take(self, held: InFlightJob) -> None:
         """Add a job that has been delivered."""
-        self._held[held.job.id] = held
+        self[held.job.id] = held
         self.bytes += len(held.delivery.data)
 
     def drop(self, held: InFlightJob) -> bool:
         """Forget a job that this worker is done with. False where it is not in flight."""
-        if self._held.get(held.job.id) is not held:
+        if self.get(held.job.id) is not held:
             return False
-        del self._held[held.job.id]
+        del self[held.job.id]
         self.bytes -= len(held.delivery.data)
         return True
 
     def unlooked(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
         """Claimed jobs whose records nobody has looked at for so long; they count as looked at from now on."""
-        found = [h for h in self._held.values() if h.record is not None and now_s - h.looked_s >= older_than_s]
+        found = [h for h in self.values() if h.record is not None and now_s - h.looked_s >= older_than_s]
         for held in found:
             held.looked_s = now_s
         return found
 
     def ids(self) -> tuple[str, ...]:
         """Ids for the presence document."""
-        return tuple(list(self._held)[:MAX_NAMED])
+        return tuple(islice(self, MAX_NAMED))
 
     def by_model(self) -> dict[str, int]:
         """Jobs by model, for the presence document."""
-        return dict(Counter(h.job.model for h in self._held.values()).most_common(MAX_MODELS))
+        return dict(Counter(h.job.model for h in self.values()).most_common(MAX_MODELS))
 
     def waiting(self) -> dict[str, int]:
         """Jobs that have not begun, by model, for the presence document."""
-        counts = Counter(h.job.model for h in self._held.values() if "started" not in h.times)
+        counts = Counter(h.job.model for h in self.values() if "started" not in h.times)
         return dict(counts.most_common(MAX_MODELS))

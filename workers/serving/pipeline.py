@@ -131,7 +131,7 @@ class Pipeline:
     def reconnected(self) -> None:
         """Look for what was lost with the connection: deliveries, and requests to cancel."""
         self._intake.reconnected()
-        for held in self.in_flight:
+        for held in self.in_flight.values():
             if held.record is not None:
                 self.cancellations.look_for(held)
 
@@ -158,7 +158,7 @@ class Pipeline:
 
     async def let_go_all(self) -> None:
         """Leave every job in flight to the other workers."""
-        await self._let_go(self.in_flight)
+        await self._let_go(self.in_flight.values())
 
     async def _let_go(self, jobs: Iterable[InFlightJob]) -> None:
         self._deliveries.let_go(jobs)
@@ -189,18 +189,21 @@ class Pipeline:
             return
         if self.in_flight.get(job.id) is not None:
             return  # one run is enough
-        if self._is_closing or model not in self._served:
+        served = self._served.get(model)
+        if self._is_closing or served is None:
             self._deliveries.read_anew(model)
             return
         held = InFlightJob(delivery, job, now_s=now_s)
         held.times["pulled"] = self._clock()
-        joblog.step("job.pulled", job, is_known=is_known)
+        if log.is_debug:
+            joblog.step("job.pulled", job, is_known=is_known)
         self._deliveries.take(held)
         if is_known:
             gauges.REDELIVERED.labels(model).inc()
             self._examine_soon([held])
         else:
-            self._enqueue(held)
+            self._dispatcher.add(held, served.batching)
+            self.wake()
 
     def _enqueue(self, held: InFlightJob) -> None:
         model = self._served.get(held.job.model)
@@ -320,7 +323,8 @@ class Pipeline:
             self._try_again(batch_run.jobs, UNFORESEEN_DELAY_S)
         finally:
             long.cancel()
-            self._end_run(batch_run)
+            if not batch_run.over.is_set():
+                self._end_run(batch_run)
 
     def _make_way(self, batch_run: BatchRun) -> None:
         """Leave new jobs to the other workers while a long run keeps them waiting here."""

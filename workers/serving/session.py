@@ -82,7 +82,7 @@ class Session:
             self.activity,
             on_change,
             is_spare=fleet.is_spare,
-            may_load=lambda: not lease.is_shared,
+            may_load=lease.may_load,
             sizes=statistics.sizes,
             retire_s=settings.retire_s,
         )
@@ -199,7 +199,7 @@ class Session:
         if not self._lease.lost.is_set():
             try:
                 async with asyncio.timeout(self._settings.request_timeout_s):
-                    await self._commits.give_up(self.in_flight)
+                    await self._commits.give_up(self.in_flight.values())
             except (TimeoutError, SignalboxError):
                 log.warning("session.requeue_failed", jobs=len(self.in_flight))
         await self._abandon()
@@ -260,7 +260,7 @@ class Session:
                 await self._pipeline.rest()
             except SignalboxError as error:
                 log.warning("intake.rest_failed", why=str(error))
-            for held in self._commits.old_claims(self.in_flight, self._settings.results_kept_s / RENEWED):
+            for held in self._commits.old_claims(self.in_flight.values(), self._settings.results_kept_s / RENEWED):
                 self._tasks.start(self._commits.renew(held), name="renew a claim")
             gauges.IN_FLIGHT.set(len(self.in_flight))
             gauges.LEASE_SLACK.set(self._leased.lease_slack_s)

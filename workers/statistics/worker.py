@@ -38,13 +38,19 @@ class Statistics:
 
     def ran(self, model: str, *, jobs: int, seconds: float, size_bytes: int) -> None:
         """A batch of ``jobs`` jobs took ``seconds`` and had ``size_bytes`` of inputs together."""
-        self._average(self.run_s, model, seconds)
-        self._average(self._rate, model, jobs / max(seconds, 1e-6))
-        self._average(self.mean_bytes, model, size_bytes / max(jobs, 1))
+        measured = (
+            (self.run_s, seconds),
+            (self._rate, jobs / max(seconds, 1e-6)),
+            (self.mean_bytes, size_bytes / max(jobs, 1)),
+        )
+        for table, value in measured:
+            before = table.get(model, value)
+            table[model] = before + SHARE * (value - before)
 
     def loaded(self, model: str, seconds: float) -> None:
         """A version of the model was loaded and warmed up in ``seconds``."""
-        self._average(self.load_s, model, seconds)
+        before = self.load_s.get(model, seconds)
+        self.load_s[model] = before + SHARE * (seconds - before)
 
     def rates(self) -> dict[str, float]:
         """Jobs a second this worker manages while it serves a model; the models that ran last, the last one first."""
@@ -52,8 +58,3 @@ class Statistics:
             model: float(f"{rate:.3g}")  # a run of minutes has a rate, too
             for model, rate in islice(reversed(self._rate.items()), MOST_TOLD)
         }
-
-    @staticmethod
-    def _average(table: Lru[str, float], model: str, value: float) -> None:
-        before = table.get(model)
-        table[model] = value if before is None else before + SHARE * (value - before)
