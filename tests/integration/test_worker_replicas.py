@@ -17,7 +17,7 @@ from tests.rigs import models, workerhouse
 from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
-from workers.serving.pipeline import LONG_RUN_S
+from workers.serving.supply import LONG_RUN_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

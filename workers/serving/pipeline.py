@@ -8,7 +8,6 @@ job is asked for and none begins.
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -21,15 +20,13 @@ from signalbox.jobs.commits import persist
 from signalbox.jobs.records import Records
 from signalbox.jobs.removal import remove
 from signalbox.program import log
-from signalbox.program.errors import LeaseLost, SignalboxError, Unavailable
+from signalbox.program.errors import LeaseLost
 from signalbox.program.tasks import Background
-from signalbox.wire.messages import Model, Newer, Worker
-from signalbox.wire.names import Priority
+from signalbox.wire.messages import Model, Newer
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
 from workers.host import gauges
 from workers.host.fleet import FleetTables
-from workers.queue import prefetch
 from workers.queue.intake import JobIntake
 from workers.residency.versions import ResidentVersions
 from workers.serving.batchrun import BatchRun
@@ -39,15 +36,12 @@ from workers.serving.deliveries import Deliveries
 from workers.serving.dispatch import Dispatcher
 from workers.serving.execution import Executor
 from workers.serving.inflight import InFlightJob
+from workers.serving.supply import Supply
 from workers.settings import WorkerSettings
 from workers.statistics.worker import Statistics
 
-LONG_RUN_S: Final = 0.25
-"""Other workers get the jobs that come after so long a run; at once where long runs are usual."""
 MAX_EXAMINED: Final = 1_000
 """Records read at once."""
-EXAMINED_BESIDE: Final = 256
-"""Jobs of a class that may be examined beside those that wait."""
 AGAIN_S: Final = 0.5
 """Until a job is tried again whose runner was lost while the lease was not."""
 UNFORESEEN_DELAY_S: Final = 1.0
@@ -76,17 +70,15 @@ class Pipeline:
         """clock: UTC seconds."""
         self._bus = bus
         self._lease = lease
-        self._residency = residency
         self._executor = executor
         self._committer = committer
-        self._statistics = statistics
         self._tasks = tasks
-        self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._dispatcher = Dispatcher(statistics)
         self._deliveries = Deliveries(leased, delayed_bytes=settings.in_hand_bytes)
-        self._intake = JobIntake(bus, fleet, self._receive, self._credits_changed)
+        self.intake = JobIntake(bus, fleet, self._receive, self._credits_changed)
+        self.supply = Supply(self.intake, residency, self._deliveries, statistics, settings=settings)
         self.cancellations = Cancellations(
             records=records,
             deliveries=self._deliveries,
@@ -100,9 +92,6 @@ class Pipeline:
         self.in_flight = self._deliveries.in_flight
         self._served: Mapping[str, Model] = {}
         """Models whose jobs are taken: assigned to this worker, neither paused nor disabled."""
-        self._short_of_room: set[str] = set()
-        """Models of which fewer jobs are asked for than usual, as those in flight are large."""
-        self._long_runs: set[BatchRun] = set()
         self._is_woken = False
         self._is_closing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -111,7 +100,7 @@ class Pipeline:
         """Take jobs of these models and no others from now on."""
         self._served = assigned
         self._deliveries.let_go(self._dispatcher.follow(assigned))
-        await persist(partial(self._intake.follow, assigned))
+        await persist(partial(self.intake.follow, assigned))
         self._wake_for(assigned)
 
     def wake(self) -> None:
@@ -120,17 +109,9 @@ class Pipeline:
             self._is_woken = True
             self._loop.call_soon(self._dispatch)
 
-    def look_after(self, worker: Worker) -> None:
-        """Look for jobs that another worker had, which is gone."""
-        self._intake.look_after(worker)
-
-    async def rest(self) -> None:
-        """Let models sleep that nobody calls."""
-        await self._intake.rest()
-
     def reconnected(self) -> None:
         """Look for what was lost with the connection: deliveries, and requests to cancel."""
-        self._intake.reconnected()
+        self.intake.reconnected()
         for held in self.in_flight.values():
             if held.record is not None:
                 self.cancellations.look_for(held)
@@ -140,16 +121,9 @@ class Pipeline:
     def stop_taking(self) -> None:
         """Begin nothing more."""
         self._is_closing = True
+        self.supply.stop()
         if self._timer is not None:
             self._timer.cancel()
-
-    async def close_intake(self) -> None:
-        """Pull no more; what was on its way is let go when this returns."""
-        try:
-            async with asyncio.timeout(self._settings.request_timeout_s):
-                await self._intake.close()
-        except (TimeoutError, Unavailable):
-            log.warning("intake.close_failed")
 
     async def let_go_waiting(self) -> None:
         """Leave the jobs that wait, for a batch or for another attempt, to the other workers."""
@@ -162,12 +136,7 @@ class Pipeline:
 
     async def _let_go(self, jobs: Iterable[InFlightJob]) -> None:
         self._deliveries.let_go(jobs)
-        models = self._deliveries.unread(math.inf)
-        try:
-            async with asyncio.timeout(self._settings.request_timeout_s):
-                await self._intake.give_back(models)
-        except (TimeoutError, SignalboxError):
-            log.warning("session.not_given_back", models=len(models))  # the next holder looks, and the reconciler
+        await self.supply.give_back(self._deliveries.unread(math.inf))
 
     # ------------------------------------------------------------------------------ arriving
 
@@ -252,9 +221,9 @@ class Pipeline:
         self._is_woken = False
         if self._is_closing or not self._lease.may_begin:
             return
-        if self._short_of_room:
-            self._dispatcher.credits_changed(*self._short_of_room)
-            self._short_of_room.clear()
+        if self.supply.short_of_room:
+            self._dispatcher.credits_changed(*self.supply.short_of_room)
+            self.supply.short_of_room.clear()
         now_s = self._loop.time()
         if self._deliveries.next_s <= now_s:
             self._take_up(now_s)
@@ -264,7 +233,9 @@ class Pipeline:
         if due_s < math.inf:
             self._arm(due_s)
         for model in self._dispatcher.changed():
-            self._ask(model)
+            if (served := self._served.get(model)) is not None:
+                is_running = self._dispatcher.is_running(model)
+                self.supply.ask(served, self._dispatcher.waiting(model), self._unexamined, is_running=is_running)
 
     def _take_up(self, now_s: float) -> None:
         """Try again what is due, and read the queues anew of which jobs were let go."""
@@ -273,44 +244,16 @@ class Pipeline:
             held.times["pulled"] = self._clock()
         self._examine_soon(again)
         for model in self._deliveries.unread(now_s):
-            self._intake.look(model)
+            self.intake.look(model)
 
     def _arm(self, at_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(at_s, self.wake)
 
-    def _ask(self, model: str) -> None:
-        found = self._served.get(model)
-        if found is None or not self._intake.is_asking(model) or not self._residency.may_serve(found):
-            return
-        room_bytes = max(1, self._settings.in_hand_bytes - self._deliveries.ready_bytes)
-        mean_bytes = self._statistics.mean_bytes.get(model, 0.0)
-        wanted = prefetch.depth(
-            found.batching.max_size,
-            self._statistics.run_s.get(model),
-            is_running=self._dispatcher.is_running(model),
-            mean_bytes=mean_bytes,
-            room_bytes=room_bytes,
-        )
-        if (wanted + 1) * mean_bytes > room_bytes:
-            self._short_of_room.add(model)
-        self._intake.ask(model, wanted, self._waiting(model))
-
-    def _waiting(self, model: str) -> Mapping[Priority, int]:
-        """Jobs that wait for a batch. Of those that are examined few may run: some are asked for beside them."""
-        waiting = self._dispatcher.waiting(model)
-        if not self._unexamined:
-            return waiting
-        unexamined = Counter(held.job.priority for held in self._unexamined if held.job.model == model)
-        is_roomy = self._deliveries.ready_bytes < self._settings.in_hand_bytes // 2
-        beside = EXAMINED_BESIDE if is_roomy else 0
-        return {priority: n + max(0, unexamined[priority] - beside) for priority, n in waiting.items()}
-
     async def _run_batch(self, batch_run: BatchRun) -> None:
         """Run one batch from its start to its durable ends. The edge of a task: no error escapes."""
-        run_s = self._statistics.run_s.get(batch_run.model, 0.0)
-        long = self._loop.call_later(0.0 if run_s > prefetch.SLOW_RUN_S else LONG_RUN_S, self._make_way, batch_run)
+        long = self.supply.begin(batch_run)
         try:
             if expired := await self._committer.expire(batch_run):
                 self._apply(expired)
@@ -325,12 +268,6 @@ class Pipeline:
             long.cancel()
             if not batch_run.over.is_set():
                 self._end_run(batch_run)
-
-    def _make_way(self, batch_run: BatchRun) -> None:
-        """Leave new jobs to the other workers while a long run keeps them waiting here."""
-        if not batch_run.over.is_set() and not self._is_closing:
-            self._long_runs.add(batch_run)
-            self._intake.make_way()
 
     async def _run_and_commit(self, batch_run: BatchRun) -> list[Disposition]:
         claims = self._committer.claim(batch_run)
@@ -351,7 +288,4 @@ class Pipeline:
     def _end_run(self, batch_run: BatchRun) -> None:
         if self._dispatcher.end(batch_run):
             self.wake()
-        if batch_run in self._long_runs:
-            self._long_runs.discard(batch_run)
-            if not self._long_runs and not self._is_closing:
-                self._intake.take_again()
+        self.supply.end(batch_run)

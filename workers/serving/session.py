@@ -141,7 +141,7 @@ class Session:
 
     def worker_vanished(self, worker: Worker) -> None:
         """Another worker has gone; what it had in flight may have to be looked for here."""
-        self._pipeline.look_after(worker)
+        self._pipeline.intake.look_after(worker)
 
     def _lease_changed(self) -> None:
         self._catalog.set()  # what could not be loaded may be loaded now
@@ -179,7 +179,7 @@ class Session:
 
     async def _finish(self) -> None:
         """Let go what has not started; let what runs end within its bound."""
-        await self._pipeline.close_intake()
+        await self._pipeline.supply.close()
         await self._pipeline.let_go_waiting()
         if self._tasks:
             lost = asyncio.create_task(_happens(self._lease.lost), name="lease lost")
@@ -207,7 +207,7 @@ class Session:
     async def _abandon(self) -> None:
         """End all work, as the lease is lost or time is up: no job may be started or committed any more."""
         await self._tasks.cancel()
-        await self._pipeline.close_intake()
+        await self._pipeline.supply.close()
         if self.in_flight:
             log.warning("session.jobs_abandoned", jobs=len(self.in_flight), token=self._lease.token)
         await self._pipeline.let_go_all()
@@ -257,7 +257,7 @@ class Session:
             for held in self.in_flight.unlooked(self._loop.time(), CANCEL_LOOK_S):
                 self._pipeline.cancellations.look_for(held)
             try:
-                await self._pipeline.rest()
+                await self._pipeline.intake.rest()
             except SignalboxError as error:
                 log.warning("intake.rest_failed", why=str(error))
             for held in self._commits.old_claims(self.in_flight.values(), self._settings.results_kept_s / RENEWED):

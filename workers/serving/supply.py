@@ -1,0 +1,119 @@
+"""The supply of jobs: how many of each model are asked for, and of which none while a long run keeps them waiting."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.wire.messages import Model
+from signalbox.wire.names import Priority
+from workers.queue import prefetch
+from workers.queue.intake import JobIntake
+from workers.residency.versions import ResidentVersions
+from workers.serving.batchrun import BatchRun
+from workers.serving.deliveries import Deliveries
+from workers.serving.inflight import InFlightJob
+from workers.settings import WorkerSettings
+from workers.statistics.worker import Statistics
+
+LONG_RUN_S: Final = 0.25
+"""Other workers get the jobs that come after so long a run; at once where long runs are usual."""
+EXAMINED_BESIDE: Final = 256
+"""Jobs of a class that may be examined beside those that wait."""
+
+
+class Supply:
+    """What one session asks of the queues."""
+
+    def __init__(
+        self,
+        intake: JobIntake,
+        residency: ResidentVersions,
+        deliveries: Deliveries,
+        statistics: Statistics,
+        *,
+        settings: WorkerSettings,
+    ) -> None:
+        self._intake = intake
+        self._residency = residency
+        self._deliveries = deliveries
+        self._statistics = statistics
+        self._most_bytes = settings.in_hand_bytes
+        self._timeout_s = settings.request_timeout_s
+        self._long_runs: set[BatchRun] = set()
+        self._is_closing = False
+        self.short_of_room: set[str] = set()
+        """Models of which fewer jobs were asked for than usual, as those in flight are large."""
+
+    def ask(
+        self, model: Model, waiting: Mapping[Priority, int], unexamined: Sequence[InFlightJob], *, is_running: bool
+    ) -> None:
+        """Ask for as many jobs of a model as there is room for. waiting: those that wait for a batch."""
+        name = model.name
+        if not self._intake.is_asking(name) or not self._residency.may_serve(model):
+            return
+        ready_bytes = self._deliveries.ready_bytes
+        room_bytes = max(1, self._most_bytes - ready_bytes)
+        mean_bytes = self._statistics.mean_bytes.get(name, 0.0)
+        wanted = prefetch.depth(
+            model.batching.max_size,
+            self._statistics.run_s.get(name),
+            is_running=is_running,
+            mean_bytes=mean_bytes,
+            room_bytes=room_bytes,
+        )
+        if (wanted + 1) * mean_bytes > room_bytes:
+            self.short_of_room.add(name)
+        if unexamined:  # few of them may run: some are asked for beside them
+            known = Counter(held.job.priority for held in unexamined if held.job.model == name)
+            beside = EXAMINED_BESIDE if ready_bytes < self._most_bytes // 2 else 0
+            waiting = {priority: n + max(0, known[priority] - beside) for priority, n in waiting.items()}
+        self._intake.ask(name, wanted, waiting)
+
+    # ------------------------------------------------------------------------------ way for others
+
+    def begin(self, batch_run: BatchRun) -> asyncio.TimerHandle:
+        """A batch begins; once it is long, new jobs are left to the other workers. Cancel what is returned at its end.
+
+        Where long runs are usual that is at once.
+        """
+        run_s = self._statistics.run_s.get(batch_run.model, 0.0)
+        after_s = 0.0 if run_s > prefetch.SLOW_RUN_S else LONG_RUN_S
+        return asyncio.get_running_loop().call_later(after_s, self._make_way, batch_run)
+
+    def end(self, batch_run: BatchRun) -> None:
+        """Its run is over."""
+        if batch_run in self._long_runs:
+            self._long_runs.discard(batch_run)
+            if not self._long_runs and not self._is_closing:
+                self._intake.take_again()
+
+    def _make_way(self, batch_run: BatchRun) -> None:
+        if not batch_run.over.is_set() and not self._is_closing:
+            self._long_runs.add(batch_run)
+            self._intake.make_way()
+
+    # ------------------------------------------------------------------------------ ending
+
+    def stop(self) -> None:
+        """Ask for nothing more."""
+        self._is_closing = True
+
+    async def close(self) -> None:
+        """Pull no more; what was on its way has been passed on when this returns."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._intake.close()
+        except (TimeoutError, Unavailable):
+            log.warning("intake.close_failed")
+
+    async def give_back(self, models: Iterable[str]) -> None:
+        """Have these models' queues read anew: jobs of them were let go."""
+        told = list(models)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._intake.give_back(told)
+        except (TimeoutError, SignalboxError):
+            log.warning("session.not_given_back", models=len(told))  # the next holder looks, and the reconciler
