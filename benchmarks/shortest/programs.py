@@ -109,7 +109,8 @@ class ModelLoop:
         self._puller: Puller | None = None
 
     async def serve(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. What an earlier turn has left is not waited for by anybody."""
+        await self._purge(None)
         consumer = await delivery.find(self._bus, self._model, PRIORITY, 0)
         self._puller = await self._bus.pull(consumer.name, self._take)
         self._puller.on_idle = self._ask
@@ -157,9 +158,13 @@ class ModelLoop:
         """Remove what has ended in groups, as workers do."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            below = min(self._open, default=self._last + 1)
-            asked = {"filter": names.jobs_of(self._model, PRIORITY), "seq": below}
-            await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.JOBS}", asked)
+            await self._purge(min(self._open, default=self._last + 1))
+
+    async def _purge(self, below: int | None) -> None:
+        asked: dict[str, str | int] = {"filter": names.jobs_of(self._model, PRIORITY)}
+        if below is not None:
+            asked["seq"] = below
+        await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.JOBS}", asked)
 
 
 async def _gateway(listen: str) -> None:
