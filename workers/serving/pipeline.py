@@ -101,7 +101,8 @@ class Pipeline:
         self._served = assigned
         self._deliveries.let_go(self._dispatcher.follow(assigned))
         await persist(partial(self.intake.follow, assigned))
-        self._wake_for(assigned)
+        self._dispatcher.credits_changed(*assigned)
+        self.wake()
 
     def wake(self) -> None:
         """Look soon whether batches may start."""
@@ -209,11 +210,6 @@ class Pipeline:
 
     def _credits_changed(self, model: str) -> None:
         self._dispatcher.credits_changed(model)
-        self.wake()
-
-    def _wake_for(self, models: Iterable[str]) -> None:
-        """Ask anew for jobs of these models, whatever was known of them."""
-        self._dispatcher.credits_changed(*models)
         self.wake()
 
     def _dispatch(self) -> None:
