@@ -279,7 +279,8 @@ class World:
             node.inbox.append(events.RunnerDied())
 
     def runner_start(self, node: Node) -> None:
-        if not node.guard.is_alive:
+        """The worker starts a runner, as soon as it has heard that the last one died."""
+        if not (node.guard.is_alive or node.is_frozen or events.RunnerDied() in node.inbox):
             node.guard.is_alive = True
             node.inbox.append(events.RunnerReady())
 
