@@ -18,16 +18,17 @@ import msgspec
 from msgspec.structs import replace
 
 from signalbox.bus import table
-from signalbox.bus.client import Bus
+from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.connection import parse_headers, status, status_text
 from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.jobs import life, payloads
 from signalbox.jobs.records import Records
+from signalbox.jobs.removal import remove
 from signalbox.jobs.submit import submit
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
 from signalbox.wire import names, tensors
-from signalbox.wire.messages import DeadLetter, Job, Model, PayloadRef, Redriven, decode, encode, header
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Model, PayloadRef, Redriven, decode, encode, header
 from signalbox.wire.names import Bucket, Header, Stream, token
 
 MOST: Final = 200
@@ -38,6 +39,8 @@ FILLED: Final = 0.9
 """Part of ``DLQ_PARTS`` that inputs may take; the rest is for the marks of redriven letters."""
 TENANT_SHARE: Final = 0.25
 """Part of ``DLQ_PARTS`` that the inputs of one tenant may take."""
+UNREADABLE: Final = "unreadable"
+"""Error of a letter that is a message of ``JOBS`` which was no job."""
 _PENDING: Final = "Nats-Num-Pending"
 _SPACE: Final = uuid.UUID("5b0cb1a4-5a7d-4f3e-9a52-6f1f3c1f9d10")
 """Namespace of the ids of redriven jobs."""
@@ -63,7 +66,8 @@ _SHARE: Final = _Refusal("share", "The inputs of this tenant's dead letters have
 
 
 class Letter(NamedTuple):
-    """A dead letter. job: None where a newer program wrote it. seq: in ``DLQ``, the order of listing. at: UTC seconds.
+    """A dead letter. job: None where a newer program wrote it, or the message was no job. seq: in ``DLQ``, the order of
+    listing. at: UTC seconds.
 
     body: frame of an inline input. notice: None for a letter of an older worker. redriven: the last redrive.
     """
@@ -127,6 +131,18 @@ async def keep(bus: Bus, job: Job, body: bytes, notice: DeadLetter) -> None:
         attempt=notice.attempt,
         not_kept=notice.not_kept,
     )
+
+
+async def keep_unreadable(bus: Bus, delivery: Delivery, why: str) -> None:
+    """Keep a message of ``JOBS`` that is no job, and take it out of the queue. Raises :class:`Unavailable`."""
+    model, _ = names.class_of(delivery.subject)
+    job_id = names.job_of(delivery.subject)
+    notice = DeadLetter(error=ErrorInfo(code=UNREADABLE, message=f"The message in the queue is no job: {why}"))
+    await bus.write(
+        names.dead_letter(names.untoken(model), job_id), delivery.data, headers={Header.LETTER: header(notice)}
+    )
+    await remove(bus, delivery.seq)
+    log.error("dead_letter.no_job", job=job_id, model=names.untoken(model), why=why)
 
 
 async def _with_input(bus: Bus, job: Job, ref: PayloadRef, notice: DeadLetter) -> DeadLetter:
@@ -265,9 +281,9 @@ def _letter(stored: Stored) -> Letter:
     job: Job | None = None
     notice: DeadLetter | None = None
     try:
-        job = decode(Job, stored.headers[Header.JOB])
         if (said := stored.headers.get(Header.LETTER)) is not None:
             notice = decode(DeadLetter, said)
+        job = decode(Job, stored.headers[Header.JOB])
     except (KeyError, msgspec.MsgspecError) as error:
         log.warning("dead_letter.unreadable", job=job_id, reason=str(error))
     return Letter(job_id, names.untoken(model), stored.seq, stored.time, job, notice, stored.data)
@@ -292,6 +308,8 @@ async def plan(bus: Bus, job_id: str, *, after: str = "") -> tuple[Letter, str]:
     if last not in {new_id, after}:
         told = f"It was redriven as job {last}" if last else "It has not been redriven yet"
         raise Conflict(f"{told}; name that as the redrive before, to redrive it once more.")
+    if letter.notice is not None and letter.notice.error.code == UNREADABLE:
+        raise Conflict("It was no job; it can only be discarded.")
     if letter.job is None:
         raise Conflict("A newer version of Signalbox wrote this dead letter; redrive it with that.")
     if letter.input_is == "lost":

@@ -15,9 +15,10 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
 from signalbox.jobs import deadletters, life, payloads
 from signalbox.jobs.records import Records
+from signalbox.program.errors import Conflict
 from signalbox.wire import names, tensors
 from signalbox.wire.messages import Batching, Desired, Limits, Serving, State, Version, Worker
-from signalbox.wire.names import Bucket, Stream, token
+from signalbox.wire.names import Bucket, Header, Stream, token
 from signalbox.wire.tensors import Tensor
 from tests.rigs import models, workerhouse
 from tests.rigs.outage import becomes
@@ -146,6 +147,25 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
         ("job.ended", 2, "poison"),
     ]
     assert {line["level"] for line in told} == {"info"}
+
+
+async def test_a_message_that_is_no_job_becomes_a_dead_letter(house: House) -> None:
+    bus, ledger, worker = house
+    await register(bus, "garbled", models.half_plus_two())
+    job_id = ledger.job("garbled", b"").id
+    subject = names.job("garbled", "mid", "t", job_id)
+    await bus.write(subject, b"some bytes", headers={Header.JOB: '{"id": 7}'})
+    await worker.said("dead_letter.no_job")
+    assert await bus.leader_get(Stream.JOBS, subject) is None
+    letter = await deadletters.find(bus, job_id)
+    assert (letter.model, letter.body) == ("garbled", b"some bytes")
+    assert letter.notice is not None
+    assert letter.notice.error.code == deadletters.UNREADABLE
+    with pytest.raises(Conflict, match="only be discarded"):
+        await deadletters.redrive(bus, job_id)
+    assert deadletters.summary(letter)["version"] is None
+    assert deadletters.described(letter.body) == []
+    await deadletters.discard(bus, job_id)
 
 
 async def test_a_job_whose_deadline_has_passed_expires_without_a_run(house: House) -> None:

@@ -17,8 +17,8 @@ import msgspec
 from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import joblog
 from signalbox.jobs.commits import persist
+from signalbox.jobs.deadletters import keep_unreadable
 from signalbox.jobs.records import Records
-from signalbox.jobs.removal import remove
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost
 from signalbox.program.tasks import Background
@@ -154,8 +154,7 @@ class Pipeline:
             self.wake()
             return
         except (KeyError, ValueError, msgspec.MsgspecError) as error:
-            log.error("intake.not_a_job", subject=delivery.subject, why=str(error))
-            self._tasks.start(remove(self._bus, delivery.seq), name="drop what is no job")
+            self._tasks.start(keep_unreadable(self._bus, delivery, str(error)), name="keep what is no job")
             return
         if self.in_flight.get(job.id) is not None:
             return  # one run is enough
