@@ -57,7 +57,6 @@ async def find(bus: Bus, model: str, priority: Priority, generation: int) -> Con
     try:
         return await bus.consumer_info(name)
     except NotFound:
-        # Whoever read the class before may have had any job that is in it now.
         return await _make(bus, name, names.jobs_of(model, priority), examined_to=await _last_sequence(bus))
 
 
@@ -76,9 +75,9 @@ async def make_anew(bus: Bus, model: str, priority: Priority, generation: int) -
     try:
         known = await bus.consumer_info(name)
         await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.JOBS}.{name}")
+        examined_to = max(known.examined_to, known.delivered_stream_seq)
     except NotFound:
-        return await find(bus, model, priority, generation)
-    examined_to = max(known.examined_to, known.delivered_stream_seq)
+        examined_to = await _last_sequence(bus)
     return await _make(bus, name, names.jobs_of(model, priority), examined_to=examined_to)
 
 
@@ -133,4 +132,5 @@ async def _make(bus: Bus, name: str, subject: str, *, examined_to: int) -> Consu
 
 
 async def _last_sequence(bus: Bus) -> int:
+    """Up to which sequence jobs may have been delivered by a consumer that is gone: any that is there now."""
     return int((await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}"))["state"]["last_seq"])

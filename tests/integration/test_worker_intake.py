@@ -172,3 +172,25 @@ async def test_one_request_that_nobody_answered_costs_no_job(
     async with asyncio.timeout(LIMIT_S):
         await persist(lambda: holder.intake.follow(["half"]))
     assert (await holder.next())[0] == job
+
+
+async def test_no_more_than_some_queues_are_opened_at_once(
+    ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server answers the questions of one connection in order: a lease's renewal would wait behind thousands."""
+    models = [f"m{number}" for number in range(3 * intake.OPENED_AT_ONCE)]
+    waiting = {await ledger.submit(name, floats(1.0)) for name in models}
+    opening: list[int] = [0]
+    make = delivery.make_all_anew
+
+    async def counted(*args: Any) -> Any:
+        opening.append(opening[-1] + 1)
+        try:
+            return await make(*args)
+        finally:
+            opening.append(opening[-1] - 1)
+
+    monkeypatch.setattr(delivery, "make_all_anew", counted)
+    await holder.intake.follow(models)
+    assert {(await holder.next())[0] for _ in models} == waiting
+    assert max(opening) == intake.OPENED_AT_ONCE

@@ -37,6 +37,9 @@ SLEEP_S: Final = 30.0
 """A model without a job for so long sleeps."""
 AGAIN_S: Final = 0.5
 """Until consumers are asked for again that could not be had."""
+OPENED_AT_ONCE: Final = 16
+"""Models whose consumers are asked for at the same time: the server answers a connection's questions in order, and
+whatever else this worker writes, its lease too, waits behind them."""
 
 OnDelivery = Callable[[str, Delivery, bool], None]
 
@@ -82,6 +85,7 @@ class JobIntake:
         self._wishes: dict[str, bool] = {}
         """Models whose consumers are to be had, and whether they are to be made anew."""
         self._working: set[str] = set()
+        self._opening = asyncio.Semaphore(OPENED_AT_ONCE)
         self._makes_way = False
         self._is_closed = False
 
@@ -209,7 +213,8 @@ class JobIntake:
             while model in self._wishes:
                 is_anew = self._wishes.pop(model)
                 try:
-                    await self._open(model, is_anew=is_anew)
+                    async with self._opening:
+                        await self._open(model, is_anew=is_anew)
                 except SignalboxError as error:
                     log.warning("intake.not_opened", model=model, why=str(error))
                     self._wishes[model] = is_anew or self._wishes.get(model, False)
