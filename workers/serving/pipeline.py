@@ -37,6 +37,7 @@ from workers.serving.dispatch import Dispatcher
 from workers.serving.execution import Executor
 from workers.serving.inflight import InFlightJob
 from workers.serving.supply import Supply
+from workers.serving.unexamined import UnexaminedJobs
 from workers.settings import WorkerSettings
 from workers.statistics.worker import Statistics
 
@@ -88,7 +89,7 @@ class Pipeline:
             tasks=tasks,
             grace_s=settings.cancel_grace_s,
         )
-        self._unexamined: list[InFlightJob] = []
+        self._unexamined = UnexaminedJobs()
         self.in_flight = self._deliveries.in_flight
         self._served: Mapping[str, Model] = {}
         """Models whose jobs are taken: assigned to this worker, neither paused nor disabled."""
@@ -128,8 +129,7 @@ class Pipeline:
 
     async def let_go_waiting(self) -> None:
         """Leave the jobs that wait, for a batch or for another attempt, to the other workers."""
-        unexamined, self._unexamined = self._unexamined, []
-        await self._let_go([*self._dispatcher.clear(), *unexamined, *self._deliveries.delayed()])
+        await self._let_go([*self._dispatcher.clear(), *self._unexamined.clear(), *self._deliveries.delayed()])
 
     async def let_go_all(self) -> None:
         """Leave every job in flight to the other workers."""
@@ -184,20 +184,20 @@ class Pipeline:
 
     def _examine_soon(self, jobs: Iterable[InFlightJob]) -> None:
         is_first = not self._unexamined
-        self._unexamined += jobs
+        self._unexamined.add(jobs)
         if is_first and self._unexamined:
             self._tasks.start(self._examine(), name="examine jobs")
 
     async def _examine(self) -> None:
         """Queue jobs that may run, and do with the others what became of their earlier attempts."""
         await asyncio.sleep(0)  # what else is read from the connection now is examined with it
-        while jobs := self._unexamined[:MAX_EXAMINED]:
+        while jobs := self._unexamined.first(MAX_EXAMINED):
             try:
                 examined = await self._committer.examine(jobs)
             except Exception:  # noqa: BLE001  without this they stay in flight and never run
                 log.exception("session.examination_failed", jobs=len(jobs))
                 examined = [Retry(held, UNFORESEEN_DELAY_S) for held in jobs]
-            del self._unexamined[: len(jobs)]
+            self._unexamined.drop(len(jobs))
             for held, disposition in zip(jobs, examined, strict=True):
                 if disposition is not None:
                     self._apply([disposition])

@@ -1,8 +1,7 @@
 """The supply of jobs: how many of each model are asked for, and of which none while a long run keeps them waiting."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from signalbox.program import log
@@ -14,7 +13,7 @@ from workers.queue.intake import JobIntake
 from workers.residency.versions import ResidentVersions
 from workers.serving.batchrun import BatchRun
 from workers.serving.deliveries import Deliveries
-from workers.serving.inflight import InFlightJob
+from workers.serving.unexamined import UnexaminedJobs
 from workers.settings import WorkerSettings
 from workers.statistics.worker import Statistics
 
@@ -48,7 +47,7 @@ class Supply:
         """Models of which fewer jobs were asked for than usual, as those in flight are large."""
 
     def ask(
-        self, model: Model, waiting: Mapping[Priority, int], unexamined: Sequence[InFlightJob], *, is_running: bool
+        self, model: Model, waiting: Mapping[Priority, int], unexamined: UnexaminedJobs, *, is_running: bool
     ) -> None:
         """Ask for as many jobs of a model as there is room for. waiting: those that wait for a batch."""
         name = model.name
@@ -67,9 +66,8 @@ class Supply:
         if (wanted + 1) * mean_bytes > room_bytes:
             self.short_of_room.add(name)
         if unexamined:  # few of them may run: some are asked for beside them
-            known = Counter(held.job.priority for held in unexamined if held.job.model == name)
             beside = EXAMINED_BESIDE if ready_bytes < self._most_bytes // 2 else 0
-            waiting = {priority: n + max(0, known[priority] - beside) for priority, n in waiting.items()}
+            waiting = {p: n + max(0, unexamined.count(name, p) - beside) for p, n in waiting.items()}
         self._intake.ask(name, wanted, waiting)
 
     # ------------------------------------------------------------------------------ way for others
