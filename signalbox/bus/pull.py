@@ -17,7 +17,7 @@ from signalbox.wire.names import Header
 
 _GRACE_S: Final = 1.0
 """Seconds after a request's expiry within which the server's status message for it must come."""
-_FIRST_PAUSE_S: Final = 0.1
+_FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 2.0
 _encode_json: Final = msgspec.json.Encoder().encode
 _JOB: Final = f"\r\n{Header.JOB}: ".encode()

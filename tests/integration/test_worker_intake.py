@@ -194,3 +194,25 @@ async def test_no_more_than_some_queues_are_opened_at_once(
     await holder.intake.follow(models)
     assert {(await holder.next())[0] for _ in models} == waiting
     assert max(opening) == intake.OPENED_AT_ONCE
+
+
+async def test_a_queue_that_refuses_each_request_is_opened_again_after_growing_pauses(
+    ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[float] = []
+    enough = asyncio.Event()
+    find = delivery.find_all
+
+    async def of_nobody(*args: Any) -> Any:
+        opened.append(asyncio.get_running_loop().time())
+        if len(opened) == 5:
+            enough.set()
+        return {p: info._replace(name="nobody") for p, info in (await find(*args)).items()}
+
+    monkeypatch.setattr(delivery, "find_all", of_nobody)
+    await holder.intake.follow(["half"])
+    job = await ledger.submit("half", floats(1.0))
+    await asyncio.wait_for(enough.wait(), LIMIT_S)
+    assert opened[4] - opened[0] > 0.25
+    monkeypatch.setattr(delivery, "find_all", find)
+    assert (await holder.next())[0] == job

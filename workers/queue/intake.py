@@ -37,6 +37,8 @@ SLEEP_S: Final = 30.0
 """A model without a job for so long sleeps."""
 AGAIN_S: Final = 0.5
 """Until consumers are asked for again that could not be had."""
+LONGEST_PAUSE_S: Final = 2.0
+"""Before a queue that refuses each request is opened again."""
 OPENED_AT_ONCE: Final = 16
 """Models whose consumers are asked for at the same time: the server answers a connection's questions in order, and
 whatever else this worker writes, its lease too, waits behind them."""
@@ -85,6 +87,8 @@ class JobIntake:
         self._wishes: dict[str, bool] = {}
         """Models whose consumers are to be had, and whether they are to be made anew."""
         self._working: set[str] = set()
+        self._refused: dict[str, int] = {}
+        """How often in a row a model's queue refused what was asked of it."""
         self._opening = asyncio.Semaphore(OPENED_AT_ONCE)
         self._makes_way = False
         self._is_closed = False
@@ -212,6 +216,8 @@ class JobIntake:
         try:
             while model in self._wishes:
                 is_anew = self._wishes.pop(model)
+                if (refused := self._refused.get(model, 0)) > 1:  # so that it does not spin, whatever refuses
+                    await asyncio.sleep(min(LONGEST_PAUSE_S, 2.0 ** (refused - 5)))
                 try:
                     async with self._opening:
                         await self._open(model, is_anew=is_anew)
@@ -248,6 +254,8 @@ class JobIntake:
 
     def _deliver(self, model: str, awake: _Awake, priority: Priority, delivered: Delivery) -> None:
         awake.used_s = self._loop.time()
+        if self._refused:
+            self._refused.pop(model, None)
         # A sequence that is not above the last one: somebody has made the consumer anew meanwhile.
         is_known = delivered.seq <= awake.highest_seq[priority]
         if not is_known:
@@ -257,8 +265,12 @@ class JobIntake:
     def _idle(self, model: str, puller: Puller) -> None:
         """Jobs that were asked for did not come: none is there, the consumer has gone, or it does not answer."""
         if puller.last_refusal:
+            if model not in self._working:  # its three classes count once
+                self._refused[model] = self._refused.get(model, 0) + 1
             self._wish(model)
-        elif puller.is_unanswered and not self._is_starting:
+        elif not puller.is_unanswered:
+            self._refused.pop(model, None)
+        elif not self._is_starting:
             self._tasks.start(self._doubt(model), name="doubt a consumer")
         self._on_credit(model)
 
