@@ -45,8 +45,6 @@ _PACK: Final = {
     "uint32": "I",
     "uint64": "Q",
 }
-_FEW: Final = 32
-"""Up to this many numbers in a flat list are packed without an array, which costs more to make."""
 _MOST_SHOWN: Final = 16
 _LONGEST_NAME: Final = 120
 _HUGE: Final = 10**308
@@ -95,16 +93,27 @@ class Input:
 
     def _numbers(self, value: Any, is_plain: bool) -> Tensor:
         self._require_kinds(value, self.dtype, is_plain)
-        if type(value) is list and len(value) <= _FEW and self._code:
-            try:
-                data = struct.pack(f"<{len(value)}{self._code}", *value)
-            except (struct.error, OverflowError):
-                pass  # nested, or wrong: the long way tells
-            else:
-                return Tensor(self.name, self.dtype, (len(value),), data)
+        packed = self._packed(value) if type(value) is list and self._code else None
+        if packed is not None:
+            return packed
         array = self._array(value, self.dtype)
         data = _bfloat16(array) if self.dtype == "bfloat16" else array.tobytes()
         return Tensor(self.name, self.dtype, array.shape, data)
+
+    def _packed(self, value: list[Any]) -> Tensor | None:
+        """A list of numbers, or of such lists, without an array, which costs three times as much.
+
+        None for what is nested otherwise, or wrong: the array tells.
+        """
+        is_nested = bool(value) and type(value[0]) is list
+        rows = value if is_nested else [value]
+        width = len(rows[0])
+        pack = struct.Struct(f"<{width}{self._code}").pack
+        try:
+            data = b"".join([pack(*row) for row in rows])
+        except (struct.error, OverflowError, TypeError):
+            return None
+        return Tensor(self.name, self.dtype, (len(rows), width) if is_nested else (width,), data)
 
     def _complex(self, value: Any, is_plain: bool) -> Tensor:
         """A complex number is a pair ``[real, imaginary]``; TF Serving has no form for it."""
