@@ -67,19 +67,19 @@ def parse(body: bytes, bounds: Bounds) -> Body:
             bound="elements",
             limit_elements=bounds.elements,
         )
-    _require_few_names(body, bounds.names)
+    colons = body.count(b":")
+    if colons > bounds.names:
+        _require_few_names(body, bounds.names)
     _require_shallow(body)
     doc = _parse(body)
     if type(doc) is not dict:
         raise InvalidRequest(f"The body must be a JSON object, not {kind_of(doc)}.")
-    names = _require_distinct_names(doc, body)
+    names = _require_distinct_names(doc, body, colons)
     return Body(doc, _is_plain(doc, body, names))
 
 
 def _require_few_names(body: bytes, most: int) -> None:
     """Raise :class:`TooLarge` for too many quotation marks that a colon follows: names, but for some in strings."""
-    if body.count(b":") <= most:
-        return
     if next(islice(_NAME_END.finditer(body), most, None), None) is not None:
         raise TooLarge(
             f'The objects of the body have more than {most} names; send the inputs as columns ("inputs"), or in '
@@ -137,14 +137,13 @@ def _has_marks(body: bytes, count: int) -> bool:
     return body.find(b'"', at + 1) < 0
 
 
-def _require_distinct_names(doc: dict[str, Any], body: bytes) -> int:
-    """How many names the objects have. Raises :class:`InvalidJson` if one gives a name twice: readers differ
-    on which counts.
+def _require_distinct_names(doc: dict[str, Any], body: bytes, colons: int) -> int:
+    """How many names the objects have. colons: in the body. Raises :class:`InvalidJson` if one gives a name twice:
+    readers differ on which counts.
 
     Parsing kept one of them. As soon as the names that were kept are as many as the text has colons,
     nothing was dropped; mostly that is so without looking into a single list.
     """
-    colons = body.count(b":")
     level: list[Any] = [doc]
     names = 0
     while level:
