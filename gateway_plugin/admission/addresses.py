@@ -79,6 +79,8 @@ def _network(text: str) -> Network | None:
 
 
 def _address(text: str) -> Address | None:
+    if not text:  # mostly, and an exception costs
+        return None
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
