@@ -15,6 +15,7 @@ from signalbox.wire import names
 from signalbox.wire.messages import Job, header
 from signalbox.wire.names import Header, Priority, Stream
 from tests.rigs.submit import Ledger, floats
+from workers.recovery import removal as module
 from workers.recovery.removal import SETTLED_S, SINGLY_S, JobRemoval
 
 THEN = 1_790_000_000.0
@@ -42,7 +43,8 @@ class Rig:
 
     async def turn(self, last_seq: int = 0) -> None:
         info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-        await self.removal.turn(last_seq or info["state"]["last_seq"])
+        state = info["state"]
+        await self.removal.turn({**state, "last_seq": last_seq or state["last_seq"]})
 
     async def left(self) -> list[str]:
         """Ids of the jobs in ``JOBS``, in order."""
@@ -162,3 +164,38 @@ async def test_ids_and_slots_tell_the_same_time() -> None:
     for at in (THEN, THEN + 0.5, time.time()):
         slot = names.slot_of(names.new_job_id(at, 0))
         assert 0 <= at - names.time_of_slot(slot) < 1.025
+
+
+async def test_where_very_many_wait_a_part_of_them_goes_by_sequence_up_to_the_first_that_has_not_ended(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DEEP", 4)
+    monkeypatch.setattr(module, "PART", 3)
+    jobs = [await rig.queued(at=THEN + number % 2 * 2) for number in range(11)]
+    timeless = await rig.queued(job_id="order-4711")
+    rig.now += 2
+    rig.ended(jobs[0], jobs[1])
+    await rig.turn()
+    assert await rig.left() == [*ids(jobs), timeless.id], "too few have ended"
+    rig.ended(*jobs[:4], jobs[6], jobs[8])
+    await rig.turn()
+    assert await rig.left() == [*ids(jobs[4:]), timeless.id]
+    assert len(rig.removal) == 2
+    assert not rig.removal.has_ended(jobs[0].id)
+    rig.ended(*jobs)
+    await rig.turn()
+    assert await rig.left() == [*ids(jobs[8:]), timeless.id], "the last ones stay"
+
+
+async def test_where_very_many_wait_a_slot_goes_whose_jobs_have_ended_behind_one_that_has_not(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DEEP", 2)
+    monkeypatch.setattr(module, "PART", 2)
+    waiting = [await rig.queued(at=THEN + 2)]
+    jobs = [await rig.queued() for _ in range(3)]
+    waiting.append(await rig.queued(at=THEN + 2))
+    rig.ended(*jobs)
+    await rig.turn()
+    assert await rig.left() == ids(waiting)
+    assert len(rig.removal) == 0

@@ -6,7 +6,7 @@ World 998 found it (docs/simulation.md).
 import asyncio
 import random
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
@@ -92,11 +92,11 @@ def test_a_reconnect_in_the_middle_of_a_turn_is_not_forgotten() -> None:
         rig.bus.on_reconnect(rig.reconciler._doubt)
         remove = rig.reconciler._removal.turn
 
-        async def interrupted(last_seq: int) -> None:
+        async def interrupted(jobs: Mapping[str, int]) -> None:
             rig.reconciler._removal.turn = remove  # type: ignore[method-assign]
             await rig.lose_the_last_record()
             await rig.ended("two")
-            await remove(last_seq)
+            await remove(jobs)
 
         rig.reconciler._removal.turn = interrupted  # type: ignore[method-assign]
         await rig.reconciler.turn()

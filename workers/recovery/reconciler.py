@@ -172,7 +172,7 @@ class JobReconciler:
         self._positions.append((self._clock(), self._read_to))
         while len(self._positions) > 1 and self._positions[1][0] <= self._clock() - self._settled_s:
             self._positions.popleft()
-        await self._removal.turn(jobs["state"]["last_seq"])
+        await self._removal.turn(jobs["state"])
         if jobs["state"]["messages"] and not self._is_behind:
             await self._undelivered.turn(lambda job_id: job_id in self._open or self._removal.has_ended(job_id))
         if is_whole:

@@ -6,20 +6,25 @@ whose jobs have all ended, whatever models they are of: 20 ms of the server's ti
 class and sequence looks through the class (ADR 0210). In a slot where some jobs wait or run, each class goes for
 itself, and after ten minutes each job. What comes into a slot after the question is not touched.
 
+Where very many wait a purge by subject is dear: the server goes through all subjects to find its messages, and again to
+count what each consumer has left. There what has ended is left until it is a part of all, and then goes by sequence, up
+to the first job that has not ended; by slots only where such a job is in the way.
+
 Ids of older gateways and of redriven jobs name no time; their messages are looked for and removed one by one.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
-from signalbox.bus.client import Bus
+from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import inputs
 from signalbox.jobs.records import Records
 from signalbox.jobs.removal import remove
 from signalbox.wire import names
 from signalbox.wire.names import Stream
 from workers.host import gauges
+from workers.recovery.walk import walk
 
 SETTLED_S: Final = 2.0
 """A slot is looked at when it began so long ago: then nothing more is accepted into it, but for late repeats."""
@@ -30,6 +35,13 @@ MOST_SLOTS: Final = 200
 AGAIN: Final = 20
 MOST_SINGLY: Final = 500
 """Messages removed one by one in one turn."""
+DEEP: Final = 100_000
+"""Messages in ``JOBS`` that are very many. Such a number is also left above what is removed by sequence: a server that
+crashed may give the last numbers again."""
+PART: Final = 128
+"""Where very many wait, one of so many must have ended before messages are removed; so many go by one purge."""
+MOST_AT_HEAD: Final = 100_000
+"""Messages looked at by sequence in one turn."""
 _LONGEST_PAUSE_S: Final = 60.0
 _IN_FLIGHT: Final = 16
 
@@ -88,10 +100,41 @@ class JobRemoval:
         slots = (seq for slot in self._slots.values() for seq in slot.ended.values())
         return min((otherwise, *slots, *self._timeless.values(), *self._inputs.values()))
 
-    async def turn(self, last_seq: int) -> None:
-        """Remove what can go now. last_seq: of ``JOBS``, asked for before. Raises as :meth:`Bus.request_json`."""
+    async def turn(self, jobs: Mapping[str, int]) -> None:
+        """Remove what can go now. jobs: the state of ``JOBS``, asked for before. Raises as :meth:`Bus.request_json`."""
         await self._remove_inputs()
         await self._remove_timeless()
+        if jobs["messages"] < DEEP or (len(self) >= jobs["messages"] // PART and not await self._remove_head(jobs)):
+            await self._remove_slots(jobs["last_seq"])
+
+    async def _remove_head(self, jobs: Mapping[str, int]) -> bool:
+        """Remove all messages before the first job that has not ended; False where they are too few for that."""
+        ended: list[tuple[int, str]] = []
+
+        def look(delivery: Delivery) -> bool:
+            job_id = names.job_of(delivery.subject)
+            if delivery.seq > jobs["last_seq"] - DEEP or not self.has_ended(job_id):
+                return False
+            ended.append((delivery.seq, job_id))
+            return True
+
+        await walk(self._bus, Stream.JOBS, jobs["first_seq"], MOST_AT_HEAD, look)
+        size = jobs["messages"] // PART
+        for end in range(size, len(ended) + 1, size):  # what waits to be accepted gets its turn in between
+            await self._purge({"seq": ended[end - 1][0] + 1})
+            for _, job_id in ended[end - size : end]:
+                self._forget(job_id)
+        return len(ended) >= size
+
+    def _forget(self, job_id: str) -> None:
+        name = names.slot_of(job_id)
+        if (slot := self._slots.get(name)) is not None:
+            slot.ended.pop(job_id, None)
+            if not slot.ended:
+                del self._slots[name]
+        self._timeless.pop(job_id, None)
+
+    async def _remove_slots(self, last_seq: int) -> None:
         now = self._clock()
         due = [name for name, slot in self._slots.items() if slot.due_at <= now]
         again = [name for name in due if self._slots[name].pause_s]
@@ -114,16 +157,16 @@ class JobRemoval:
             del self._slots[name]
             return 0
         if len(ended) == len(there):
-            await self._purge(names.jobs_in_slot(name), last_seq)
+            await self._purge({"filter": names.jobs_in_slot(name), "seq": last_seq + 1})
             del self._slots[name]
             return 0
         mixed = {names.class_of(subject) for subject in there if names.job_of(subject) not in slot.ended}
         for model, priority in {names.class_of(subject) for subject in ended} - mixed:
-            await self._purge(names.jobs_in_slot(name, model, priority), last_seq)
+            await self._purge({"filter": names.jobs_in_slot(name, model, priority), "seq": last_seq + 1})
         left = [subject for subject in ended if names.class_of(subject) in mixed]
         gone = left[:most_singly] if now - names.time_of_slot(name) > SINGLY_S else []
         for subject in gone:
-            await self._purge(subject, last_seq)
+            await self._purge({"filter": subject, "seq": last_seq + 1})
         slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, left[len(gone) :])}
         slot.pause_s = min(max(SETTLED_S, 2 * slot.pause_s), _LONGEST_PAUSE_S)
         slot.due_at = now + slot.pause_s
@@ -131,8 +174,7 @@ class JobRemoval:
             del self._slots[name]
         return len(gone)
 
-    async def _purge(self, subject: str, last_seq: int) -> None:
-        which = {"filter": subject, "seq": last_seq + 1}
+    async def _purge(self, which: dict[str, Any]) -> None:
         answer = await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.JOBS}", which)
         gauges.JOBS_REMOVED.inc(answer.get("purged", 0))
 
