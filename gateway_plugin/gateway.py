@@ -43,10 +43,10 @@ class Gateway:
         self._settings = settings
         self._reserve = Reserve(settings.nats_store, settings.nats_reserve_bytes)
         self._keys = Table(bus, Bucket.KEYS, ApiKey, asks_leader=True)
-        self._models = Table(bus, Bucket.MODELS, Model)
+        self._models = Table(bus, Bucket.MODELS, Model, is_packed=True)
         self._workers = Table(bus, Bucket.WORKERS, Worker)
         self._desired = Table(bus, Bucket.DESIRED, Desired)
-        self._serving = Table(bus, Bucket.SERVING, Serving)
+        self._serving = Table(bus, Bucket.SERVING, Serving, is_packed=True)
         self._rollouts = RolloutController(bus, self._models, self._serving, self._workers)
         records = Records(bus)
         self._clock = SharedClock(bus)

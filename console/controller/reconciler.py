@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from channels.db import database_sync_to_async
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from console.catalog.models import ServedModel
 from console.fleet.models import DesiredState
@@ -34,6 +34,8 @@ from signalbox.wire.names import Bucket, Header
 AT_ONCE: Final = 200
 """Open jobs looked up in one round; the next one goes on behind them."""
 _OPEN: Final = ("queued", "running")
+COMPARED_AT_ONCE: Final = 200
+"""Documents in memory at a time while they are compared."""
 DECIDED: Final = (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
 """Buckets that the database decides on."""
 COMPARED_ANYWAY_S: Final = 3600.0
@@ -41,8 +43,8 @@ COMPARED_ANYWAY_S: Final = 3600.0
 Moved = tuple[str, int, int, int]
 Place = tuple[datetime, str]
 _BEGINNING: Final[Place] = (datetime.min.replace(tzinfo=UTC), "")
-Documents = dict[str, tuple[messages.Doc, str]]
-"""KV key to the document it shall hold, and the name of its model."""
+Decided = ServedModel | ApiKey | DesiredState
+"""A row with a document."""
 
 
 class ConsoleReconciler:
@@ -119,13 +121,25 @@ class ConsoleReconciler:
         return count
 
     async def _compare(self, bucket: Bucket) -> int:
-        held = {
-            stored.subject: stored.data
-            for stored in await self._bus.list_latest(bucket.stream, [names.key(bucket, ">")])
-            if Header.KV_OPERATION not in stored.headers
-        }
-        count: int = await database_sync_to_async(_repost)(bucket, held)
+        if bucket is Bucket.KEYS:
+            await self._note_unknown_keys()
+        count = 0
+        keys: dict[Any, str] = {}
+        while keys := await _next_keys(bucket, next(reversed(keys), None)):
+            # Before the rows: what is published in between is at most posted again, and never an older document.
+            subjects = [names.key(bucket, key) for key in keys.values()]
+            held = {stored.subject: stored.data for stored in await self._bus.list_latest(bucket.stream, subjects)}
+            count += await _repost(bucket, list(keys), held)
         return count
+
+    async def _note_unknown_keys(self) -> None:
+        stored = await self._bus.list_latest(Bucket.KEYS.stream, [names.key(Bucket.KEYS, ">")])
+        held = {
+            one.subject.removeprefix(names.key(Bucket.KEYS, "")): one.data
+            for one in stored
+            if Header.KV_OPERATION not in one.headers
+        }
+        await database_sync_to_async(_compare_keys)(held)
 
     async def _moved(self, stream: str) -> Moved:
         """Changes when the stream is written to, purged or restored (which gives it another creation time)."""
@@ -198,26 +212,46 @@ def _stale(before: datetime, after: Place) -> list[Job]:
     return list(found.order_by("updated_at", "pk")[:AT_ONCE])
 
 
-def _wanted(bucket: Bucket) -> Documents:
+def _rows(bucket: Bucket) -> QuerySet[Any]:
     if bucket is Bucket.MODELS:
-        models = ServedModel.objects.prefetch_related("versions", "labels__version")
-        return {model_key(m.name): (m.document(), m.name) for m in models}
+        return ServedModel.objects.prefetch_related("versions", "labels__version")
     if bucket is Bucket.KEYS:
-        return {key.id: (key.document(), "") for key in ApiKey.objects.select_related("account")}
-    return {desired_key(desired.kind, desired.name): (desired.document(), "") for desired in DesiredState.objects.all()}
+        return ApiKey.objects.select_related("account")
+    return DesiredState.objects.all()
 
 
-def _repost(bucket: Bucket, held: dict[str, bytes]) -> int:
+def _key_of(row: Decided) -> str:
+    if isinstance(row, ServedModel):
+        return model_key(row.name)
+    return row.id if isinstance(row, ApiKey) else desired_key(row.kind, row.name)
+
+
+@database_sync_to_async
+def _next_keys(bucket: Bucket, after: object) -> dict[Any, str]:
+    """Primary key to KV key of the rows that come next."""
+    rows = _rows(bucket).order_by("pk") if after is None else _rows(bucket).filter(pk__gt=after).order_by("pk")
+    return {row.pk: _key_of(row) for row in rows.prefetch_related(None)[:COMPARED_AT_ONCE]}
+
+
+@database_sync_to_async
+def _repost(bucket: Bucket, pks: list[Any], held: Mapping[str, bytes]) -> int:
+    """Post the documents of these rows that NATS does not hold and that do not wait for their publication."""
     count = 0
     with transaction.atomic():
-        if bucket is Bucket.KEYS:
-            unknown.compare({subject.removeprefix(names.key(bucket, "")): data for subject, data in held.items()})
-        waiting = set(OutboxEntry.objects.filter(bucket=bucket.value, published_at=None).values_list("key", flat=True))
-        for key, (doc, name) in _wanted(bucket).items():
+        found = {_key_of(row): row for row in _rows(bucket).filter(pk__in=pks)}
+        unpublished = OutboxEntry.objects.filter(bucket=bucket.value, published_at=None, key__in=list(found))
+        waiting = set(unpublished.values_list("key", flat=True))
+        for key, row in found.items():
+            doc = row.document()
             if key not in waiting and not _is_same(held.get(names.key(bucket, key)), doc):
-                post_document(bucket, key, doc, name=name)
+                post_document(bucket, key, doc, name=row.name if bucket is Bucket.MODELS else "")
                 count += 1
     return count
+
+
+def _compare_keys(held: Mapping[str, bytes]) -> None:
+    with transaction.atomic():
+        unknown.compare(held)
 
 
 def _is_same(held: bytes | None, doc: messages.Doc) -> bool:

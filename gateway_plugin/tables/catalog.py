@@ -4,16 +4,24 @@ Requests without a version get the one that the rollout's record names (:mod:`ga
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.bus.table import Table
 from signalbox.program.errors import InvalidRequest, NotFound, NotServing
 from signalbox.wire import rollout
 from signalbox.wire.messages import Model, Serving
-from signalbox.wire.names import MODEL_NAME, token
+from signalbox.wire.names import MODEL_NAME, token, untoken
 
 _RETRY_AFTER_S: Final = 10.0
+
+
+class _Asked(NamedTuple):
+    """A model that was asked for since it, or what is served of it, last changed. ready: the versions that were."""
+
+    model: Model
+    serving: Serving | None
+    ready: dict[int, PreparedVersion]
 
 
 class Catalog:
@@ -22,32 +30,24 @@ class Catalog:
     def __init__(self, table: Table[Model], serving: Table[Serving]) -> None:
         self._table = table
         self._serving = serving
-        self._tokens: dict[str, str] = {}
-        self._ready: dict[str, tuple[Model, dict[int, PreparedVersion]]] = {}
-        """By name: a model's document, and the versions that were asked for since it was published."""
+        self._asked: dict[str, _Asked] = {}
+        table.on_change(self._forget)
+        serving.on_change(self._forget)
 
     def find(self, name: str) -> Model | None:
         """The document of a model, None if there is none."""
-        key = self._tokens.get(name)
-        if key is None:
-            if MODEL_NAME.match(name) is None:
-                return None
-            key = token(name)
-        model = self._table.get(key)
-        if model is not None:
-            self._tokens[name] = key
-        elif self._tokens.pop(name, None) is not None:  # it was removed
-            self._ready.pop(name, None)
-        return model
+        asked = self._find(name)
+        return asked.model if asked is not None else None
 
     def all(self) -> Iterator[Model]:
         """Every model, by name."""
-        return iter(sorted(self._table.items().values(), key=lambda model: model.name))
+        models = self._table.items()
+        return (models[key] for key in sorted(models, key=untoken))
 
     def labelled(self, name: str, label: str) -> int:
         """The version that a label stands for now. Raises :class:`InvalidRequest`, for an unknown model too."""
-        model = self.find(name)
-        version = self.current(model, label) if model is not None and label else None
+        asked = self._find(name)
+        version = rollout.resolve(asked.model, asked.serving, label) if asked is not None and label else None
         if version is None:
             raise InvalidRequest(f"Unrecognized servable version label: {label}")
         return version
@@ -60,29 +60,37 @@ class Catalog:
         """
         if label is not None:
             version = self.labelled(name, label)
-        model = self.find(name)
-        if model is None:
+        asked = self._find(name)
+        if asked is None:
             raise NotFound(_no_servable(name, version), model=name)
         if version is None:
-            version = self.current(model)
+            version = rollout.resolve(asked.model, asked.serving, rollout.DEFAULT)
         if version is None:
-            raise NotFound(f"Could not find any versions of model {model.name}", model=model.name)
-        known = self._ready.get(name)
-        if known is None or known[0] is not model:
-            known = self._ready[name] = (model, {})
-        made = known[1].get(version)
+            raise NotFound(f"Could not find any versions of model {name}", model=name)
+        made = asked.ready.get(version)
         if made is not None:
             return made
-        for candidate in model.versions:
+        for candidate in asked.model.versions:
             if candidate.version == version:
-                made = known[1][version] = PreparedVersion(model, candidate)
+                made = asked.ready[version] = PreparedVersion(asked.model, candidate)
                 return made
         raise NotFound(_no_servable(name, version), model=name)
 
     def current(self, model: Model, label: str = rollout.DEFAULT) -> int | None:
         """The version that requests by a label, or without one, get now; None for no such label, or no versions."""
-        key = self._tokens.get(model.name) or token(model.name)
-        return rollout.resolve(model, self._serving.get(key), label)
+        return rollout.resolve(model, self._serving.get(token(model.name)), label)
+
+    def _find(self, name: str) -> _Asked | None:
+        asked = self._asked.get(name)
+        if asked is None and MODEL_NAME.match(name) is not None:
+            key = token(name)
+            model = self._table.get(key)
+            if model is not None:
+                asked = self._asked[name] = _Asked(model, self._serving.get(key), {})
+        return asked
+
+    def _forget(self, key: str, *_: object) -> None:
+        self._asked.pop(untoken(key), None)
 
 
 def require_open(model: Model) -> None:

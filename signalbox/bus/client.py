@@ -6,7 +6,7 @@ a perhaps. The traps this module exists to avoid are in docs/wire.md.
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from signalbox.bus.connection import Connection, Events, Transport, parse_headers, status, status_text
@@ -164,16 +164,20 @@ class Bus(Requests):
 
         From any replica where the stream allows direct reads, else from the leader.
         """
+        found = [stored async for page in self.list_pages(stream, subjects) for stored in page]
+        return sorted(found, key=lambda stored: stored.seq)
+
+    async def list_pages(self, stream: str, subjects: Sequence[str]) -> AsyncIterator[list[Stored]]:
+        """The same, some at a time and in no order of theirs: for a caller that does not keep what it reads."""
         if stream not in ALLOWS_DIRECT:
-            return await self._list_by_leader(stream, subjects)
+            yield await self._list_by_leader(stream, subjects)
+            return
         try:
-            return await self._list_batch(stream, subjects)
+            yield await self._list_batch(stream, subjects)
         except TooLarge:
             names = await self._subjects(stream, subjects)
-        found: list[Stored] = []
-        for start in range(0, len(names), _BATCH_GET_LIMIT):
-            found += await self._list_batch(stream, names[start : start + _BATCH_GET_LIMIT])
-        return sorted(found, key=lambda stored: stored.seq)
+            for start in range(0, len(names), _BATCH_GET_LIMIT):
+                yield await self._list_batch(stream, names[start : start + _BATCH_GET_LIMIT])
 
     async def consumer_info(self, consumer: str, stream: str = Stream.JOBS) -> ConsumerInfo:
         """The state of a consumer. Raises :class:`NotFound` if there is none of that name."""
@@ -227,7 +231,7 @@ class Bus(Requests):
     async def _list_by_leader(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
         names = await self._subjects(stream, subjects)
         found = [await self.leader_get(stream, name) for name in names]
-        return sorted((s for s in found if s is not None), key=lambda stored: stored.seq)
+        return [stored for stored in found if stored is not None]
 
     async def _subjects(self, stream: str, patterns: Sequence[str]) -> list[str]:
         """Every stored subject that matches one of the patterns."""

@@ -8,7 +8,7 @@ of a table that heard nothing. After a gap what came since is read, after a reco
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
@@ -16,6 +16,7 @@ import msgspec
 
 from signalbox.bus.client import Bus, Message, Stored, Subscription
 from signalbox.bus.majority import unheard_s
+from signalbox.bus.packed import Packed
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.program.tasks import Background
@@ -45,15 +46,23 @@ class Table(Generic[T]):
 
     asks_leader: that the table is current is proven by the stream's leader each time. Otherwise a round trip to our
     server is proof enough in between, which knows nothing of a server cut off from the others, or of a subscription
-    that died.
+    that died. is_packed: documents are kept encoded, for buckets of very many (:mod:`signalbox.bus.packed`).
     """
 
-    def __init__(self, bus: Bus, bucket: Bucket, type_: type[T], *, asks_leader: bool = False) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        bucket: Bucket,
+        type_: type[T],
+        *,
+        asks_leader: bool = False,
+        is_packed: bool = False,
+    ) -> None:
         self._asks_leader = asks_leader
         self._bus = bus
         self._bucket = bucket
         self._type = type_
-        self._items: dict[str, T] = {}
+        self._items: MutableMapping[str, T] = Packed(type_) if is_packed else {}
         self.get: Callable[[str], T | None] = self._items.get
         """The document under a key, or None."""
         self._revisions: dict[str, int] = {}
@@ -125,13 +134,12 @@ class Table(Generic[T]):
         if data is not None:
             try:
                 document = decode(self._type, data)
+                self._items[key] = document
             except msgspec.MsgspecError as error:
                 log.error("table.unreadable", bucket=self._bucket.value, key=key, reason=str(error))
-        if document is None:
-            if self._items.pop(key, None) is None:
-                return
-        else:
-            self._items[key] = document
+                document = None
+        if document is None and self._items.pop(key, None) is None:
+            return
         for callback in self._callbacks:
             callback(key, document, seq)
 
@@ -180,16 +188,19 @@ class Table(Generic[T]):
     async def _read_all(self) -> None:
         """Read the whole bucket and drop what is no longer there."""
         asked_at = self._loop.time()
-        before = dict(self._revisions)
-        known = self._last_seq or 0
-        found = await self._bus.list_latest(self._bucket.stream, [key_subject(self._bucket, ">")])
-        seen = {self._apply(stored) for stored in found}
-        if self._is_behind(max((stored.seq for stored in found), default=0), known):
+        known, newest = self._last_seq or 0, 0
+        unseen = {key: self._revisions.get(key) for key in self._items}
+        async for page in self._bus.list_pages(self._bucket.stream, [key_subject(self._bucket, ">")]):
+            for stored in page:
+                unseen.pop(self._apply(stored), None)
+                newest = max(newest, stored.seq)
+        if self._is_behind(newest, known):
             await self._read_behind(None)
             return
-        for key in [k for k in self._items if k not in seen and self._revisions.get(k) == before.get(k)]:
-            self._take(key, None, self._revisions.get(key, 0) + 1)
-        self._last_seq = max([self._last_seq or 0, *(stored.seq for stored in found)])
+        for key, revision in unseen.items():
+            if key in self._items and self._revisions.get(key) == revision:
+                self._take(key, None, (revision or 0) + 1)
+        self._last_seq = max(self._last_seq or 0, newest)
         if self._asks_leader:
             await self._compare()
         else:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from console.accounts.rights import system_actor
 from console.catalog import services as catalog
+from console.catalog.models import ServedModel
 from console.controller import reconciler as module
 from console.controller.reconciler import ConsoleReconciler
 from console.fleet import services as fleet
@@ -72,6 +73,27 @@ async def test_a_document_changed_by_hand_is_put_right(bus: Bus) -> None:
     assert stored is not None
     assert messages.decode(messages.ApiKey, stored.data).hmac == key.hmac
     assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
+
+
+async def test_documents_are_compared_some_at_a_time(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMPARED_AT_ONCE", 2)
+    for number in range(5):
+        await in_thread(lambda n=number: ServedModel.objects.create(name=f"m.{n}", base_path="/m"))
+        await in_thread(keys.create, ME, keys.KeyGrant(name=f"k{number}"))
+        await in_thread(lambda n=number: fleet.pause(ME, f"m.{n}", is_paused=True, reason="heat"))
+    publisher = Publisher(bus, 5)
+    assert await reconciler(bus).repost_lost_documents() == 5, "what was never posted; the rest waits in the outbox"
+    await publisher.publish_due()
+    assert await reconciler(bus).repost_lost_documents() == 0
+    lost = names.key(Bucket.MODELS, names.token("m.4"))
+    await bus.request_json(f"$JS.API.STREAM.PURGE.{Bucket.MODELS.stream}", {"filter": lost})
+    stale = names.key(Bucket.MODELS, names.token("m.2"))
+    await bus.write(stale, messages.encode(messages.Model(name="m.2", replicas=7)))
+    paused = names.key(Bucket.DESIRED, fleet.desired_key("model", "m.3"))
+    await bus.write(paused, headers={Header.KV_OPERATION: "PURGE"})
+    assert await reconciler(bus).repost_lost_documents() == 3
+    await publisher.publish_due()
+    assert await reconciler(bus).repost_lost_documents() == 0
 
 
 async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(bus: Bus, base: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -216,14 +216,14 @@ async def test_a_bucket_that_nobody_has_written_to_is_known_to_be_empty(
     await table.start()
     assert table.synced_age_s < 60
     reads: list[int] = []
-    read = bus.list_latest
+    read = bus.list_pages
 
-    async def list_latest(stream: str, subjects: Sequence[str]) -> list[Stored]:
-        found = await read(stream, subjects)
-        reads.append(len(found))
-        return found
+    async def list_pages(stream: str, subjects: Sequence[str]) -> AsyncIterator[list[Stored]]:
+        async for found in read(stream, subjects):
+            reads.append(len(found))
+            yield found
 
-    monkeypatch.setattr(bus, "list_latest", list_latest)
+    monkeypatch.setattr(bus, "list_pages", list_pages)
     proven_at = table._proven_at
     table._stale.set()  # as after a reconnect
     async with asyncio.timeout(60):
@@ -244,15 +244,17 @@ async def test_a_replica_that_is_behind_takes_nothing_away(bus: Bus, monkeypatch
     gone: list[str] = []
     table.on_change(lambda key, doc, _revision: gone.append(key) if doc is None else None)
     old: list[list[Stored]] = [[], []]  # answers of a replica that has heard of nothing yet
-    current, is_current = bus.list_latest, asyncio.Event()
+    current, is_current = bus.list_pages, asyncio.Event()
 
-    async def list_latest(stream: str, subjects: Sequence[str]) -> list[Stored]:
+    async def list_pages(stream: str, subjects: Sequence[str]) -> AsyncIterator[list[Stored]]:
         if old:
-            return old.pop()
+            yield old.pop()
+            return
         is_current.set()
-        return await current(stream, subjects)
+        async for found in current(stream, subjects):
+            yield found
 
-    monkeypatch.setattr(bus, "list_latest", list_latest)
+    monkeypatch.setattr(bus, "list_pages", list_pages)
     table._stale.set()  # as after a reconnect, or a hole
     await asyncio.wait_for(is_current.wait(), 90)
     await put(bus, Bucket.DESIRED, "model.b", Desired())

@@ -23,8 +23,17 @@ class Documents(Table[T]):
     """A table that follows no bucket."""
 
     def __init__(self, **items: T) -> None:
-        self.held = self._items = items
+        self._items = items
         self.get = items.get
+        self._callbacks = []
+
+    def publish(self, key: str, document: T | None) -> None:
+        if document is None:
+            del self._items[key]
+        else:
+            self._items[key] = document
+        for callback in self._callbacks:
+            callback(key, document, 1)
 
 
 def document(*numbers: int) -> Model:
@@ -37,7 +46,7 @@ def test_what_was_made_ready_is_used_again_until_the_document_changes() -> None:
     catalog = Catalog(models, Documents[Serving]())
     first = catalog.ready(NAME, 1)
     assert catalog.ready(NAME, 1) is first
-    models.held[token(NAME)] = document(2)
+    models.publish(token(NAME), document(2))
     with pytest.raises(NotFound):
         catalog.ready(NAME, 1)
     assert catalog.ready(NAME, 2).version.version == 2
@@ -47,8 +56,15 @@ def test_a_removed_model_is_not_remembered() -> None:
     models = Documents(**{token(NAME): document(1)})
     catalog = Catalog(models, Documents[Serving]())
     catalog.ready(NAME, 1)
-    del models.held[token(NAME)]
+    models.publish(token(NAME), None)
     with pytest.raises(NotFound):
         catalog.ready(NAME, 1)
-    assert not catalog._tokens
-    assert not catalog._ready
+    assert not catalog._asked
+
+
+def test_what_requests_get_follows_the_record_of_what_is_served() -> None:
+    serving = Documents[Serving]()
+    catalog = Catalog(Documents(**{token(NAME): document(1, 2)}), serving)
+    assert catalog.ready(NAME).version.version == 2
+    serving.publish(token(NAME), Serving(publication=1, default=1))
+    assert catalog.ready(NAME).version.version == 1

@@ -4,7 +4,7 @@ All workers compute the same placement from the same tables, so that none has to
 last known tables and serves on when the console or NATS is away.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from signalbox.bus.client import Bus
@@ -13,7 +13,7 @@ from signalbox.jobs.delivery import generation_of
 from signalbox.program import log
 from signalbox.wire import rollout
 from signalbox.wire.messages import Desired, Limits, Model, Serving, Worker
-from signalbox.wire.names import Bucket, token
+from signalbox.wire.names import Bucket, token, untoken
 from signalbox.wire.placement import homes_of
 from workers.host.quarantine import Quarantine
 
@@ -31,8 +31,8 @@ class Assignment:
         self._models = models
         self._device = device
         self._allowed = allowed
-        self._here: dict[str, Model] = {}
         self._homes: dict[str, tuple[str, ...]] = {}
+        """Of the models of this device."""
         self._workers: dict[str, Worker] = {}
         self._due: dict[str, None] = {}
         self._is_moved = False
@@ -51,34 +51,55 @@ class Assignment:
         self._is_moved |= is_new
         return is_new
 
-    def current(self) -> Mapping[str, Model]:
-        """The models of this device by key. Disabled and unplaced ones (no replica, no version) are left out."""
+    def current(self) -> Mapping[str, tuple[str, ...]]:
+        """The models of this device by key, and the devices that each is placed on.
+
+        Disabled and unplaced models (no replica, no version) are left out.
+        """
         if self._is_moved:
             self._is_moved = False
-            self._due |= dict.fromkeys([*self._models, *self._here])
+            self._due |= dict.fromkeys([*self._models, *self._homes])
         due, self._due = self._due, {}
+        same: dict[tuple[str, ...], tuple[str, ...]] = {}  # many models are placed on few devices
         for key in due:
-            model = self._models.get(key)
-            self._homes.pop(key, None)
-            if model is not None and self._is_here(key, model):
-                self._here[key] = model
+            homes = self._placed(key)
+            if self._device in homes:
+                self._homes[key] = same.setdefault(homes, homes)
             else:
-                self._here.pop(key, None)
-        return self._here
+                self._homes.pop(key, None)
+        return self._homes
 
     def others(self, key: str) -> list[str]:
         """The other devices that the model under ``key`` is placed on, where it is placed on this one too."""
-        self.current()
-        return [device for device in self._homes.get(key, ()) if device != self._device]
+        return [device for device in self.current().get(key, ()) if device != self._device]
 
-    def _is_here(self, key: str, model: Model) -> bool:
-        if not model.is_enabled or not model.versions or (self._allowed and model.name not in self._allowed):
-            return False
-        homes = homes_of(model, self._workers.values())
-        if self._device not in homes:
-            return False
-        self._homes[key] = homes
-        return True
+    def _placed(self, key: str) -> tuple[str, ...]:
+        model = self._models.get(key)
+        if model is None or not model.is_enabled or not model.versions:
+            return ()
+        if self._allowed and model.name not in self._allowed:
+            return ()
+        return homes_of(model, self._workers.values())
+
+
+class AssignedModels(Mapping[str, Model]):
+    """Models by name: which ones is settled when this is made; each is as it was last published, until it is removed.
+
+    models: the catalog's documents by key, a live view.
+    """
+
+    def __init__(self, models: Mapping[str, Model], keys: Iterable[str]) -> None:
+        self._models = models
+        self._keys = {untoken(key): key for key in keys}
+
+    def __getitem__(self, name: str) -> Model:
+        return self._models[self._keys[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, key in self._keys.items() if key in self._models)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _placed_by(worker: Worker) -> tuple[str, str, bool, tuple[str, ...]]:
@@ -110,10 +131,10 @@ class FleetTables:
         self._worker_id = worker
         self._describe = describe
         self._on_change = on_change
-        self.models = Table(bus, Bucket.MODELS, Model)
+        self.models = Table(bus, Bucket.MODELS, Model, is_packed=True)
         self.workers = Table(bus, Bucket.WORKERS, Worker)
         self.desired = Table(bus, Bucket.DESIRED, Desired)
-        self.serving = Table(bus, Bucket.SERVING, Serving)
+        self.serving = Table(bus, Bucket.SERVING, Serving, is_packed=True)
         self._published: set[str] = set()
         self._told: dict[str, Worker] = {}
         """Presence of the other workers, until it is told that it has gone."""
@@ -130,6 +151,7 @@ class FleetTables:
         self.workers.on_change(lambda key, worker, _revision: self._on_presence(key, worker))
         for table in self._tables:
             await table.start()
+        self._published.clear()  # nothing has been tried yet
         self.assigned()  # from now on placement knows of this worker
 
     def find(self, name: str) -> Model | None:
@@ -141,11 +163,11 @@ class FleetTables:
         found = self.find(name)
         return found.limits if found is not None else Limits()
 
-    def assigned(self) -> dict[str, Model]:
+    def assigned(self) -> AssignedModels:
         """The models that this worker serves now."""
         self._assignment.worker_changed(token(self._worker_id), self._describe())
         here = self._assignment.current()
-        return {model.name: model for key, model in here.items() if not self._is_paused(key)}
+        return AssignedModels(self.models.items(), (key for key in here if not self._is_paused(key)))
 
     def is_assigned(self, name: str) -> bool:
         """Whether placement gives the model to this device, paused or not."""
