@@ -27,10 +27,11 @@ from signalbox.jobs import delivery
 from signalbox.program import log
 from signalbox.program.settings import PREFIX, Wire, load
 from signalbox.wire import names
+from signalbox.wire.messages import Batching
 from signalbox.wire.names import Priority, Stream
 
 PRIORITY: Final[Priority] = "mid"
-MAX_BATCH: Final = 128
+MAX_BATCH: Final = Batching().max_size
 SWEEP_S: Final = 1.0
 ENDS: Final = "Bare-Reply"
 READY: Final = b"ready"
