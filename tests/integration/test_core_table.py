@@ -354,3 +354,17 @@ async def test_what_lies_in_a_hole_is_read_though_what_came_after_it_was_heard(
     await watch.until(lambda: quick.items()["model.7"].is_paused)
     await quick.close()
     assert asked.messages <= 2
+
+
+async def test_a_packed_table_reads_and_follows_as_any_other(bus: Bus) -> None:
+    await put(bus, Bucket.DESIRED, "model.a", Desired(is_paused=True, reason="heat"))
+    table = Table(bus, Bucket.DESIRED, Desired, is_packed=True)
+    watch = Watch(table)
+    await table.start()
+    assert table.get("model.a") == table.items()["model.a"] == Desired(is_paused=True, reason="heat")
+    assert table.get("model.b") is None
+    await put(bus, Bucket.DESIRED, "model.b", Desired(updated_at=1.5))
+    await watch.until(lambda: table.get("model.b") == Desired(updated_at=1.5))
+    await remove(bus, Bucket.DESIRED, "model.a")
+    await watch.until(lambda: set(table.items()) == {"model.b"})
+    await table.close()

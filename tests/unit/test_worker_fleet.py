@@ -7,7 +7,7 @@ from signalbox.wire.names import token
 from signalbox.wire.placement import homes_of
 from tests.rigs.presence import presence
 from workers.host import fleet
-from workers.host.fleet import Assignment
+from workers.host.fleet import AssignedModels, Assignment
 
 
 def worker(name: str, device: str, *, state: str = "ready", serves: tuple[str, ...] = ()) -> Worker:
@@ -114,3 +114,14 @@ def test_a_removed_model_is_nobody_s() -> None:
     del models["m"]
     made.model_changed("m")
     assert not made.current()
+
+
+def test_assigned_models_are_as_last_published_until_they_are_removed() -> None:
+    models = {token(name): model(name) for name in ("a.b", "c", "d")}
+    assigned = AssignedModels(models, [token("a.b"), "c"])
+    assert set(assigned) == {"a.b", "c"}
+    models[token("a.b")] = model("a.b", replicas=2)
+    assert assigned["a.b"].replicas == 2
+    del models["c"]
+    assert assigned.get("c") is None
+    assert [m.name for m in assigned.values()] == ["a.b"]

@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import json
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -130,6 +130,9 @@ class MemoryBus:
     async def list_latest(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
         prefix = subjects[0].removesuffix(">")
         return [s for name, s in self.stored.items() if name.startswith(prefix)]
+
+    async def list_pages(self, stream: str, subjects: Sequence[str]) -> AsyncIterator[list[Stored]]:
+        yield await self.list_latest(stream, subjects)
 
     async def collect(
         self, subject: str, doc: Mapping[str, Any], on_message: Callable[[bytes, bytes], None]
