@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from signalbox.bus import table
-from signalbox.jobs import deadletters, delivery
+from signalbox.jobs import deadletters, delivery, queues
 from signalbox.jobs.records import Records
 from signalbox.wire import names
 from signalbox.wire.messages import DeadLetter, Desired, Device, ErrorInfo, Job, Model, Residency, Run, Worker, decode
@@ -96,7 +96,10 @@ async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, 
     await puller.close()
 
 
-async def test_a_queue_is_asked_for_under_the_fleets_generation_of_consumers(front: Rig, mine: Key) -> None:
+async def test_a_queue_is_asked_for_under_the_fleets_generation_of_consumers(
+    front: Rig, mine: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "_FRESH_S", 0.0)  # what was known at the job's acceptance
     await tell(front, presence(generation=2))
     taken = asyncio.Event()
     found = await delivery.find(front.bus, "half", "mid", 2)
