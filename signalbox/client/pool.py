@@ -65,6 +65,8 @@ class ConnectionPool:
             raise DeadlineExceeded(f"No answer from {self._authority} in {self._timeout_s:g} s.") from error
         except httpx.ConnectError as error:
             raise Unavailable(f"No server listens at {self._authority}: {error}.") from error
+        except AttributeError as error:  # anyio's, on uvloop: the connection broke as it was made, nothing was sent
+            raise Unavailable(f"{self._authority} closed the connection as it was made.") from error
         except httpx.HTTPError as error:
             raise Ambiguous(f"{self._authority} closed the connection without an answer.") from error
         known = {name.lower(): value for name, value in got.headers.multi_items()}
