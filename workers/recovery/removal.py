@@ -38,8 +38,9 @@ MOST_SINGLY: Final = 500
 DEEP: Final = 100_000
 """Messages in ``JOBS`` that are very many. Such a number is also left above what is removed by sequence: a server that
 crashed may give the last numbers again."""
-PART: Final = 128
-"""Where very many wait, one of so many must have ended before messages are removed; so many go by one purge."""
+PART: Final = 64
+"""Where very many wait, one of so many must have ended before messages are removed. A purge by sequence takes the
+server 0.2 s for a million, however many go: it counts all subjects and writes down its state."""
 MOST_AT_HEAD: Final = 100_000
 """Messages looked at by sequence in one turn."""
 _LONGEST_PAUSE_S: Final = 60.0
@@ -109,22 +110,22 @@ class JobRemoval:
 
     async def _remove_head(self, jobs: Mapping[str, int]) -> bool:
         """Remove all messages before the first job that has not ended; False where they are too few for that."""
-        ended: list[tuple[int, str]] = []
+        ended: list[str] = []
 
         def look(delivery: Delivery) -> bool:
             job_id = names.job_of(delivery.subject)
             if delivery.seq > jobs["last_seq"] - DEEP or not self.has_ended(job_id):
                 return False
-            ended.append((delivery.seq, job_id))
+            ended.append(job_id)
             return True
 
-        await walk(self._bus, Stream.JOBS, jobs["first_seq"], MOST_AT_HEAD, look)
-        size = jobs["messages"] // PART
-        for end in range(size, len(ended) + 1, size):  # what waits to be accepted gets its turn in between
-            await self._purge({"seq": ended[end - 1][0] + 1})
-            for _, job_id in ended[end - size : end]:
-                self._forget(job_id)
-        return len(ended) >= size
+        floor = await walk(self._bus, Stream.JOBS, jobs["first_seq"], MOST_AT_HEAD, look)
+        if len(ended) < jobs["messages"] // PART:
+            return False
+        await self._purge({"seq": floor})
+        for job_id in ended:
+            self._forget(job_id)
+        return True
 
     def _forget(self, job_id: str) -> None:
         name = names.slot_of(job_id)
