@@ -12,8 +12,8 @@ from verification.chaos.faults.fault import a_holder, measured, struck
 from verification.chaos.rig.rig import Rig, rig
 from verification.chaos.scenarios.scene import finished, say, served, settled
 
-AGAIN_S: Final = (5.0, 35.0)
-"""p50 and p99 from SIGKILL to the job's next attempt: the target, and what the queue's own patience would give."""
+AGAIN_S: Final = (0.25, 0.5)
+"""p50 and p99 from SIGKILL to the job's next attempt, where another worker waits for the device."""
 CANCELLED_S: Final = (3.0, 3.0)
 """From DELETE to the durable end."""
 BOUND_S: Final = 60.0
