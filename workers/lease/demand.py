@@ -60,7 +60,7 @@ class Demand:
         finally:
             self._bus.forget_reconnect(self._doubt)
             self._want(False)
-            await self._hints.close()
+            self._hints.close()
 
     def models_changed(self) -> None:
         """Other models may be served now."""
@@ -88,7 +88,7 @@ class Demand:
         before, self._known = self._known, models
         new = models - before
         self._heard &= models
-        await self._hints.ignore(before - models)
+        self._hints.ignore(before - models)
         try:
             await self._hints.listen(new - self._heard)  # before the question, so that no job is missed
             self._heard |= await delivery.queued_models(self._bus, new)
@@ -99,7 +99,7 @@ class Demand:
     async def backlog(self) -> bool:
         """Whether a job waits that is not in flight, of a model that was heard of."""
         for model in sorted(self._heard):
-            await self._hints.ignore([model])
+            self._hints.ignore([model])
             if await self._has_pending(model):
                 return True
             await self._hints.listen([model])  # and look once more: one may have come before

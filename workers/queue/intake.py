@@ -98,7 +98,7 @@ class JobIntake:
         wanted = frozenset(models)
         new, gone = wanted - self._followed, self._followed - wanted
         await self._hints.listen(new)  # before the look, so that no job is missed
-        await self._hints.ignore(gone)
+        self._hints.ignore(gone)
         self._followed = wanted
         await self._close([puller for model in gone & self._awake.keys() for puller in self._forget(model)])
         generation = self._fleet.generation()
@@ -116,21 +116,30 @@ class JobIntake:
         awake = self._awake.get(model)
         return awake is not None and bool(awake.pullers)
 
-    def ask(self, model: str, wanted: int, waiting: Mapping[Priority, int]) -> None:
-        """Ask for as many jobs of a model as are missing from ``wanted``. One that sleeps has none."""
+    def asking(self) -> list[str]:
+        """The models of which jobs can be asked for."""
+        return [model for model, awake in self._awake.items() if awake.pullers]
+
+    def ask(self, model: str, wanted: int, waiting: Mapping[Priority, int]) -> int:
+        """Ask for as many jobs of a model as are missing from ``wanted``. One that sleeps has none.
+
+        Returns how many were asked for and have not come, of the class with the most.
+        """
         awake = self._awake.get(model)
         if awake is None or not awake.pullers:
-            return
+            return 0
         outstanding = {priority: puller.outstanding for priority, puller in awake.pullers.items()}
         parked_s = PARKED_AFTER_RECONNECT_S if self._is_starting else PARKED_S
         for priority, number in prefetch.missing_credits(wanted, waiting, outstanding).items():
             awake.pullers[priority].ask(number, expires_s=parked_s)
+            outstanding[priority] += number
+        return max(outstanding.values())
 
     def make_way(self) -> None:
         """Take back what was asked for of models that others serve too: a run here keeps their jobs waiting."""
         self._makes_way = True
         shared = [model for model in self._awake if not self._fleet.is_alone(model)]
-        pullers = [puller for model in shared for puller in self._detach(self._awake[model])]
+        pullers = [puller for model in shared for puller in self._detach(model, self._awake[model])]
         self._tasks.start(self._close(pullers), name="make way")
 
     def take_again(self) -> None:
@@ -177,7 +186,7 @@ class JobIntake:
         self._is_closed = True
         self._wishes.clear()
         await self._tasks.cancel()
-        await self._hints.close()
+        self._hints.close()
         await self._close([puller for model in list(self._awake) for puller in self._forget(model)])
 
     @property
@@ -241,7 +250,7 @@ class JobIntake:
         if self._is_closed or model not in self._followed:
             return
         awake = self._awake[model] = _Awake(generation, infos, self._loop.time())
-        await self._hints.ignore([model])
+        self._hints.ignore([model])
         if not self._makes_way or self._fleet.is_alone(model):
             self._attach(model, awake)
 
@@ -294,13 +303,14 @@ class JobIntake:
     def _forget(self, model: str) -> list[Puller]:
         """The pullers of a model that is not pulled any more."""
         awake = self._awake.pop(model, None)
-        return self._detach(awake) if awake is not None else []
+        return self._detach(model, awake) if awake is not None else []
 
-    def _detach(self, awake: _Awake) -> list[Puller]:
+    def _detach(self, model: str, awake: _Awake) -> list[Puller]:
         pullers = list(awake.pullers.values())
         awake.pullers.clear()
         for puller in pullers:
             puller.on_idle = None
+        self._on_credit(model)
         return pullers
 
     async def _close(self, pullers: Iterable[Puller]) -> None:

@@ -38,7 +38,7 @@ MOST_SINGLY: Final = 500
 DEEP: Final = 100_000
 """Messages in ``JOBS`` that are very many. Such a number is also left above what is removed by sequence: a server that
 crashed may give the last numbers again."""
-PART: Final = 64
+PART: Final = 32
 """Where very many wait, one of so many must have ended before messages are removed. A purge by sequence takes the
 server 0.2 s for a million, however many go: it counts all subjects and writes down its state."""
 MOST_AT_HEAD: Final = 100_000

@@ -15,18 +15,21 @@ class Retiring:
 
     def __init__(self, after_s: float) -> None:
         self._after_s = after_s
-        self._targets: dict[str, frozenset[int]] = {}
+        self._targets: dict[str, tuple[int, ...]] = {}
         self._idle_since_s: dict[Key, float] = {}
 
     def follow(self, targets: Iterable[Key], now_s: float) -> None:
         """What the models placed here shall have in memory from now on. A model placed elsewhere retires nothing."""
-        grouped: dict[str, set[int]] = {}
+        grouped: dict[str, tuple[int, ...]] = {}
+        alone: dict[int, tuple[int, ...]] = {}  # most models have one version, and it is of the same number
         for name, version in targets:
-            grouped.setdefault(name, set()).add(version)
+            known = grouped.get(name)
+            grouped[name] = (*known, version) if known else alone.setdefault(version, (version,))
         for name, versions in grouped.items():
-            for version in self._targets.get(name, frozenset()) - versions:
-                self._idle_since_s[name, version] = now_s
-        self._targets = {name: frozenset(versions) for name, versions in grouped.items()}
+            for version in self._targets.get(name, ()):
+                if version not in versions:
+                    self._idle_since_s[name, version] = now_s
+        self._targets = grouped
         self._idle_since_s = {
             key: since_s
             for key, since_s in self._idle_since_s.items()
@@ -44,7 +47,7 @@ class Retiring:
 
     def targets(self, model: str) -> Collection[int]:
         """The versions of a model that stay."""
-        return self._targets.get(model, frozenset())
+        return self._targets.get(model, ())
 
     def due(self, now_s: float) -> list[Key]:
         """Those that have been idle for long enough."""

@@ -102,7 +102,7 @@ class Pipeline:
         self._served = assigned
         self._deliveries.let_go(self._dispatcher.follow(assigned))
         await persist(partial(self.intake.follow, assigned))
-        self._dispatcher.credits_changed(*assigned)
+        self._dispatcher.credits_changed(*self.intake.asking())
         self.wake()
 
     def wake(self) -> None:
@@ -217,8 +217,7 @@ class Pipeline:
         if self._is_closing or not self._lease.may_begin:
             return
         if self.supply.short_of_room:
-            self._dispatcher.credits_changed(*self.supply.short_of_room)
-            self.supply.short_of_room.clear()
+            self._dispatcher.credits_changed(*self.supply.take_short())
         now_s = self._loop.time()
         if self._deliveries.next_s <= now_s:
             self._take_up(now_s)
@@ -228,9 +227,12 @@ class Pipeline:
         if due_s < math.inf:
             self._arm(due_s)
         for model in self._dispatcher.changed():
-            if (served := self._served.get(model)) is not None:
-                is_running = self._dispatcher.is_running(model)
-                self.supply.ask(served, self._dispatcher.waiting(model), self._unexamined, is_running=is_running)
+            served = self._served.get(model)
+            if served is None:
+                self.supply.forget(model)
+                continue
+            is_running = self._dispatcher.is_running(model)
+            self.supply.ask(served, self._dispatcher.waiting(model), self._unexamined, is_running=is_running)
 
     def _take_up(self, now_s: float) -> None:
         """Try again what is due, and read the queues anew of which jobs were let go."""

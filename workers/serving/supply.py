@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 from signalbox.program import log
@@ -21,6 +22,10 @@ LONG_RUN_S: Final = 0.25
 """Other workers get the jobs that come after so long a run; at once where long runs are usual."""
 EXAMINED_BESIDE: Final = 256
 """Jobs of a class that may be examined beside those that wait."""
+UNKNOWN_BYTES: Final = 65_536
+"""Taken for the inputs of a job of a model none of which has come yet."""
+SHORT_AT_ONCE: Final = 16
+"""Models that are asked for again at a time when there is room again."""
 
 
 class Supply:
@@ -43,19 +48,23 @@ class Supply:
         self._timeout_s = settings.request_timeout_s
         self._long_runs: set[BatchRun] = set()
         self._is_closing = False
-        self.short_of_room: set[str] = set()
-        """Models of which fewer jobs were asked for than usual, as those in flight are large."""
+        self._asked: dict[str, int] = {}
+        """By model, bytes of what was asked for and has not come."""
+        self._asked_bytes = 0
+        self.short_of_room: dict[str, None] = {}
+        """Models of which fewer jobs were asked for than usual, as there was no room."""
 
     def ask(
         self, model: Model, waiting: Mapping[Priority, int], unexamined: UnexaminedJobs, *, is_running: bool
     ) -> None:
         """Ask for as many jobs of a model as there is room for. waiting: those that wait for a batch."""
         name = model.name
+        self._asked_bytes -= self._asked.pop(name, 0)
         if not self._intake.is_asking(name) or not self._residency.may_serve(model):
             return
         ready_bytes = self._deliveries.ready_bytes
-        room_bytes = max(1, self._most_bytes - ready_bytes)
-        mean_bytes = self._statistics.mean_bytes.get(name, 0.0)
+        room_bytes = max(1, self._most_bytes - ready_bytes - self._asked_bytes)
+        mean_bytes = self._statistics.mean_bytes.get(name) or UNKNOWN_BYTES
         wanted = prefetch.depth(
             model.batching.max_size,
             self._statistics.run_s.get(name),
@@ -64,11 +73,25 @@ class Supply:
             room_bytes=room_bytes,
         )
         if (wanted + 1) * mean_bytes > room_bytes:
-            self.short_of_room.add(name)
+            self.short_of_room[name] = None
         if unexamined:  # few of them may run: some are asked for beside them
             beside = EXAMINED_BESIDE if ready_bytes < self._most_bytes // 2 else 0
             waiting = {p: n + max(0, unexamined.count(name, p) - beside) for p, n in waiting.items()}
-        self._intake.ask(name, wanted, waiting)
+        self._asked[name] = asked_bytes = int(self._intake.ask(name, wanted, waiting) * mean_bytes)
+        self._asked_bytes += asked_bytes
+
+    def forget(self, name: str) -> None:
+        """Count no more what was asked for of a model."""
+        self._asked_bytes -= self._asked.pop(name, 0)
+
+    def take_short(self) -> list[str]:
+        """Some of the models that were short of room, where there is room again."""
+        if self._deliveries.ready_bytes + self._asked_bytes > self._most_bytes * 7 // 8:
+            return []
+        some = list(islice(self.short_of_room, SHORT_AT_ONCE))
+        for name in some:
+            del self.short_of_room[name]
+        return some
 
     # ------------------------------------------------------------------------------ way for others
 
