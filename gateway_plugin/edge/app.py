@@ -11,19 +11,19 @@ from gateway_plugin.edge import responses
 from gateway_plugin.edge.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.edge.definition import Definition
 from gateway_plugin.edge.limits import KeyLimits, Rate
-from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
+from gateway_plugin.edge.plugin import Call, LocalPlugin, MessagePlugin, Plugin, PostCall, Reply
+from gateway_plugin.edge.requests import headers_of
 from gateway_plugin.edge.responses import EdgeResponse, ErrorTemplates, Headers
 from gateway_plugin.edge.target import Redirect, RequestTarget, read
+from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
-from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
+from gateway_plugin.proto.coprocess_pb2 import SessionState
 from gateway_plugin.service.jsonresponses import refusal
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
-from signalbox.program.log import get_logger
 
-Call = Callable[[Object], Awaitable[Object]]
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -40,11 +40,9 @@ _REASONS: Final = {
 }
 """Refusals that the edge counts. The plugin counts its own; other errors are no fault of a caller's."""
 
-_log = get_logger()
-
 
 class Edge:
-    """One front. call: the plugin, in process or over gRPC; any exception of it means it is away.
+    """One front. plugin: a function that calls it by Tyk's messages, or its hooks in this process.
 
     bodies: what all bodies in flight are taken from, 512 MiB where nothing is said. monotonic, wall: clocks in seconds.
     """
@@ -52,19 +50,20 @@ class Edge:
     def __init__(
         self,
         front: Definition,
-        call: Call,
+        plugin: Call | DirectHooks,
         *,
         bodies: Pool | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._front = front
-        self._call = call
+        self._plugin: Plugin = (
+            LocalPlugin(front, plugin) if isinstance(plugin, DirectHooks) else MessagePlugin(front, plugin)
+        )
         self._wall = wall
         self._pages = ErrorTemplates(front)
         self._limits = KeyLimits(monotonic, wall)
         self._bodies = bodies or bodies_pool(BODIES_BYTES)
-        self._objects = ObjectMaker(front.hooked, front.xff_depth)
         self._keyless = tuple((api.listen_path.encode(), api) for api in front.keyless)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -129,21 +128,19 @@ class Edge:
         self, scope: Scope, target: RequestTarget, headers: dict[str, str], body: RequestBody
     ) -> EdgeResponse:
         """Check the key first, from the headers alone; read the body only once the key may call."""
+        method = scope["method"]
         try:
-            sent = self._objects.auth(scope["method"], target, headers)
+            passed = await self._plugin.auth(method, target, headers)
         except ValueError:  # a protobuf string must be UTF-8
             count_refusal(BAD_HTTP)
             return self._page(responses.PLUGIN_AWAY, headers)
-        replied = await self._dispatch(sent)
-        if replied is None:
+        if passed is None:
             return self._page(responses.PLUGIN_AWAY, headers)
-        overrides = replied.request.return_overrides
-        if overrides.response_code > 0:
-            return self._overridden(overrides, headers, [])
-        session = replied.session
-        if replied.metadata:
-            session.metadata.MergeFrom(replied.metadata)
-        token = session.metadata.get("token", "")
+        if isinstance(passed, Reply):
+            return self._answer_of(passed, headers, [])
+        session = passed.session
+        metadata = session.metadata
+        token = metadata.get("token", "")
         if not token:
             return self._page(responses.NO_SESSION, headers)
         refusal = self._refusal(session)
@@ -156,13 +153,19 @@ class Edge:
         quota = self._limits.spend(token, session) if self._front.hooked.has_quota else None
         if quota and not quota.is_allowed:
             return _later(self._page(responses.QUOTA_EXCEEDED, headers, shown), quota.left_s)
-        own = int(session.metadata.get(BODY_BYTES, "0"))
-        with PoolShare(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
+        client = scope.get("client")
+        with PoolShare(self._bodies, metadata.get(ACCOUNT) or token) as share:
             try:
-                data = await self._body(body, own, share)
+                data = await self._body(body, int(metadata.get(BODY_BYTES, "0")), share)
             except (LimitExceeded, Unavailable, TooLarge) as error:
                 return _refused(error, target, shown)
-            return await self._post(sent, replied, target, headers, shown, scope, data)
+            call = PostCall(method, target, headers, client[0] if client else "", data, quota)
+            reply = await self._plugin.post(passed, call)
+        if reply is None:
+            return self._page(responses.HOOK_FAILED, headers, shown)
+        if not reply.status:
+            return self._page(responses.NOT_PROXIED, headers, shown)  # the target is a sink
+        return self._answer_of(reply, headers, shown)
 
     async def _body(self, body: RequestBody, own: int, share: PoolShare) -> bytes:
         """Read the body of a request whose key may call. own: the key's limit, 0 = the gateway's."""
@@ -176,43 +179,6 @@ class Edge:
                 f"The body has more than the {own} bytes that this API key may send; split it, or use another key.",
                 bound="key",
             ) from None
-
-    async def _post(
-        self,
-        authed: Object,
-        replied: Object,
-        target: RequestTarget,
-        headers: dict[str, str],
-        shown: Headers,
-        scope: Scope,
-        body: bytes,
-    ) -> EdgeResponse:
-        client = scope.get("client")
-        peer = client[0] if client else ""
-        try:
-            sent = self._objects.post(authed, replied, target.url, peer, body)
-        except ValueError as error:
-            _log.warning("edge.reply_refused", error=str(error))
-            return self._page(responses.HOOK_FAILED, headers, shown)
-        final = await self._dispatch(sent)
-        if final is None:
-            return self._page(responses.HOOK_FAILED, headers, shown)
-        overrides = final.request.return_overrides
-        if overrides.response_code > 0:
-            return self._overridden(overrides, headers, shown)
-        return self._page(responses.NOT_PROXIED, headers, shown)  # the target is a sink
-
-    async def _dispatch(self, sent: Object) -> Object | None:
-        """The plugin's reply; None when it failed or returned another object than it got."""
-        try:
-            replied = await self._call(sent)
-        except SignalboxError as error:
-            _log.warning("edge.plugin_failed", hook=sent.hook_name, error=error.code)
-            return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, to the client the plugin is away
-            _log.error("edge.plugin_failed", hook=sent.hook_name, error=repr(error))
-            return None
-        return replied if replied.HasField("request") else None
 
     def _refusal(self, session: SessionState) -> tuple[int, str] | None:
         if session.is_inactive:
@@ -229,21 +195,19 @@ class Edge:
         page = self._pages.known(*error, headers.get("Content-Type", ""))
         return page._replace(headers=page.headers + shown) if shown else page
 
-    def _overridden(self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers) -> EdgeResponse:
-        status = overrides.response_code
-        body = overrides.response_error or overrides.response_body
-        given = {canonical(name.encode()): value for name, value in overrides.headers.items()}
+    def _answer_of(self, reply: Reply, headers: dict[str, str], shown: Headers) -> EdgeResponse:
+        """The answer that a hook gave, with the headers that the edge adds where the hook has none of that name."""
+        status, given, body, is_page = reply
         written = responses.wire_headers(given.items())
         kept = [pair for pair in shown if pair[0].decode() not in given] if shown else shown
-        if status >= 400 and not overrides.override_error:
-            content_type = headers.get("Content-Type", "")
-            page = self._pages.page(status, body or "Key not authorised", content_type)
+        if is_page:
+            page = self._pages.page(status, body.decode() or "Key not authorised", headers.get("Content-Type", ""))
             named = {name for name, _ in page.headers}
             written = [pair for pair in written if pair[0] not in named]
             return EdgeResponse(page.status, [*kept, *written, *page.headers], page.body)
         if body and status not in _BODILESS and "Content-Type" not in given:
             written.append((b"Content-Type", b"text/plain; charset=utf-8"))
-        return EdgeResponse(status, kept + written, body.encode())
+        return EdgeResponse(status, kept + written, body)
 
 
 async def _send(answer: EdgeResponse, send: Send) -> None:

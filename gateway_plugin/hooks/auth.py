@@ -36,14 +36,16 @@ class Auth:
 
     def hook(self, obj: Object) -> None:
         """Fill in the session of a good key. Raises as :meth:`Keyring.check`."""
-        headers = obj.request.headers
-        address = forwarded_address(headers, self._trusted_proxies)
-        key = self._keyring.check(credential(headers), address)
-        session = self._session(key)
+        session = self.session(obj.request.headers)
         obj.session.CopyFrom(session)
         metadata = obj.metadata
         metadata[TOKEN] = session.metadata[TOKEN]
-        metadata[KEY_ID] = key.id
+        metadata[KEY_ID] = session.alias
+
+    def session(self, headers: Mapping[str, str]) -> SessionState:
+        """The session of a good key, shared by all its calls. Raises as :meth:`Keyring.check`."""
+        address = forwarded_address(headers, self._trusted_proxies)
+        return self._session(self._keyring.check(credential(headers), address))
 
     def _session(self, key: ApiKey) -> SessionState:
         known = self._sessions.get(key.id)

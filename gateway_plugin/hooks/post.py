@@ -32,9 +32,10 @@ from gateway_plugin.api.routing import Operation, Route, route_of
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.hooks.session import KEY_ID
-from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
+from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jobs import JobService, failure
 from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
+from gateway_plugin.service.request import Request
 from gateway_plugin.service.waiting import End, Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog, require_open
@@ -90,27 +91,28 @@ class Post:
 
     async def hook(self, obj: Object) -> JsonResponse:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
-        key = self._key(obj)
-        tenant, size = tenant_of(key), len(obj.request.raw_body)
+        asked = obj.request
+        request = Request(asked.method, asked.url, asked.headers, asked.raw_body)
+        key = self._key(request, obj.metadata.get(KEY_ID, ""))
+        tenant, size = tenant_of(key), len(request.raw_body)
         self._bodies.take(tenant, size)
         try:
-            return await self._answered(obj.request, key)
+            return await self._answered(request, key)
         finally:
             self._bodies.release(tenant, size)
 
-    async def hook_of_edge(self, obj: Object) -> JsonResponse:
+    async def answer(self, request: Request, key_id: str) -> JsonResponse:
         """As :meth:`hook`, of a request whose body an edge in this process has in the same ``bodies``."""
-        return await self._answered(obj.request, self._key(obj))
+        return await self._answered(request, self._key(request, key_id))
 
-    def _key(self, obj: Object) -> ApiKey:
+    def _key(self, request: Request, key_id: str) -> ApiKey:
         """The key that the auth hook let in, which may have ended since."""
-        key = self._keyring.by_id(obj.metadata.get(KEY_ID, ""))
+        key = self._keyring.by_id(key_id)
         if key.networks:
-            address = client_address(obj.request.headers, self._settings.trusted_proxies)
-            self._keyring.require_address(key, address)
+            self._keyring.require_address(key, client_address(request.headers, self._settings.trusted_proxies))
         return key
 
-    async def _answered(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
+    async def _answered(self, request: Request, key: ApiKey) -> JsonResponse:
         route = route_of(request.method, request.url.partition("?")[0])
         operation = route.operation
         if operation is Operation.TFS_PREDICT or operation is Operation.SUBMIT:
@@ -128,7 +130,7 @@ class Post:
 
     # ------------------------------------------------------------------ submissions
 
-    async def _create(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
+    async def _create(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
         """A job of either dialect.
 
         TensorFlow Serving's predict waits by default, 504 with the job's id when time is up. Our job API answers 202 at
@@ -297,7 +299,7 @@ class Post:
             headers["Retry-After"] = str(retry_after(doc["estimated_wait_s"]))
         return json_response(200, doc, headers)
 
-    async def _cancel_job(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
+    async def _cancel_job(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, CANCEL)
         require_empty(request.raw_body)
         found = await self._jobs.cancel(route.job_id, tenant_of(key))

@@ -69,7 +69,9 @@ def test_a_call_refused_by_its_quota_is_told_when_that_renews(renewal_s: int, le
     at.spends(2, quota_renewal_rate=renewal_s)
     at.now += 50
     session = SessionState(quota_max=2, quota_renewal_rate=renewal_s)
-    assert at.limits.spend("k", session) == (False, left_s)
+    spent = at.limits.spend("k", session)
+    assert spent is not None
+    assert (spent.is_allowed, spent.left_s) == (False, left_s)
 
 
 def test_no_rate_and_no_quota_are_no_limits() -> None:
@@ -112,11 +114,10 @@ def test_quota_without_renewal_never_comes_back() -> None:
     assert at.spends(1, quota_renewal_rate=0) == [False]
 
 
-def test_session_learns_what_is_left_of_its_quota() -> None:
-    at = Clocked()
-    session = SessionState(quota_max=2, quota_renewal_rate=60)
-    assert at.limits.spend("k", session)
-    assert (session.quota_remaining, session.quota_renews) == (1, 1_000_160)
+def test_a_call_learns_what_is_left_of_its_quota() -> None:
+    spent = Clocked().limits.spend("k", SessionState(quota_max=2, quota_renewal_rate=60))
+    assert spent is not None
+    assert (spent.remaining, spent.renews_at) == (1, 1_000_160)
 
 
 def test_tables_forget_what_has_run_out(monkeypatch: Any) -> None:
