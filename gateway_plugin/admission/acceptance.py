@@ -99,7 +99,7 @@ class Acceptance:
             key,
             ready,
             inputs,
-            options._replace(priority=priority),
+            options if priority == options.priority else options._replace(priority=priority),
             trace=_trace(headers),
             waiter=self._instance if is_waiting else "",
             job_id=idem.job_id if idem is not None else "",

@@ -312,13 +312,12 @@ _NO_OPTIONS: Final = SubmitOptions()
 
 
 def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:
-    timing = ", ".join(
-        f"{part.name};dur={round(part.end_ms - part.start_ms, 2)}" for part in times.parts(record.phases)
-    )
+    phases = record.phases
+    timing = ", ".join([f"{name};dur={end - start:.2f}" for name, start, end in times.parts(phases)])
     headers = {
         "Content-Type": JSON,
         JOB_ID: record.id,
-        "X-Signalbox-Queue-Ms": str(round(times.split(record.phases).wait_ms or 0.0)),
+        "X-Signalbox-Queue-Ms": str(round(times.wait_ms(phases) or 0.0)),
         "Server-Timing": timing,
     }
     if prefer.applied:

@@ -35,6 +35,12 @@ def started_ms(phases: Mapping[str, float]) -> float | None:
     return phases.get("started", phases.get("claimed"))
 
 
+def wait_ms(phases: Mapping[str, float]) -> float | None:
+    """How long the job waited for its last attempt; one that ended without a run has only waited."""
+    started = started_ms(phases)
+    return phases.get("done") if started is None else started
+
+
 def split(phases: Mapping[str, float]) -> Times:
     """The times of a record's last attempt. A job that ended without a run has only waited."""
     done = phases.get("done")
