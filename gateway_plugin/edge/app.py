@@ -73,9 +73,7 @@ class Edge:
         word, as Go's server does it.
         """
         exchange: Exchange = scope[EXCHANGE]
-        exchange.begin()
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._front.answer_s, exchange.give_up)
+        exchange.begin(self._front.answer_s)
         try:
             answer = await self.answer(scope, receive)
         except ClientLeftError:
@@ -85,7 +83,6 @@ class Edge:
                 return  # the cancellation was ours, and no client is left to answer
             raise
         finally:
-            timer.cancel()
             exchange.end()
         await _send(answer, send)
 
