@@ -17,8 +17,7 @@ from gateway_plugin.edge.responses import EdgeResponse, ErrorTemplates, Headers
 from gateway_plugin.edge.target import Redirect, RequestTarget, read
 from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import count_refusal
-from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
-from gateway_plugin.proto.coprocess_pb2 import SessionState
+from gateway_plugin.hooks.session import Session
 from gateway_plugin.service.jsonresponses import refusal
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
@@ -136,8 +135,7 @@ class Edge:
         if isinstance(passed, Reply):
             return self._answer_of(passed, headers, [])
         session = passed.session
-        metadata = session.metadata
-        token = metadata.get("token", "")
+        token = session.token
         if not token:
             return self._page(responses.NO_SESSION, headers)
         refusal = self._refusal(session)
@@ -151,9 +149,9 @@ class Edge:
         if quota and not quota.is_allowed:
             return _later(self._page(responses.QUOTA_EXCEEDED, headers, shown), quota.left_s)
         client = scope.get("client")
-        with PoolShare(self._bodies, metadata.get(ACCOUNT) or token) as share:
+        with PoolShare(self._bodies, session.account) as share:
             try:
-                data = await self._body(body, int(metadata.get(BODY_BYTES, "0")), share)
+                data = await self._body(body, session.body_bytes, share)
             except (LimitExceeded, Unavailable, TooLarge) as error:
                 return _refused(error, target, shown)
             call = PostCall(method, target, headers, client[0] if client else "", data, quota)
@@ -177,12 +175,12 @@ class Edge:
                 bound="key",
             ) from None
 
-    def _refusal(self, session: SessionState) -> tuple[int, str] | None:
+    def _refusal(self, session: Session) -> tuple[int, str] | None:
         if session.is_inactive:
             return responses.KEY_INACTIVE
         if 0 < session.expires < self._wall():
             return responses.KEY_EXPIRED
-        if session.access_rights and self._front.hooked.api_id not in session.access_rights:
+        if session.api_ids and self._front.hooked.api_id not in session.api_ids:
             return responses.API_DISALLOWED
         return None
 

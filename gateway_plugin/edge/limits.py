@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gateway_plugin.proto.coprocess_pb2 import SessionState
+from gateway_plugin.hooks.session import Session
 
 _SWEEP_AT: Final = 10_000
 
@@ -57,7 +57,7 @@ class KeyLimits:
         self._counters: dict[str, _Counter] = {}
         self._sweep_at = _SWEEP_AT
 
-    def take(self, session_id: str, session: SessionState) -> Rate | None:
+    def take(self, session_id: str, session: Session) -> Rate | None:
         """Charges one call to the key's rate; None when it has none."""
         if session.rate <= 0:
             return None
@@ -78,7 +78,7 @@ class KeyLimits:
             window.remaining -= 1
         return Rate(is_allowed, int(session.rate), window.remaining, window.reset_at, window.ends - now)
 
-    def spend(self, session_id: str, session: SessionState) -> Quota | None:
+    def spend(self, session_id: str, session: Session) -> Quota | None:
         """Charges one call to the key's quota; None when it has none.
 
         A call that is refused, the quota being used up before, is counted all the same.

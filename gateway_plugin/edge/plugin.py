@@ -9,8 +9,8 @@ from gateway_plugin.edge.requests import AddedHeaders, ObjectMaker, body_as_tyk_
 from gateway_plugin.edge.target import RequestTarget, parameters
 from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import AUTH, POST
-from gateway_plugin.hooks.session import KEY_ID
-from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
+from gateway_plugin.hooks.session import Session
+from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jsonresponses import JsonResponse
 from gateway_plugin.service.request import Request
 from signalbox.program.errors import Misconfigured, SignalboxError
@@ -34,7 +34,7 @@ class Reply(NamedTuple):
 class Passed(NamedTuple):
     """A request that its auth hook lets in. sent, replied: the messages, where there were any."""
 
-    session: SessionState
+    session: Session
     sent: Object | None = None
     replied: Object | None = None
 
@@ -76,7 +76,7 @@ class LocalPlugin:
         if "?" in target.url:
             parameters(target.url.partition("?")[2])  # raises for what a message cannot hold
         found = self._hooks.auth(headers, target.url, is_ours=self._is_ours)
-        return Passed(found) if isinstance(found, SessionState) else _rendered(found)
+        return Passed(found) if isinstance(found, Session) else _rendered(found)
 
     async def post(self, passed: Passed, call: PostCall) -> Reply | None:
         """See :class:`Plugin`."""
@@ -84,7 +84,7 @@ class LocalPlugin:
         body = body_as_tyk_has_it(headers, call.body)
         self._added.add(headers, call.peer)
         request = Request(call.method, call.target.url, headers, body)
-        return _rendered(await self._hooks.post(request, passed.session.metadata[KEY_ID]))
+        return _rendered(await self._hooks.post(request, passed.session.key_id))
 
 
 def _rendered(given: JsonResponse) -> Reply:
@@ -109,15 +109,15 @@ class MessagePlugin:
             return reply
         if replied.metadata:
             replied.session.metadata.MergeFrom(replied.metadata)
-        return Passed(replied.session, sent, replied)
+        return Passed(Session.of(replied.session), sent, replied)
 
     async def post(self, passed: Passed, call: PostCall) -> Reply | None:
         """See :class:`Plugin`."""
         assert passed.sent is not None
         assert passed.replied is not None
         if call.quota is not None:
-            passed.session.quota_remaining = call.quota.remaining
-            passed.session.quota_renews = call.quota.renews_at
+            passed.replied.session.quota_remaining = call.quota.remaining
+            passed.replied.session.quota_renews = call.quota.renews_at
         try:
             sent = self._objects.post(passed.sent, passed.replied, call.target.url, call.peer, call.body)
         except ValueError as error:

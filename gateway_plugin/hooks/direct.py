@@ -6,7 +6,7 @@ from time import perf_counter
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import AUTH, POST, POST_SECONDS, Outcomes, not_ours, refused
 from gateway_plugin.hooks.post import Post
-from gateway_plugin.proto.coprocess_pb2 import SessionState
+from gateway_plugin.hooks.session import Session
 from gateway_plugin.service.jsonresponses import JsonResponse
 from gateway_plugin.service.request import Request
 
@@ -20,8 +20,8 @@ class DirectHooks:
         self._outcomes = Outcomes()
         self.knows = knows
 
-    def auth(self, headers: Mapping[str, str], url: str, *, is_ours: bool) -> SessionState | JsonResponse:
-        """The session of a good key, which its calls share and nobody changes; else the whole answer.
+    def auth(self, headers: Mapping[str, str], url: str, *, is_ours: bool) -> Session | JsonResponse:
+        """The session of a good key, else the whole answer.
 
         is_ours: what ``knows`` says of the API definition.
         """
