@@ -99,7 +99,10 @@ class Edge:
         body = RequestBody(headers, receive)
         try:
             body.require_within(self._front.max_body_bytes)
-            answer = await self._answered(scope, target, headers, body)
+            if isinstance(target, Redirect):
+                answer = responses.moved(target.location)
+            else:
+                answer = self._mocked(scope, headers) or await self._hooked(scope, target, headers, body)
         except BodyTooLargeError:
             count_refusal("too_large:http")
             answer = responses.TOO_LARGE
@@ -107,18 +110,15 @@ class Edge:
         is_whole = body.is_over or await body.skip()
         return answer if is_whole else _closing(answer)
 
-    async def _answered(
-        self, scope: Scope, target: RequestTarget | Redirect, headers: dict[str, str], body: RequestBody
-    ) -> EdgeResponse:
-        if isinstance(target, Redirect):
-            return responses.moved(target.location)
+    def _mocked(self, scope: Scope, headers: dict[str, str]) -> EdgeResponse | None:
+        """The answer of an API without a key, which the edge gives by itself; None for any other path."""
         for prefix, api in self._keyless:
             if scope["raw_path"].startswith(prefix):
                 mock = api.mocks.get(scope["method"])
                 if mock is None:
                     return self._page(responses.NOT_LISTED, headers)
                 return EdgeResponse(mock.status, responses.wire_headers(mock.headers.items()), mock.body.encode())
-        return await self._hooked(scope, target, headers, body)
+        return None
 
     async def _hooked(
         self, scope: Scope, target: RequestTarget, headers: dict[str, str], body: RequestBody

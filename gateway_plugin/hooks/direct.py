@@ -40,7 +40,7 @@ class DirectHooks:
         """The whole answer to a request that has passed the edge's checks. Raises nothing but cancellation."""
         started = perf_counter()
         try:
-            given = await self._post.answer(request, key_id)
+            given = await self._post.answer(request, self._post.key(request, key_id))
             POST_SECONDS.observe(perf_counter() - started)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             given = refused(error, POST, request.url)

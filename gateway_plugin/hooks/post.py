@@ -93,26 +93,23 @@ class Post:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
         asked = obj.request
         request = Request(asked.method, asked.url, asked.headers, asked.raw_body)
-        key = self._key(request, obj.metadata.get(KEY_ID, ""))
+        key = self.key(request, obj.metadata.get(KEY_ID, ""))
         tenant, size = tenant_of(key), len(request.raw_body)
         self._bodies.take(tenant, size)
         try:
-            return await self._answered(request, key)
+            return await self.answer(request, key)
         finally:
             self._bodies.release(tenant, size)
 
-    async def answer(self, request: Request, key_id: str) -> JsonResponse:
-        """As :meth:`hook`, of a request whose body an edge in this process has in the same ``bodies``."""
-        return await self._answered(request, self._key(request, key_id))
-
-    def _key(self, request: Request, key_id: str) -> ApiKey:
-        """The key that the auth hook let in, which may have ended since."""
+    def key(self, request: Request, key_id: str) -> ApiKey:
+        """The key that the auth hook let in, which may have ended since. Raises as :meth:`Keyring.by_id`."""
         key = self._keyring.by_id(key_id)
         if key.networks:
             self._keyring.require_address(key, client_address(request.headers, self._settings.trusted_proxies))
         return key
 
-    async def _answered(self, request: Request, key: ApiKey) -> JsonResponse:
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
+        """As :meth:`hook`, of a request whose body is in ``bodies``, and whose ``key`` is that of :meth:`key`."""
         route = route_of(request.method, request.url.partition("?")[0])
         operation = route.operation
         if operation is Operation.TFS_PREDICT or operation is Operation.SUBMIT:
