@@ -14,6 +14,7 @@ from gateway_plugin.admission.usage import KeyUse
 from gateway_plugin.api.modelviews import ModelViews
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.hooks.auth import Auth
+from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.post import Post
 from gateway_plugin.service.jobs import JobService
@@ -100,16 +101,14 @@ class Gateway:
             self.bodies,
         )
         auth = Auth(keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies)
-        self.dispatcher, self.of_edge = (
-            Dispatcher(
-                auth.hook,
-                post,
-                secret=settings.secret,
-                apis=frozenset(settings.api_ids),
-                orgs=frozenset(settings.org_ids),
-            )
-            for post in (self._post.hook, self._post.hook_of_edge)
+        self.dispatcher = Dispatcher(
+            auth.hook,
+            self._post.hook,
+            secret=settings.secret,
+            apis=frozenset(settings.api_ids),
+            orgs=frozenset(settings.org_ids),
         )
+        self.of_edge = DirectHooks(auth, self._post, self.dispatcher.knows)
 
     @classmethod
     async def start(cls, bus: Bus, settings: GatewaySettings) -> Self:

@@ -97,7 +97,7 @@ async def _listen(settings: GatewaySettings, gateway: Gateway) -> "tuple[PluginS
 
         raise_descriptors(settings, f"{PREFIX}HTTP_CONNECTIONS")
         edge = await EdgeServer.start(
-            gateway.of_edge.dispatch,
+            gateway.of_edge,
             listen=settings.edge_listen,
             folder=Path(settings.edge_files) if settings.edge_files else SOURCE,
             secret=settings.secret,

@@ -40,7 +40,8 @@ async def measure(folder: Path, *, seconds: float) -> dict[tuple[str, int], floa
     """Print rates, processor time by program, and the ratios; returns these by model and number in flight."""
     rates: dict[str, Rates] = {what: defaultdict(list) for what in TURNS}
     for what in TURNS:
-        options = UpOptions(data=folder / what, front="edge", front_port=0, console_port=0, nats_port=0)
+        # One worker, as the shortest path has: a second one of the device would be handed it now and then.
+        options = UpOptions(data=folder / what, workers=1, front="edge", front_port=0, console_port=0, nats_port=0)
         with DataDir(folder / what) as data:
             stack = UpStack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
             try:

@@ -11,7 +11,7 @@ from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
+from gateway_plugin.service.request import Request
 from signalbox.jobs import joblog
 from signalbox.program import metrics
 from signalbox.program.errors import SignalboxError
@@ -63,7 +63,7 @@ class Acceptance:
         await self._submitter.close()
         await self._idempotency.close()
 
-    async def look_up(self, request: MiniRequestObject, key: ApiKey, *asked: str) -> IdempotencyEntry | None:
+    async def look_up(self, request: Request, key: ApiKey, *asked: str) -> IdempotencyEntry | None:
         """The entry of the request's Idempotency-Key; None if it has no such header. asked: parts of its path."""
         headers = request.headers
         if IDEMPOTENCY_KEY not in headers:
@@ -99,7 +99,7 @@ class Acceptance:
             key,
             ready,
             inputs,
-            options._replace(priority=priority),
+            options if priority == options.priority else options._replace(priority=priority),
             trace=_trace(headers),
             waiter=self._instance if is_waiting else "",
             job_id=idem.job_id if idem is not None else "",

@@ -64,9 +64,11 @@ class QueueEstimate:
     def length(self, now: float) -> int:
         """Jobs that wait, as far as can be known."""
         most = self.waiting + self.since
-        return max(0, round(most - self.rate * (now - self._measured_at))) if self.rate else most
+        if not self.rate or not most:
+            return most
+        return max(0, round(most - self.rate * (now - self._measured_at)))
 
-    def of(self, tenant: str, now: float) -> int:
-        """How many of the waiting jobs are this tenant's, as far as can be known."""
+    def of(self, tenant: str, length: int) -> int:
+        """How many of the waiting jobs are this tenant's, as far as can be known. length: of :meth:`length`."""
         own = self._counts.get(tenant, 0)
-        return round(own * self.length(now) / self.most) if own and self.rate else own
+        return round(own * length / self.most) if own and self.rate else own

@@ -19,27 +19,31 @@ _ROOM_S: Final = 0.5
 
 
 class Shares:
-    """The classes of one model. room: places in each class above ``lo``, at least; 0 = as asked for."""
+    """The classes of one model. room: places in each class above ``lo``, at least; 0 = as asked for.
+
+    since: jobs let in after the last measurement.
+    """
 
     def __init__(self, room: int) -> None:
         self._room = room
         self.estimates: dict[Priority, QueueEstimate] = {priority: QueueEstimate() for priority in PRIORITIES}
+        self._waiting = self.since = 0
+        self._rate = 0.0
         self._sent_back: dict[tuple[str, Priority], int] = {}
-
-    @property
-    def since(self) -> int:
-        """Jobs let in after the last measurement."""
-        return sum(estimate.since for estimate in self.estimates.values())
 
     @property
     def most(self) -> int:
         """Jobs that wait if none was taken since the last measurement."""
-        return sum(estimate.waiting + estimate.since for estimate in self.estimates.values())
+        return self._waiting + self.since
 
     def measured(self, waiting: Mapping[Priority, int], now: float) -> None:
         """Store how many jobs wait in each class; see :meth:`QueueEstimate.measured`."""
         for priority, estimate in self.estimates.items():
             estimate.measured(waiting[priority], now)
+        estimates = self.estimates.values()
+        self._waiting = sum(estimate.waiting for estimate in estimates)
+        self.since = sum(estimate.since for estimate in estimates)
+        self._rate = sum(estimate.rate for estimate in estimates)
         gone = self._gone(now)
         self._sent_back = {who: at for who, at in self._sent_back.items() if at > gone}
 
@@ -51,8 +55,9 @@ class Shares:
         if not self._room or asked == LEAST:
             return asked
         estimate = self.estimates[asked]
-        own, length = estimate.of(tenant, now), estimate.length(now)
-        usual = max(self._room, _ROOM_S * sum(estimate.rate for estimate in self.estimates.values()))
+        length = estimate.length(now)
+        own = estimate.of(tenant, length)
+        usual = max(self._room, _ROOM_S * self._rate)
         room = min(usual, most)
         if own and own >= room - length:
             return LEAST
@@ -61,6 +66,7 @@ class Shares:
     def enter(self, tenant: str, asked: Priority, given: Priority) -> None:
         """Count a job that was let in."""
         self.estimates[given].enter(tenant)
+        self.since += 1
         if given != asked:
             self._sent_back[tenant, asked] = self.estimates[LEAST].total
 
@@ -73,9 +79,9 @@ class Shares:
         sent_back = self._sent_back.get((tenant, asked))
         if sent_back is None or sent_back <= self._gone(now):
             return False
-        others = sum(
-            estimate.length(now) - estimate.of(tenant, now)
-            for priority, estimate in self.estimates.items()
-            if priority != LEAST
-        )
+        others = 0
+        for priority, estimate in self.estimates.items():
+            if priority != LEAST:
+                length = estimate.length(now)
+                others += length - estimate.of(tenant, length)
         return own >= others

@@ -32,10 +32,11 @@ DEMOTED: Final = metrics.counter(
 class _Queue:
     """One model's queue. measured_at: on the loop's clock."""
 
-    __slots__ = ("measured_at", "shares")
+    __slots__ = ("demoted", "measured_at", "shares")
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, model: str, room: int) -> None:
         self.shares = Shares(room)
+        self.demoted = DEMOTED.labels(model)
         self.measured_at = float("-inf")
 
 
@@ -58,7 +59,7 @@ class Admission:
         """
         queue = self._queues.get(model.name)
         if queue is None:
-            queue = self._queues[model.name] = _Queue(self._room)
+            queue = self._queues[model.name] = _Queue(model.name, self._room)
         shares, most = queue.shares, model.limits.max_queue
         given = named or shares.place(tenant, asked, self._loop.time(), most=most)
         is_full = shares.most >= self._limit(model, given)
@@ -71,7 +72,7 @@ class Admission:
             raise self._full(model, given, shares.most)
         shares.enter(tenant, asked, given)
         if given not in {asked, named}:
-            DEMOTED.labels(model.name).inc()
+            queue.demoted.inc()
         return given
 
     async def close(self) -> None:

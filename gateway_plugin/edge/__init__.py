@@ -1,12 +1,11 @@
 """The edge: a small front that stands in for Tyk where no Tyk is.
 
-It reads the files of ``tyk/`` and hands the same coprocess objects to the same plugin, either in
-the plugin's own process or over gRPC. It has no feature Tyk lacks; ``tests/conformance`` runs
-against both. Embedded::
+It reads the files of ``tyk/`` and calls the same plugin: with Tyk's own messages over gRPC, or, in the plugin's own
+process, its hooks themselves. It has no feature Tyk lacks; ``tests/conformance`` runs against both. Embedded::
 
     from gateway_plugin.edge.server import EdgeServer
 
-    server = await EdgeServer.start(dispatcher.dispatch, listen="127.0.0.1:8080")
+    server = await EdgeServer.start(gateway.of_edge, listen="127.0.0.1:8080")
     ...
     await server.close()
 

@@ -11,19 +11,18 @@ from gateway_plugin.edge import responses
 from gateway_plugin.edge.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.edge.definition import Definition
 from gateway_plugin.edge.limits import KeyLimits, Rate
-from gateway_plugin.edge.requests import ObjectMaker, canonical, headers_of
+from gateway_plugin.edge.plugin import Call, LocalPlugin, MessagePlugin, Plugin, PostCall, Reply
+from gateway_plugin.edge.requests import headers_of
 from gateway_plugin.edge.responses import EdgeResponse, ErrorTemplates, Headers
 from gateway_plugin.edge.target import Redirect, RequestTarget, read
+from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import count_refusal
-from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES
-from gateway_plugin.proto.coprocess_pb2 import Object, ReturnOverrides, SessionState
+from gateway_plugin.hooks.session import Session
 from gateway_plugin.service.jsonresponses import refusal
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
-from signalbox.program.log import get_logger
 
-Call = Callable[[Object], Awaitable[Object]]
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -40,11 +39,9 @@ _REASONS: Final = {
 }
 """Refusals that the edge counts. The plugin counts its own; other errors are no fault of a caller's."""
 
-_log = get_logger()
-
 
 class Edge:
-    """One front. call: the plugin, in process or over gRPC; any exception of it means it is away.
+    """One front. plugin: a function that calls it by Tyk's messages, or its hooks in this process.
 
     bodies: what all bodies in flight are taken from, 512 MiB where nothing is said. monotonic, wall: clocks in seconds.
     """
@@ -52,19 +49,20 @@ class Edge:
     def __init__(
         self,
         front: Definition,
-        call: Call,
+        plugin: Call | DirectHooks,
         *,
         bodies: Pool | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._front = front
-        self._call = call
+        self._plugin: Plugin = (
+            LocalPlugin(front, plugin) if isinstance(plugin, DirectHooks) else MessagePlugin(front, plugin)
+        )
         self._wall = wall
         self._pages = ErrorTemplates(front)
         self._limits = KeyLimits(monotonic, wall)
         self._bodies = bodies or bodies_pool(BODIES_BYTES)
-        self._objects = ObjectMaker(front.hooked, front.xff_depth)
         self._keyless = tuple((api.listen_path.encode(), api) for api in front.keyless)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,9 +72,7 @@ class Edge:
         word, as Go's server does it.
         """
         exchange: Exchange = scope[EXCHANGE]
-        exchange.begin()
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._front.answer_s, exchange.give_up)
+        exchange.begin(self._front.answer_s)
         try:
             answer = await self.answer(scope, receive)
         except ClientLeftError:
@@ -86,7 +82,6 @@ class Edge:
                 return  # the cancellation was ours, and no client is left to answer
             raise
         finally:
-            timer.cancel()
             exchange.end()
         await _send(answer, send)
 
@@ -104,7 +99,10 @@ class Edge:
         body = RequestBody(headers, receive)
         try:
             body.require_within(self._front.max_body_bytes)
-            answer = await self._answered(scope, target, headers, body)
+            if isinstance(target, Redirect):
+                answer = responses.moved(target.location)
+            else:
+                answer = self._mocked(scope, headers) or await self._hooked(scope, target, headers, body)
         except BodyTooLargeError:
             count_refusal("too_large:http")
             answer = responses.TOO_LARGE
@@ -112,38 +110,32 @@ class Edge:
         is_whole = body.is_over or await body.skip()
         return answer if is_whole else _closing(answer)
 
-    async def _answered(
-        self, scope: Scope, target: RequestTarget | Redirect, headers: dict[str, str], body: RequestBody
-    ) -> EdgeResponse:
-        if isinstance(target, Redirect):
-            return responses.moved(target.location)
+    def _mocked(self, scope: Scope, headers: dict[str, str]) -> EdgeResponse | None:
+        """The answer of an API without a key, which the edge gives by itself; None for any other path."""
         for prefix, api in self._keyless:
             if scope["raw_path"].startswith(prefix):
                 mock = api.mocks.get(scope["method"])
                 if mock is None:
                     return self._page(responses.NOT_LISTED, headers)
                 return EdgeResponse(mock.status, responses.wire_headers(mock.headers.items()), mock.body.encode())
-        return await self._hooked(scope, target, headers, body)
+        return None
 
     async def _hooked(
         self, scope: Scope, target: RequestTarget, headers: dict[str, str], body: RequestBody
     ) -> EdgeResponse:
         """Check the key first, from the headers alone; read the body only once the key may call."""
+        method = scope["method"]
         try:
-            sent = self._objects.auth(scope["method"], target, headers)
+            passed = await self._plugin.auth(method, target, headers)
         except ValueError:  # a protobuf string must be UTF-8
             count_refusal(BAD_HTTP)
             return self._page(responses.PLUGIN_AWAY, headers)
-        replied = await self._dispatch(sent)
-        if replied is None:
+        if passed is None:
             return self._page(responses.PLUGIN_AWAY, headers)
-        overrides = replied.request.return_overrides
-        if overrides.response_code > 0:
-            return self._overridden(overrides, headers, [])
-        session = replied.session
-        if replied.metadata:
-            session.metadata.MergeFrom(replied.metadata)
-        token = session.metadata.get("token", "")
+        if isinstance(passed, Reply):
+            return self._answer_of(passed, headers, [])
+        session = passed.session
+        token = session.token
         if not token:
             return self._page(responses.NO_SESSION, headers)
         refusal = self._refusal(session)
@@ -156,13 +148,19 @@ class Edge:
         quota = self._limits.spend(token, session) if self._front.hooked.has_quota else None
         if quota and not quota.is_allowed:
             return _later(self._page(responses.QUOTA_EXCEEDED, headers, shown), quota.left_s)
-        own = int(session.metadata.get(BODY_BYTES, "0"))
-        with PoolShare(self._bodies, session.metadata.get(ACCOUNT) or token) as share:
+        client = scope.get("client")
+        with PoolShare(self._bodies, session.account) as share:
             try:
-                data = await self._body(body, own, share)
+                data = await self._body(body, session.body_bytes, share)
             except (LimitExceeded, Unavailable, TooLarge) as error:
                 return _refused(error, target, shown)
-            return await self._post(sent, replied, target, headers, shown, scope, data)
+            call = PostCall(method, target, headers, client[0] if client else "", data, quota)
+            reply = await self._plugin.post(passed, call)
+        if reply is None:
+            return self._page(responses.HOOK_FAILED, headers, shown)
+        if not reply.status:
+            return self._page(responses.NOT_PROXIED, headers, shown)  # the target is a sink
+        return self._answer_of(reply, headers, shown)
 
     async def _body(self, body: RequestBody, own: int, share: PoolShare) -> bytes:
         """Read the body of a request whose key may call. own: the key's limit, 0 = the gateway's."""
@@ -177,49 +175,12 @@ class Edge:
                 bound="key",
             ) from None
 
-    async def _post(
-        self,
-        authed: Object,
-        replied: Object,
-        target: RequestTarget,
-        headers: dict[str, str],
-        shown: Headers,
-        scope: Scope,
-        body: bytes,
-    ) -> EdgeResponse:
-        client = scope.get("client")
-        peer = client[0] if client else ""
-        try:
-            sent = self._objects.post(authed, replied, target.url, peer, body)
-        except ValueError as error:
-            _log.warning("edge.reply_refused", error=str(error))
-            return self._page(responses.HOOK_FAILED, headers, shown)
-        final = await self._dispatch(sent)
-        if final is None:
-            return self._page(responses.HOOK_FAILED, headers, shown)
-        overrides = final.request.return_overrides
-        if overrides.response_code > 0:
-            return self._overridden(overrides, headers, shown)
-        return self._page(responses.NOT_PROXIED, headers, shown)  # the target is a sink
-
-    async def _dispatch(self, sent: Object) -> Object | None:
-        """The plugin's reply; None when it failed or returned another object than it got."""
-        try:
-            replied = await self._call(sent)
-        except SignalboxError as error:
-            _log.warning("edge.plugin_failed", hook=sent.hook_name, error=error.code)
-            return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, to the client the plugin is away
-            _log.error("edge.plugin_failed", hook=sent.hook_name, error=repr(error))
-            return None
-        return replied if replied.HasField("request") else None
-
-    def _refusal(self, session: SessionState) -> tuple[int, str] | None:
+    def _refusal(self, session: Session) -> tuple[int, str] | None:
         if session.is_inactive:
             return responses.KEY_INACTIVE
         if 0 < session.expires < self._wall():
             return responses.KEY_EXPIRED
-        if session.access_rights and self._front.hooked.api_id not in session.access_rights:
+        if session.api_ids and self._front.hooked.api_id not in session.api_ids:
             return responses.API_DISALLOWED
         return None
 
@@ -229,21 +190,19 @@ class Edge:
         page = self._pages.known(*error, headers.get("Content-Type", ""))
         return page._replace(headers=page.headers + shown) if shown else page
 
-    def _overridden(self, overrides: ReturnOverrides, headers: dict[str, str], shown: Headers) -> EdgeResponse:
-        status = overrides.response_code
-        body = overrides.response_error or overrides.response_body
-        given = {canonical(name.encode()): value for name, value in overrides.headers.items()}
+    def _answer_of(self, reply: Reply, headers: dict[str, str], shown: Headers) -> EdgeResponse:
+        """The answer that a hook gave, with the headers that the edge adds where the hook has none of that name."""
+        status, given, body, is_page = reply
         written = responses.wire_headers(given.items())
         kept = [pair for pair in shown if pair[0].decode() not in given] if shown else shown
-        if status >= 400 and not overrides.override_error:
-            content_type = headers.get("Content-Type", "")
-            page = self._pages.page(status, body or "Key not authorised", content_type)
+        if is_page:
+            page = self._pages.page(status, body.decode() or "Key not authorised", headers.get("Content-Type", ""))
             named = {name for name, _ in page.headers}
             written = [pair for pair in written if pair[0] not in named]
             return EdgeResponse(page.status, [*kept, *written, *page.headers], page.body)
         if body and status not in _BODILESS and "Content-Type" not in given:
             written.append((b"Content-Type", b"text/plain; charset=utf-8"))
-        return EdgeResponse(status, kept + written, body.encode())
+        return EdgeResponse(status, kept + written, body)
 
 
 async def _send(answer: EdgeResponse, send: Send) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gateway_plugin.proto.coprocess_pb2 import SessionState
+from gateway_plugin.hooks.session import Session
 
 _SWEEP_AT: Final = 10_000
 
@@ -24,10 +24,12 @@ class Rate(NamedTuple):
 
 
 class Quota(NamedTuple):
-    """What a call found of a key's quota. left_s: until it renews, None = never."""
+    """What a call found of a key's quota. left_s: until it renews, None = never. renews_at: UTC unix seconds."""
 
     is_allowed: bool
     left_s: float | None
+    remaining: int
+    renews_at: int
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class KeyLimits:
         self._counters: dict[str, _Counter] = {}
         self._sweep_at = _SWEEP_AT
 
-    def take(self, session_id: str, session: SessionState) -> Rate | None:
+    def take(self, session_id: str, session: Session) -> Rate | None:
         """Charges one call to the key's rate; None when it has none."""
         if session.rate <= 0:
             return None
@@ -76,8 +78,8 @@ class KeyLimits:
             window.remaining -= 1
         return Rate(is_allowed, int(session.rate), window.remaining, window.reset_at, window.ends - now)
 
-    def spend(self, session_id: str, session: SessionState) -> Quota | None:
-        """Charges one call to the key's quota and writes what is left into ``session``; None when it has none.
+    def spend(self, session_id: str, session: Session) -> Quota | None:
+        """Charges one call to the key's quota; None when it has none.
 
         A call that is refused, the quota being used up before, is counted all the same.
         """
@@ -92,10 +94,9 @@ class KeyLimits:
             counter = _Counter(0, ends, int(self._wall()) + max(0, renewal_s))
             self._counters[session_id] = counter
         counter.calls += 1
-        session.quota_remaining = max(0, session.quota_max - counter.calls)
-        session.quota_renews = counter.renews_at
         left_s = None if counter.ends is None else counter.ends - now
-        return Quota(counter.calls <= session.quota_max, left_s)
+        left = session.quota_max - counter.calls
+        return Quota(left >= 0, left_s, max(0, left), counter.renews_at)
 
     def _sweep(self, now: float) -> None:
         """Forgets windows and quotas that have run out, once the tables have doubled since the last time."""

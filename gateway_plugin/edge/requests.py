@@ -14,7 +14,8 @@ _NO_BUNDLE: Final = "d41d8cd98f00b204e9800998ecf8427e"  # what Tyk sends as bund
 _FORM: Final = "application/x-www-form-urlencoded"
 _FORM_LIMIT: Final = 10 * 1024 * 1024 + 1  # Go reads no more of a form
 _FORWARDED: Final = "X-Forwarded-For"
-_CONTEXT: Final = "$tyk_context."
+_ADDRESS: Final = "$tyk_context.remote_addr"
+_REQUEST_ID: Final = "$tyk_context.request_id"
 _REMEMBERED_NAMES: Final = 4096
 _LONGEST_REMEMBERED: Final = 64
 
@@ -68,8 +69,10 @@ def request_id() -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
-def _form_as_tyk_has_it(headers: Mapping[str, str], body: bytes) -> bytes:
+def body_as_tyk_has_it(headers: Mapping[str, str], body: bytes) -> bytes:
     """The body as Tyk passes it on: Tyk reads forms for context variables, and keeps what it read or only the rest."""
+    if len(body) <= _FORM_LIMIT:
+        return body
     content_type = headers.get("Content-Type", "")
     if content_type == _FORM:
         return body[:_FORM_LIMIT]
@@ -78,12 +81,30 @@ def _form_as_tyk_has_it(headers: Mapping[str, str], body: bytes) -> bytes:
     return body
 
 
+class AddedHeaders:
+    """The headers that an API definition adds to each request. Raises Misconfigured for an unknown variable."""
+
+    def __init__(self, api: HookedApi, xff_depth: int) -> None:
+        self._xff_depth = xff_depth
+        self._added = [(canonical(n.encode()), v) for n, v in api.global_headers.items()]
+        for name, value in self._added:
+            if value.startswith("$") and value not in {_ADDRESS, _REQUEST_ID}:
+                raise Misconfigured(f"global header {name}: the edge does not know {value!r}")
+
+    def add(self, headers: MutableMapping[str, str], peer: str) -> None:
+        """Add them to a request of ``peer``, in place of what a client gave by these names."""
+        for name, value in self._added:
+            if value == _ADDRESS:
+                headers[name] = client_address(headers, peer, self._xff_depth)
+            else:
+                headers[name] = request_id() if value == _REQUEST_ID else value
+
+
 class ObjectMaker:
     """Builds the objects of both hooks for one API."""
 
     def __init__(self, api: HookedApi, xff_depth: int) -> None:
         self._api = api
-        self._xff_depth = xff_depth
         self._template = Object(
             hook_type=HookType.CustomKeyCheck,
             hook_name=api.auth_hook,
@@ -93,10 +114,7 @@ class ObjectMaker:
             self._template.spec["config_data"] = api.config_data
         self._template.request.return_overrides.response_code = -1
         self._template.request.scheme = "http"
-        self._added = [(canonical(n.encode()), v) for n, v in api.global_headers.items()]
-        for name, value in self._added:
-            if value.startswith("$") and value.removeprefix(_CONTEXT) not in _VARIABLES:
-                raise Misconfigured(f"global header {name}: the edge does not know {value!r}")
+        self._added = AddedHeaders(api, xff_depth)
 
     def auth(self, method: str, target: RequestTarget, headers: dict[str, str]) -> Object:
         """The object of the auth hook, without a body. Raises ValueError on text a protobuf string cannot hold."""
@@ -135,9 +153,8 @@ class ObjectMaker:
         request.ClearField("delete_headers")
         request.ClearField("set_headers")
         request.ClearField("body")
-        is_large = len(body) > _FORM_LIMIT
-        request.raw_body = _form_as_tyk_has_it(headers, body) if is_large else body
-        self._add_headers(headers, peer)
+        request.raw_body = body_as_tyk_has_it(headers, body)
+        self._added.add(headers, peer)
         session = replied.session
         session.org_id = self._api.org_id
         session.key_id = session.metadata["token"]
@@ -148,16 +165,3 @@ class ObjectMaker:
         replied.hook_type = HookType.Post
         replied.hook_name = self._api.post_hook
         return replied
-
-    def _add_headers(self, headers: MutableMapping[str, str], peer: str) -> None:
-        for name, value in self._added:
-            if value == _CONTEXT + "remote_addr":
-                text = client_address(headers, peer, self._xff_depth)
-            elif value == _CONTEXT + "request_id":
-                text = request_id()
-            else:
-                text = value
-            headers[name] = text
-
-
-_VARIABLES: Final = frozenset({"remote_addr", "request_id"})

@@ -10,8 +10,10 @@ from typing import Final, Self
 import uvicorn
 
 from gateway_plugin.admission.pool import Pool
-from gateway_plugin.edge.app import Call, Edge
+from gateway_plugin.edge.app import Edge
 from gateway_plugin.edge.definition import SOURCE, load
+from gateway_plugin.edge.plugin import Call
+from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import count_refusal
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Application, Front
@@ -42,7 +44,7 @@ class EdgeServer:
     @classmethod
     async def start(
         cls,
-        call: Call,
+        plugin: Call | DirectHooks,
         *,
         listen: str,
         folder: Path = SOURCE,
@@ -53,10 +55,10 @@ class EdgeServer:
     ) -> Self:
         """Listens on ``host:port`` (port 0: any) with the files of ``folder``.
 
-        secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. bodies: see
-        :class:`Edge`. Raises Misconfigured when the files are not valid or the address cannot be had.
+        secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. plugin,
+        bodies: see :class:`Edge`. Raises Misconfigured when the files are not valid or the address cannot be had.
         """
-        edge = Edge(load(folder, secret=secret), call, bodies=bodies)
+        edge = Edge(load(folder, secret=secret), plugin, bodies=bodies)
         return await cls.serve(edge, listen=listen, bounds=bounds, has_proxy=has_proxy)
 
     @classmethod

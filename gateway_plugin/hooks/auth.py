@@ -8,7 +8,7 @@ import orjson
 
 from gateway_plugin.admission.addresses import forwarded_address
 from gateway_plugin.admission.keyring import SUBMIT, Keyring, tenant_of
-from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES, KEY_ID, TOKEN
+from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES, KEY_ID, TOKEN, Session
 from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
 from signalbox.wire.messages import ApiKey
 
@@ -32,20 +32,24 @@ class Auth:
         self._trusted_proxies = trusted_proxies
         self._keyring = keyring
         self._org_id = org_id
-        self._sessions: dict[str, tuple[ApiKey, SessionState]] = {}
+        self._sessions: dict[str, tuple[ApiKey, tuple[SessionState, Session]]] = {}
 
     def hook(self, obj: Object) -> None:
         """Fill in the session of a good key. Raises as :meth:`Keyring.check`."""
-        headers = obj.request.headers
-        address = forwarded_address(headers, self._trusted_proxies)
-        key = self._keyring.check(credential(headers), address)
-        session = self._session(key)
+        session, _ = self._found(obj.request.headers)
         obj.session.CopyFrom(session)
         metadata = obj.metadata
         metadata[TOKEN] = session.metadata[TOKEN]
-        metadata[KEY_ID] = key.id
+        metadata[KEY_ID] = session.alias
 
-    def _session(self, key: ApiKey) -> SessionState:
+    def session(self, headers: Mapping[str, str]) -> Session:
+        """The session of a good key. Raises as :meth:`Keyring.check`."""
+        return self._found(headers)[1]
+
+    def _found(self, headers: Mapping[str, str]) -> tuple[SessionState, Session]:
+        """The session of a good key, as a message and read."""
+        address = forwarded_address(headers, self._trusted_proxies)
+        key = self._keyring.check(credential(headers), address)
         known = self._sessions.get(key.id)
         if known is not None and known[0] is key:
             return known[1]
@@ -53,8 +57,9 @@ class Auth:
             self._sessions.clear()
         most = self._max_body_bytes if SUBMIT in key.scopes else _NO_INPUTS_BYTES
         made = session_of(key, self._org_id, most)
-        self._sessions[key.id] = (key, made)
-        return made
+        both = (made, Session.of(made))
+        self._sessions[key.id] = (key, both)
+        return both
 
 
 def credential(headers: Mapping[str, str]) -> str:

@@ -44,6 +44,36 @@ def count_refusal(reason: str) -> None:
     REFUSED.labels(reason).inc()
 
 
+class Outcomes:
+    """Counts the outcomes of hook calls; the gateway itself does not see direct replies in its metrics."""
+
+    def __init__(self) -> None:
+        self._counters: dict[tuple[str, int], Counter] = {}
+
+    def count(self, hook: str, status: int) -> None:
+        """Count one. status: of the answer; 0 or less = the request passed."""
+        counter = self._counters.get((hook, status))
+        if counter is None:
+            counter = self._counters[hook, status] = ANSWERS.labels(hook, str(status) if status > 0 else "passed")
+        counter.inc()
+
+
+def refused(error: Exception, hook: str, url: str) -> JsonResponse:
+    """The answer that an error stands for, counted; one that is no error of ours is a bug. Bugs are logged."""
+    if not isinstance(error, SignalboxError) or isinstance(error, Bug):
+        log.exception("gateway.hook_failed", error=error, hook=hook[:60])
+    if not isinstance(error, SignalboxError):
+        error = Bug()
+    bound = error.facts.get("bound", "")
+    count_refusal(f"{error.code}:{bound}" if bound else error.code)
+    return refusal(error, url)
+
+
+def not_ours() -> Unavailable:
+    """The error for a call of a gateway, or an API, that is not ours."""
+    return Unavailable("The gateway is not set up for this service; nothing was accepted.")
+
+
 class _ConfigData(msgspec.Struct):
     secret: str = ""
 
@@ -72,7 +102,7 @@ class Dispatcher:
         self._secret = secret.encode()
         self._told = 0
         self._judge_once = lru_cache(maxsize=_MOST_SPECS)(self._judge)
-        self._counters: dict[tuple[str, int], Counter] = {}
+        self._outcomes = Outcomes()
 
     async def dispatch(self, obj: Object) -> Object:
         """One hook call. Raises nothing but cancellation: errors become answers."""
@@ -85,7 +115,7 @@ class Dispatcher:
             _apply(obj, await self._post(obj))
             POST_SECONDS.observe(perf_counter() - started)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
-            self._refuse(obj, error)
+            _apply(obj, refused(error, obj.hook_name, obj.request.url))
         self._count(obj)
         return obj
 
@@ -97,42 +127,28 @@ class Dispatcher:
         hook = obj.hook_name
         try:
             if not is_ours:
-                raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
+                raise not_ours()
             if hook == POST:
                 return False
             if hook != AUTH:
                 raise Bug(f"The API definition names a hook this plugin does not have: {hook!r}.")
             self._auth(obj)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
-            self._refuse(obj, error)
+            _apply(obj, refused(error, obj.hook_name, obj.request.url))
         self._count(obj)
         return True
 
     def _count(self, obj: Object) -> None:
-        """Count the outcome; the gateway itself does not see direct replies in its metrics."""
-        hook, status = obj.hook_name, obj.request.return_overrides.response_code
-        if hook not in {POST, AUTH}:
-            hook = "unknown"
-        counter = self._counters.get((hook, status))
-        if counter is None:
-            passed = str(status) if status > 0 else "passed"
-            counter = self._counters[hook, status] = ANSWERS.labels(hook, passed)
-        counter.inc()
-
-    def _refuse(self, obj: Object, error: Exception) -> None:
-        """The answer an error stands for; one that is no error of ours is a bug. Bugs are logged."""
-        if not isinstance(error, SignalboxError) or isinstance(error, Bug):
-            log.exception("gateway.hook_failed", error=error, hook=obj.hook_name[:60])
-        if not isinstance(error, SignalboxError):
-            error = Bug()
-        bound = error.facts.get("bound", "")
-        count_refusal(f"{error.code}:{bound}" if bound else error.code)
-        _apply(obj, refusal(error, obj.request.url))
+        hook = obj.hook_name
+        self._outcomes.count(hook if hook in {POST, AUTH} else "unknown", obj.request.return_overrides.response_code)
 
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""
         spec = obj.spec
-        config, api, org = spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", "")
+        return self.knows(spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", ""))
+
+    def knows(self, config: str, api: str, org: str) -> bool:
+        """Whether an API definition is ours. config: its ``config_data``. api, org: its ids."""
         is_long = len(config) + len(api) + len(org) > _LONGEST_SPEC
         return self._judge(config, api, org) if is_long else self._judge_once(config, api, org)
 

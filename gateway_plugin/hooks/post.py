@@ -32,9 +32,10 @@ from gateway_plugin.api.routing import Operation, Route, route_of
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.hooks.session import KEY_ID
-from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
+from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jobs import JobService, failure
 from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
+from gateway_plugin.service.request import Request
 from gateway_plugin.service.waiting import End, Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog, require_open
@@ -90,27 +91,25 @@ class Post:
 
     async def hook(self, obj: Object) -> JsonResponse:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
-        key = self._key(obj)
-        tenant, size = tenant_of(key), len(obj.request.raw_body)
+        asked = obj.request
+        request = Request(asked.method, asked.url, asked.headers, asked.raw_body)
+        key = self.key(request, obj.metadata.get(KEY_ID, ""))
+        tenant, size = tenant_of(key), len(request.raw_body)
         self._bodies.take(tenant, size)
         try:
-            return await self._answered(obj.request, key)
+            return await self.answer(request, key)
         finally:
             self._bodies.release(tenant, size)
 
-    async def hook_of_edge(self, obj: Object) -> JsonResponse:
-        """As :meth:`hook`, of a request whose body an edge in this process has in the same ``bodies``."""
-        return await self._answered(obj.request, self._key(obj))
-
-    def _key(self, obj: Object) -> ApiKey:
-        """The key that the auth hook let in, which may have ended since."""
-        key = self._keyring.by_id(obj.metadata.get(KEY_ID, ""))
+    def key(self, request: Request, key_id: str) -> ApiKey:
+        """The key that the auth hook let in, which may have ended since. Raises as :meth:`Keyring.by_id`."""
+        key = self._keyring.by_id(key_id)
         if key.networks:
-            address = client_address(obj.request.headers, self._settings.trusted_proxies)
-            self._keyring.require_address(key, address)
+            self._keyring.require_address(key, client_address(request.headers, self._settings.trusted_proxies))
         return key
 
-    async def _answered(self, request: MiniRequestObject, key: ApiKey) -> JsonResponse:
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
+        """As :meth:`hook`, of a request whose body is in ``bodies``, and whose ``key`` is that of :meth:`key`."""
         route = route_of(request.method, request.url.partition("?")[0])
         operation = route.operation
         if operation is Operation.TFS_PREDICT or operation is Operation.SUBMIT:
@@ -128,7 +127,7 @@ class Post:
 
     # ------------------------------------------------------------------ submissions
 
-    async def _create(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
+    async def _create(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
         """A job of either dialect.
 
         TensorFlow Serving's predict waits by default, 504 with the job's id when time is up. Our job API answers 202 at
@@ -297,7 +296,7 @@ class Post:
             headers["Retry-After"] = str(retry_after(doc["estimated_wait_s"]))
         return json_response(200, doc, headers)
 
-    async def _cancel_job(self, request: MiniRequestObject, route: Route, key: ApiKey) -> JsonResponse:
+    async def _cancel_job(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, CANCEL)
         require_empty(request.raw_body)
         found = await self._jobs.cancel(route.job_id, tenant_of(key))
@@ -310,13 +309,12 @@ _NO_OPTIONS: Final = SubmitOptions()
 
 
 def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:
-    timing = ", ".join(
-        f"{part.name};dur={round(part.end_ms - part.start_ms, 2)}" for part in times.parts(record.phases)
-    )
+    phases = record.phases
+    timing = ", ".join([f"{name};dur={end - start:.2f}" for name, start, end in times.parts(phases)])
     headers = {
         "Content-Type": JSON,
         JOB_ID: record.id,
-        "X-Signalbox-Queue-Ms": str(round(times.split(record.phases).wait_ms or 0.0)),
+        "X-Signalbox-Queue-Ms": str(round(times.wait_ms(phases) or 0.0)),
         "Server-Timing": timing,
     }
     if prefer.applied:

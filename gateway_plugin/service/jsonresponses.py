@@ -19,7 +19,7 @@ _RETRY_AFTER_S: Final = 1
 
 
 class JsonResponse(NamedTuple):
-    """One HTTP response. body: JSON bytes, always valid UTF-8."""
+    """One HTTP response. body: JSON bytes, always valid UTF-8. headers: by Go's canonical names."""
 
     status: int
     body: bytes
@@ -44,7 +44,7 @@ def refusal(error: SignalboxError, path: str) -> JsonResponse:
     if isinstance(job_id, str):
         extra[JOB_ID] = job_id
     if means.http == 401:
-        extra["WWW-Authenticate"] = "Bearer"
+        extra["Www-Authenticate"] = "Bearer"
     if isinstance(error, MethodNotAllowed) and isinstance(error.facts.get("allow"), str):
         extra["Allow"] = str(error.facts["allow"])
     if path.lower().startswith("/v1/models"):

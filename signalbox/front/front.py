@@ -71,10 +71,12 @@ class Front:
             async def told(message: Message) -> None:
                 if not exchange.is_started:
                     exchange.is_started = True
+                    gate.outward.expect_head()
                     if self._is_draining or gate.is_last:
                         message["headers"] = [*message["headers"], (b"Connection", b"close")]
                 await send(message)
                 if not message.get("more_body") and message["type"] == "http.response.body":
+                    gate.outward.release()
                     gate.answered(exchange)
 
             await inner(scope, receive, told)

@@ -51,26 +51,29 @@ class Shared(msgspec.Struct):
 
 
 class Exchange:
-    """One request and its answer. is_given_up: its client left, or its time was over."""
+    """One request and its answer. is_given_up: its client left, or its time was over. due_at: on the loop's clock."""
 
-    __slots__ = ("_caller", "_gate", "is_given_up", "is_started")
+    __slots__ = ("_caller", "_time", "due_at", "is_given_up", "is_started")
 
-    def __init__(self, gate: "Gate") -> None:
-        self._gate = gate
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
         self._caller: asyncio.Task[Any] | None = None
+        self.due_at = math.inf
         self.is_given_up = self.is_started = False
 
-    def begin(self) -> None:
-        """Make the calling task the one that answers this request; it is cancelled when the client waits no more."""
+    def begin(self, longest_s: float) -> None:
+        """Make the calling task the one that answers this request.
+
+        It is cancelled when the client waits no more, and within a second after ``longest_s``: then the connection
+        is closed without an answer.
+        """
         self._caller = asyncio.current_task()
+        self.due_at = self._time() + longest_s
 
     def end(self) -> None:
         """End the task's part: it only sends its answer now, and is not cancelled any more."""
         self._caller = None
-
-    def give_up(self) -> None:
-        """Cancels the answering task and closes the connection without an answer."""
-        self._gate.abort()
+        self.due_at = math.inf
 
     def left(self) -> None:
         """Take in that the client has gone."""
@@ -96,8 +99,9 @@ _END: Final = FramingState.END
 
 
 class Gate(asyncio.Protocol):
-    """One connection. make: the server's protocol for it."""
+    """One connection. make: the server's protocol for it. outward: the transport which that writes to."""
 
+    outward: GatedTransport
     _transport: asyncio.Transport
     _address: str
 
@@ -133,7 +137,8 @@ class Gate(asyncio.Protocol):
             return
         self._is_counted = True
         self._inner = self._make()
-        self._inner.connection_made(GatedTransport(self, transport))
+        self.outward = GatedTransport(self, transport)
+        self._inner.connection_made(self.outward)
         self._deadline = self._time() + shared.bounds.http_head_s
 
     def data_received(self, data: bytes) -> None:
@@ -232,7 +237,7 @@ class Gate(asyncio.Protocol):
 
     def begin(self) -> Exchange:
         """Begin the answer of a request."""
-        self._exchange = Exchange(self)
+        self._exchange = Exchange(self._time)
         return self._exchange
 
     def answered(self, exchange: Exchange) -> None:
@@ -260,7 +265,9 @@ class Gate(asyncio.Protocol):
                 return
         else:
             self._unsent = (size, now)
-        if now >= self._deadline:
+        if self._exchange is not None and now >= self._exchange.due_at:
+            self.abort()
+        elif now >= self._deadline:
             self._deadline = math.inf
             self._expire()
 

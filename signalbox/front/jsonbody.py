@@ -21,12 +21,12 @@ MAX_NAMES: Final = 250_000
 MAX_RATIO: Final = 100
 """A compressed body may become so many times its size, or ``FREE_BYTES`` if that is more."""
 FREE_BYTES: Final = 1024 * 1024
-_NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
+_NO_MARK: Final = bytes(set(range(256)) - set(b'[]{}:,"'))
+_NO_BRACKET: Final = b':,"'
 _ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
 _NAME_END: Final = re.compile(rb'"[ \t\r\n]*:')
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """Matches also a string without an end, so that no text is searched twice."""
-_FEW_MARKS: Final = 64
 _MOST_DIGITS: Final = 20
 """Most digits of a whole number; a longer one is read as the nearest float64, as JavaScript does."""
 _KINDS: Final = {bool: "a boolean", str: "a string", dict: "an object", list: "a list"}
@@ -60,22 +60,23 @@ def parse(body: bytes, bounds: Bounds) -> Body:
             bound="bytes",
             limit_bytes=bounds.body_bytes,
         )
-    elements = len(body) - len(body.translate(None, b",["))
+    marks = body.translate(None, _NO_MARK)  # a pass over all of it; what is counted then is short
+    elements = len(marks) - len(marks.translate(None, b",["))
     if elements > bounds.elements:
         raise TooLarge(
             f"The body has about {elements} array elements; at most {bounds.elements} are taken.",
             bound="elements",
             limit_elements=bounds.elements,
         )
-    colons = body.count(b":")
+    colons = marks.count(b":")
     if colons > bounds.names:
         _require_few_names(body, bounds.names)
-    _require_shallow(body)
+    _require_shallow(body, marks.translate(_ONE_KIND, _NO_BRACKET))
     doc = _parse(body)
     if type(doc) is not dict:
         raise InvalidRequest(f"The body must be a JSON object, not {kind_of(doc)}.")
     names = _require_distinct_names(doc, body, colons)
-    return Body(doc, _is_plain(doc, body, names))
+    return Body(doc, _is_plain(doc, body, marks.count(b'"'), names))
 
 
 def _require_few_names(body: bytes, most: int) -> None:
@@ -89,11 +90,11 @@ def _require_few_names(body: bytes, most: int) -> None:
         )
 
 
-def _require_shallow(body: bytes) -> None:
+def _require_shallow(body: bytes, brackets: bytes) -> None:
     """Raise :class:`InvalidJson` for lists and objects too deep in one another. Strings hold brackets that are none."""
-    if not _may_be_deep(body.translate(_ONE_KIND, _NO_BRACKET)):
+    if not _may_be_deep(brackets):
         return
-    brackets = _STRING.sub(b"", body).translate(_ONE_KIND, _NO_BRACKET)
+    brackets = _STRING.sub(b"", body).translate(None, _NO_MARK).translate(_ONE_KIND, _NO_BRACKET)
     steps = np.where(np.frombuffer(brackets, np.uint8) == ord("["), np.int8(1), np.int8(-1))
     if steps.size and int(steps.cumsum(dtype=np.int32).max()) > MAX_DEPTH:
         raise InvalidJson(
@@ -121,20 +122,10 @@ def _inside(value: Any) -> list[Any]:
     return [inner for inner in values if type(inner) is list or type(inner) is dict]
 
 
-def _is_plain(doc: dict[str, Any], body: bytes, names: int) -> bool:
+def _is_plain(doc: dict[str, Any], body: bytes, quotes: int, names: int) -> bool:
     """Whether the body is plain, judged by its quotation marks: two for each name, two or more for any other string."""
     top = sum(type(value) is str for value in doc.values())
-    return _has_marks(body, 2 * (names + top)) and b"true" not in body and b"false" not in body
-
-
-def _has_marks(body: bytes, count: int) -> bool:
-    """Whether a body has so many quotation marks, or fewer. A few are found in less time than all are counted."""
-    if count > _FEW_MARKS:
-        return body.count(b'"') <= count
-    at = -1
-    for _ in range(count):
-        at = body.find(b'"', at + 1)
-    return body.find(b'"', at + 1) < 0
+    return quotes <= 2 * (names + top) and b"true" not in body and b"false" not in body
 
 
 def _require_distinct_names(doc: dict[str, Any], body: bytes, colons: int) -> int:

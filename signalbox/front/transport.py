@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from signalbox.front.gate import Gate
+
+_LENGTH: Final = b"\r\ncontent-length: "
+"""In the head of an answer whose body is no stream, as uvicorn writes it."""
 
 
 class GatedTransport(asyncio.Transport):
@@ -17,6 +20,8 @@ class GatedTransport(asyncio.Transport):
         self._transport = transport
         self._protocol: asyncio.BaseProtocol | None = None
         self._is_paused = False
+        self._is_head = False
+        self._held: bytes | bytearray | memoryview = b""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Information about the connection, as its own transport has it."""
@@ -28,6 +33,7 @@ class GatedTransport(asyncio.Transport):
 
     def close(self) -> None:
         """What is written is still sent."""
+        self.release()
         self._gate.close()
 
     def abort(self) -> None:
@@ -57,10 +63,29 @@ class GatedTransport(asyncio.Transport):
         self._is_paused = False
         self._gate.hold(is_paused=False)
 
+    def expect_head(self) -> None:
+        """What is written next is the head of an answer. Unless a stream follows, it is sent with its body's begin."""
+        self._is_head = True
+
+    def release(self) -> None:
+        """Send a head that no body has followed."""
+        if self._held:
+            self.write(b"")
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Sends."""
-        if not self._gate.is_closing:
-            self._gate.wrote()
+        if self._gate.is_closing:
+            return
+        if self._is_head:
+            self._is_head = False
+            if _LENGTH in bytes(data):
+                self._held = data
+                return
+        self._gate.wrote()
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.writelines([held, data])
+        else:
             self._transport.write(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
@@ -69,6 +94,7 @@ class GatedTransport(asyncio.Transport):
 
     def write_eof(self) -> None:
         """Sends no more, and reads on."""
+        self.release()
         self._transport.write_eof()
 
     def can_write_eof(self) -> bool:

@@ -35,18 +35,19 @@ def started_ms(phases: Mapping[str, float]) -> float | None:
     return phases.get("started", phases.get("claimed"))
 
 
+def wait_ms(phases: Mapping[str, float]) -> float | None:
+    """How long the job waited for its last attempt; one that ended without a run has only waited."""
+    started = started_ms(phases)
+    return phases.get("done") if started is None else started
+
+
 def split(phases: Mapping[str, float]) -> Times:
-    """The times of a record's last attempt. A job that ended without a run has only waited."""
+    """The times of a record's last attempt."""
     done = phases.get("done")
     started = started_ms(phases)
-    if started is None:
-        return Times(wait_ms=done, total_ms=done)
     computed = phases.get("computed", done)
-    return Times(
-        wait_ms=started,
-        run_ms=None if computed is None else max(0.0, computed - started),
-        total_ms=done,
-    )
+    run_ms = None if started is None or computed is None else max(0.0, computed - started)
+    return Times(wait_ms(phases), run_ms, done)
 
 
 def parts(phases: Mapping[str, float]) -> list[Part]:

@@ -188,7 +188,7 @@ async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(nats: Nats
         mine, other = key(), key()
         await front.publish(model("half"), mine, other)
         server = await EdgeServer.start(
-            front.gateway.of_edge.dispatch, listen="127.0.0.1:0", secret="between us", bodies=front.gateway.bodies
+            front.gateway.of_edge, listen="127.0.0.1:0", secret="between us", bodies=front.gateway.bodies
         )
         url = f"http://{server.address}"
         async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S) as client:

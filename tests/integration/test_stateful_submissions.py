@@ -27,8 +27,8 @@ from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.api.routing import Operation, Route
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject
 from gateway_plugin.service.jobs import JobService
+from gateway_plugin.service.request import Request
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import Stored
 from signalbox.jobs import life
@@ -163,7 +163,7 @@ class Gateway:
         """The job's id."""
         tenant, name = slot
         key = ApiKey(id=tenant, hmac="")
-        request = MiniRequestObject(headers={"Idempotency-Key": name}, raw_body=body.encode())
+        request = Request("POST", "/v1/jobs", {"Idempotency-Key": name}, body.encode())
         idem = await self.acceptance.look_up(request, key, *Route(Operation.SUBMIT).parts)
         assert idem is not None
         if idem.found is not None:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway_plugin.edge import limits
 from gateway_plugin.edge.limits import KeyLimits
-from gateway_plugin.proto.coprocess_pb2 import SessionState
+from gateway_plugin.hooks.session import Session
 
 
 @dataclass
@@ -21,13 +21,13 @@ class Clocked:
         self.limits = KeyLimits(lambda: self.now, lambda: self.now + 1_000_000)
 
     def takes(self, count: int, key: str = "k", **session: Any) -> list[bool]:
-        made = SessionState(**{"rate": 2, "per": 10, "last_updated": "1", **session})
+        made = Session(**{"rate": 2, "per": 10, "last_updated": "1", **session})
         taken = [self.limits.take(key, made) for _ in range(count)]
         assert None not in taken
         return [each.is_allowed for each in taken if each]
 
     def spends(self, count: int, key: str = "k", **session: Any) -> list[bool]:
-        made = SessionState(**{"quota_max": 2, "quota_renewal_rate": 60, **session})
+        made = Session(**{"quota_max": 2, "quota_renewal_rate": 60, **session})
         spent = [self.limits.spend(key, made) for _ in range(count)]
         assert None not in spent
         return [each.is_allowed for each in spent if each]
@@ -44,7 +44,7 @@ def test_window_opens_with_its_first_call_and_again_when_it_has_passed() -> None
 
 def test_rate_tells_what_is_left_and_when_it_comes_back() -> None:
     at = Clocked()
-    session = SessionState(rate=2, per=10, last_updated="1")
+    session = Session(rate=2, per=10, last_updated="1")
     first = at.limits.take("k", session)
     at.now += 4
     second = at.limits.take("k", session)
@@ -58,7 +58,7 @@ def test_a_refused_call_is_told_how_long_its_window_lasts() -> None:
     at = Clocked()
     at.takes(2)
     at.now += 4
-    refused = at.limits.take("k", SessionState(rate=2, per=10, last_updated="1"))
+    refused = at.limits.take("k", Session(rate=2, per=10, last_updated="1"))
     assert refused is not None
     assert (refused.is_allowed, refused.left_s) == (False, 6)
 
@@ -68,14 +68,16 @@ def test_a_call_refused_by_its_quota_is_told_when_that_renews(renewal_s: int, le
     at = Clocked()
     at.spends(2, quota_renewal_rate=renewal_s)
     at.now += 50
-    session = SessionState(quota_max=2, quota_renewal_rate=renewal_s)
-    assert at.limits.spend("k", session) == (False, left_s)
+    session = Session(quota_max=2, quota_renewal_rate=renewal_s)
+    spent = at.limits.spend("k", session)
+    assert spent is not None
+    assert (spent.is_allowed, spent.left_s) == (False, left_s)
 
 
 def test_no_rate_and_no_quota_are_no_limits() -> None:
     limits_ = Clocked().limits
-    assert limits_.take("k", SessionState(rate=0, per=10)) is None
-    assert limits_.spend("k", SessionState(quota_max=-1)) is None
+    assert limits_.take("k", Session(rate=0, per=10)) is None
+    assert limits_.spend("k", Session(quota_max=-1)) is None
 
 
 def test_keys_and_version_stamps_have_windows_of_their_own() -> None:
@@ -112,11 +114,10 @@ def test_quota_without_renewal_never_comes_back() -> None:
     assert at.spends(1, quota_renewal_rate=0) == [False]
 
 
-def test_session_learns_what_is_left_of_its_quota() -> None:
-    at = Clocked()
-    session = SessionState(quota_max=2, quota_renewal_rate=60)
-    assert at.limits.spend("k", session)
-    assert (session.quota_remaining, session.quota_renews) == (1, 1_000_160)
+def test_a_call_learns_what_is_left_of_its_quota() -> None:
+    spent = Clocked().limits.spend("k", Session(quota_max=2, quota_renewal_rate=60))
+    assert spent is not None
+    assert (spent.remaining, spent.renews_at) == (1, 1_000_160)
 
 
 def test_tables_forget_what_has_run_out(monkeypatch: Any) -> None:

@@ -1,0 +1,13 @@
+"""A client's request as the hooks see it, whoever brings it: Tyk's message or an edge in this process."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Request(NamedTuple):
+    """url: path and query. headers: by Go's canonical names. raw_body: bytes as they were sent."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    raw_body: bytes
