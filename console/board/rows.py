@@ -3,8 +3,8 @@
 import msgspec
 
 
-class Row(msgspec.Struct, frozen=True):
-    """Base of every row: compared by value, so that an unchanged row is not sent again."""
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """Base of every row: compared by value, so that an unchanged row is not sent again. Rows hold nothing mutable."""
 
 
 class Waiter(Row, frozen=True):
