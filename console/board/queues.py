@@ -84,16 +84,9 @@ class _Activity:
         return len(self.history) == STEPS and not any(self.history) and self.is_quiet(now)
 
 
-class _Settings(NamedTuple):
-    """What a row shows of a model's document."""
-
-    is_enabled: bool
-    replicas: int
-    max_queue: int
-
-
-_settings: Final = lru_cache(maxsize=256)(_Settings)
-"""The same object for the same settings: nearly all models have the defaults."""
+_quiet: Final = lru_cache(maxsize=256)(Queue)
+"""The row of a model that nobody calls. The same object for the same settings: nearly all models have the defaults."""
+_UNKNOWN: Final = Queue(is_enabled=False, is_known=False)
 
 
 class QueueRows:
@@ -103,7 +96,8 @@ class QueueRows:
         self.is_counting = False
         self._topic = topic
         self._series = series
-        self._settings: dict[str, _Settings] = {}
+        self._registered: dict[str, Queue] = {}
+        """The row that a model has while nobody calls it."""
         self._paused: dict[str, Desired] = {}
         self._gauges: dict[str, Gauge] = {}
         """Of the models of which jobs wait."""
@@ -115,9 +109,11 @@ class QueueRows:
     def model(self, name: str, document: Model | None, now: float) -> None:
         """What the console decided about a model; None when it was removed."""
         if document is None:
-            self._settings.pop(name, None)
+            self._registered.pop(name, None)
         else:
-            self._settings[name] = _settings(document.is_enabled, document.replicas, document.limits.max_queue)
+            self._registered[name] = _quiet(
+                is_enabled=document.is_enabled, replicas=document.replicas, max_queue=document.limits.max_queue
+            )
         self._show(name, now)
         self._drop_idle(name)
 
@@ -137,7 +133,7 @@ class QueueRows:
             if before is not None and before.boot == worker.boot and not self.is_counting:
                 self._count(now, succeeded=worker.done - before.done, failed=worker.failed - before.failed)
         for name in {*_named(before), *_named(worker)}:
-            if name in self._settings or name in self._topic.rows or name in self._active:
+            if name in self._registered or name in self._topic.rows or name in self._active:
                 self._show(name, now)
 
     def gauge(self, name: str, gauge: Gauge, now: float) -> None:
@@ -204,12 +200,12 @@ class QueueRows:
     @property
     def registered(self) -> Collection[str]:
         """The models that there are: a live view."""
-        return self._settings.keys()
+        return self._registered.keys()
 
-    def called(self) -> list[Queue]:
+    def called(self) -> dict[str, Queue]:
         """The queues of the models that somebody calls, as last shown: no job of another one waits."""
-        rows = (self._topic.rows.get(model) for model in self._active)
-        return [row for row in rows if isinstance(row, Queue)]
+        rows = ((model, self._topic.rows.get(model)) for model in self._active)
+        return {model: row for model, row in rows if isinstance(row, Queue)}
 
     def _activity(self, model: str) -> _Activity:
         activity = self._active.get(model)
@@ -219,7 +215,7 @@ class QueueRows:
 
     def _drop_idle(self, model: str) -> None:
         """A model that is not registered counts as long as its row is shown: there are jobs of it."""
-        if model not in self._settings and model not in self._topic.rows:
+        if model not in self._registered and model not in self._topic.rows:
             self._active.pop(model, None)
 
     def _count(self, now: float, *, arrived: int = 0, succeeded: int = 0, failed: int = 0, retried: int = 0) -> None:
@@ -252,38 +248,34 @@ class QueueRows:
         return min(runs, key=lambda run: run.since, default=None)
 
     def _show(self, model: str, now: float) -> None:
-        settings, paused = self._settings.get(model), self._paused.get(model)
+        quiet, paused = self._registered.get(model, _UNKNOWN), self._paused.get(model)
         gauge = self._gauges.get(model, _EMPTY)
         in_flight, prefetched = self._in_flight(model), self._prefetched(model)
-        if settings is None and not gauge.waiting and not in_flight:
+        if not quiet.is_known and not gauge.waiting and not in_flight:
             self._topic.remove(model)
             return
         running = max(0, in_flight - prefetched)
         waiting = gauge.waiting + prefetched
         activity = self._activity(model) if waiting or running else self._active.get(model)
-        row = Queue(
-            model=model,
+        row = replace(
+            quiet,
             waiting=waiting,
             prefetched=prefetched,
             running=running,
             oldest_at=gauge.oldest_at,
-            is_enabled=settings.is_enabled if settings else False,
-            is_known=settings is not None,
             is_paused=paused is not None,
             paused_by=paused.actor if paused else "",
             paused_reason=paused.reason if paused else "",
             paused_at=paused.updated_at if paused else 0.0,
-            replicas=settings.replicas if settings else 0,
-            max_queue=settings.max_queue if settings else 0,
             **self._resident(model),
         )
         if activity is not None:
-            row = replace(row, **self._moving(activity, row, now))
+            row = replace(row, **self._moving(model, activity, row, now))
             if activity.is_over(now):
                 del self._active[model]
-        self._topic.set(model, row)
+        self._topic.set(model, row if row != quiet else quiet)
 
-    def _moving(self, activity: _Activity, row: Queue, now: float) -> dict[str, Any]:
+    def _moving(self, model: str, activity: _Activity, row: Queue, now: float) -> dict[str, Any]:
         """The fields of a row that change while somebody calls the model."""
         arrived = activity.arrived.per_s(now, self._since)
         ended = activity.done.per_s(now, self._since)
@@ -298,7 +290,7 @@ class QueueRows:
         else:
             activity.history[-1] = max(activity.history[-1], row.waiting)
         oldest = [at for at in (row.oldest_at, activity.held_since) if at is not None]
-        behind = self._behind(row.model) if row.prefetched and not row.running else None
+        behind = self._behind(model) if row.prefetched and not row.running else None
         shrink = ended + failed - arrived
         return {
             "behind": f"{behind.model}:{behind.version}" if behind else "",
