@@ -35,7 +35,7 @@ from signalbox.wire.names import Bucket, Header
 AT_ONCE: Final = 200
 """Open jobs looked up in one round; the next one goes on behind them."""
 _OPEN: Final = ("queued", "running")
-COMPARED_AT_ONCE: Final = 200
+COMPARED_AT_ONCE: Final = 100
 """Documents in memory at a time while they are compared."""
 DECIDED: Final = (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
 """Buckets that the database decides on."""
