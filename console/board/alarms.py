@@ -1,6 +1,6 @@
 """Rules for the board's alarms. Pure; nothing to configure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from console.board.rollouts import Pending
@@ -18,7 +18,7 @@ IDLE_S: Final = 10.0
 
 def find(
     lanes: Sequence[LaneRow],
-    queues: Sequence[Queue],
+    queues: Mapping[str, Queue],
     workers: Sequence[WorkerRow],
     now: float,
     held_back: Iterable[Pending] = (),
@@ -30,8 +30,8 @@ def find(
     for lane in lanes:
         _lane(lane, lost, now, found)
         _idle(lane, queues, now, found)
-    for queue in queues:
-        _queue(queue, alive, now, found)
+    for model, queue in queues.items():
+        _queue(model, queue, alive, now, found)
     for worker in alive:
         for loaded in worker.models:
             if loaded.state == "failed":
@@ -62,36 +62,36 @@ def _lane(lane: LaneRow, lost: set[str], now: float, found: dict[str, Alarm]) ->
         )
 
 
-def _idle(lane: LaneRow, queues: Sequence[Queue], now: float, found: dict[str, Alarm]) -> None:
+def _idle(lane: LaneRow, queues: Mapping[str, Queue], now: float, found: dict[str, Alarm]) -> None:
     """A GPU that is held and idle while jobs of a model in its memory wait."""
     if lane.activity != "idle" or not lane.strip or now - lane.strip[-1].at < IDLE_S:
         return
     resident = {name.rpartition(":")[0] for name in lane.models}
-    for queue in queues:
+    for model, queue in queues.items():
         is_old = queue.oldest_at is not None and now - queue.oldest_at > IDLE_S
-        if is_old and queue.model in resident and queue.is_enabled and not queue.is_paused:
-            text = f"{lane.holder} holds {lane.name} and computes nothing while jobs of {queue.model} wait."
+        if is_old and model in resident and queue.is_enabled and not queue.is_paused:
+            text = f"{lane.holder} holds {lane.name} and computes nothing while jobs of {model} wait."
             found[f"idle:{lane.gpu}"] = Alarm("error", text, href=f"#lane-{lane.gpu}")
             return
 
 
-def _queue(queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Alarm]) -> None:
-    href = f"/models/{queue.model}"
+def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Alarm]) -> None:
+    href = f"/models/{model}"
     if queue.waiting and queue.is_paused:
-        text = f"{queue.model} is paused and {queue.waiting} jobs wait."
-        found[f"paused:{queue.model}"] = Alarm("warning", text, href=href)
+        text = f"{model} is paused and {queue.waiting} jobs wait."
+        found[f"paused:{model}"] = Alarm("warning", text, href=href)
     elif queue.waiting and not queue.ready and not queue.loading:
         reason = "no worker runs" if not alive else "no worker serves it"
         if queue.is_known and not queue.replicas:
             reason = "it has no replicas"
-        text = f"{queue.model}: {queue.waiting} jobs wait and {reason}."
-        found[f"unserved:{queue.model}"] = Alarm("error", text, href=href)
+        text = f"{model}: {queue.waiting} jobs wait and {reason}."
+        found[f"unserved:{model}"] = Alarm("error", text, href=href)
     elif queue.oldest_at is not None and now - queue.oldest_at > OLDEST_S:
-        text = f"The oldest job of {queue.model} has waited more than a minute."
-        found[f"old:{queue.model}"] = Alarm("warning", text, href=href)
+        text = f"The oldest job of {model} has waited more than a minute."
+        found[f"old:{model}"] = Alarm("warning", text, href=href)
     elif queue.behind and now - queue.behind_since > BEHIND_S:
         text = (
-            f"Jobs of {queue.model} wait behind {queue.behind}, which has kept the GPU busy for more"
+            f"Jobs of {model} wait behind {queue.behind}, which has kept the GPU busy for more"
             f" than {BEHIND_S:.0f} seconds."
         )
-        found[f"behind:{queue.model}"] = Alarm("warning", text, href=href)
+        found[f"behind:{model}"] = Alarm("warning", text, href=href)

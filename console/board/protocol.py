@@ -81,6 +81,14 @@ class Topic:
             self._ring.popleft()
         return frame
 
+    def skip(self) -> None:
+        """Make no delta of what changed, and forget earlier ones: a client that resumes gets a snapshot."""
+        if self._changed or self._added:
+            self.seq += 1
+        self._changed.clear()
+        self._added.clear()
+        self._ring.clear()
+
     def snapshot(self, epoch: str, now: float) -> Frame:
         """The whole topic as of the last flush plus what waits for the next one.
 
@@ -113,6 +121,11 @@ class Topics:
     def flush(self, now: float) -> list[Frame]:
         """The deltas of every topic that changed."""
         return [frame for topic in self.topics.values() if (frame := topic.flush(now))]
+
+    def skip(self) -> None:
+        """Of every topic."""
+        for topic in self.topics.values():
+            topic.skip()
 
     def snapshot(self, name: str, now: float) -> Frame:
         """One topic whole. Raises :class:`KeyError` for a topic that does not exist."""

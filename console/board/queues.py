@@ -6,6 +6,8 @@ are not followed, the series goes by what presence and the queue count.
 """
 
 from collections import deque
+from collections.abc import Collection
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -82,17 +84,9 @@ class _Activity:
         return len(self.history) == STEPS and not any(self.history) and self.is_quiet(now)
 
 
-class _Line:
-    """What is known of one model's queue. activity: None while nobody calls it."""
-
-    __slots__ = ("activity", "desired", "document", "gauge", "model")
-
-    def __init__(self, model: str) -> None:
-        self.model = model
-        self.document: Model | None = None
-        self.desired: Desired | None = None
-        self.gauge = _EMPTY
-        self.activity: _Activity | None = None
+_quiet: Final = lru_cache(maxsize=256)(Queue)
+"""The row of a model that nobody calls. The same object for the same settings: nearly all models have the defaults."""
+_UNKNOWN: Final = Queue(is_enabled=False, is_known=False)
 
 
 class QueueRows:
@@ -102,7 +96,11 @@ class QueueRows:
         self.is_counting = False
         self._topic = topic
         self._series = series
-        self._lines: dict[str, _Line] = {}
+        self._registered: dict[str, Queue] = {}
+        """The row that a model has while nobody calls it."""
+        self._paused: dict[str, Desired] = {}
+        self._gauges: dict[str, Gauge] = {}
+        """Of the models of which jobs wait."""
         self._active: dict[str, _Activity] = {}
         """Of the models that somebody calls. The rows of the others change with their documents only."""
         self._since = now
@@ -110,16 +108,22 @@ class QueueRows:
 
     def model(self, name: str, document: Model | None, now: float) -> None:
         """What the console decided about a model; None when it was removed."""
-        line = self._line(name)
-        line.document = document
-        self._show(line, now)
-        self._drop_idle(line)
+        if document is None:
+            self._registered.pop(name, None)
+        else:
+            self._registered[name] = _quiet(
+                is_enabled=document.is_enabled, replicas=document.replicas, max_queue=document.limits.max_queue
+            )
+        self._show(name, now)
+        self._drop_idle(name)
 
     def desired(self, name: str, desired: Desired | None, now: float) -> None:
         """Whether an operator paused the queue."""
-        line = self._line(name)
-        line.desired = desired
-        self._show(line, now)
+        if desired is not None and desired.is_paused:
+            self._paused[name] = desired
+        else:
+            self._paused.pop(name, None)
+        self._show(name, now)
 
     def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
         """Where models are resident, which jobs a worker has, and how many have ended there."""
@@ -129,15 +133,17 @@ class QueueRows:
             if before is not None and before.boot == worker.boot and not self.is_counting:
                 self._count(now, succeeded=worker.done - before.done, failed=worker.failed - before.failed)
         for name in {*_named(before), *_named(worker)}:
-            if (line := self._lines.get(name)) is not None:
-                self._show(line, now)
+            if name in self._registered or name in self._topic.rows or name in self._active:
+                self._show(name, now)
 
     def gauge(self, name: str, gauge: Gauge, now: float) -> None:
         """What the queue's consumers say."""
-        line = self._line(name)
-        line.gauge = gauge
-        self._show(line, now)
-        self._drop_idle(line)
+        if gauge == _EMPTY:
+            self._gauges.pop(name, None)
+        else:
+            self._gauges[name] = gauge
+        self._show(name, now)
+        self._drop_idle(name)
 
     def count(self, now: float) -> None:
         """From now on events are told: rates begin anew."""
@@ -174,9 +180,9 @@ class QueueRows:
     def age(self, now: float) -> None:
         """Called every second: rates fall, the series moves on."""
         for model, activity in list(self._active.items()):
-            self._show(self._lines[model], now)
+            self._show(model, now)
             if activity.is_quiet(now):
-                self._drop_idle(self._lines[model])
+                self._drop_idle(model)
         bucket = int(now) // BUCKET_S * BUCKET_S
         if str(bucket) not in self._series.rows:
             self._series.set(str(bucket), Sample(float(bucket)))
@@ -185,34 +191,32 @@ class QueueRows:
 
     def busy(self) -> set[str]:
         """Models of which jobs wait, or workers have some."""
-        waiting = {line.model for line in self._lines.values() if line.gauge.waiting}
-        return waiting.union(*(worker.in_flight for worker in self._workers.values()))
+        return {*self._gauges}.union(*(worker.in_flight for worker in self._workers.values()))
 
     def workers(self) -> list[Worker]:
         """Those that are present."""
         return list(self._workers.values())
 
-    def rows(self) -> list[Queue]:
-        """Every queue as last shown."""
-        return [row for row in self._topic.rows.values() if isinstance(row, Queue)]
+    @property
+    def registered(self) -> Collection[str]:
+        """The models that there are: a live view."""
+        return self._registered.keys()
 
-    def _line(self, model: str) -> _Line:
-        line = self._lines.get(model)
-        if line is None:
-            line = self._lines[model] = _Line(model)
-        return line
+    def called(self) -> dict[str, Queue]:
+        """The queues of the models that somebody calls, as last shown: no job of another one waits."""
+        rows = ((model, self._topic.rows.get(model)) for model in self._active)
+        return {model: row for model, row in rows if isinstance(row, Queue)}
 
     def _activity(self, model: str) -> _Activity:
-        line = self._line(model)
-        if line.activity is None:
-            line.activity = self._active[model] = _Activity()
-        return line.activity
+        activity = self._active.get(model)
+        if activity is None:
+            activity = self._active[model] = _Activity()
+        return activity
 
-    def _drop_idle(self, line: _Line) -> None:
+    def _drop_idle(self, model: str) -> None:
         """A model that is not registered counts as long as its row is shown: there are jobs of it."""
-        if line.document is None and line.model not in self._topic.rows:
-            del self._lines[line.model]
-            self._active.pop(line.model, None)
+        if model not in self._registered and model not in self._topic.rows:
+            self._active.pop(model, None)
 
     def _count(self, now: float, *, arrived: int = 0, succeeded: int = 0, failed: int = 0, retried: int = 0) -> None:
         at = int(now) // BUCKET_S * BUCKET_S
@@ -243,39 +247,35 @@ class QueueRows:
         ]
         return min(runs, key=lambda run: run.since, default=None)
 
-    def _show(self, line: _Line, now: float) -> None:
-        document, gauge, desired = line.document, line.gauge, line.desired
-        in_flight, prefetched = self._in_flight(line.model), self._prefetched(line.model)
-        if document is None and not gauge.waiting and not in_flight:
-            self._topic.remove(line.model)
+    def _show(self, model: str, now: float) -> None:
+        quiet, paused = self._registered.get(model, _UNKNOWN), self._paused.get(model)
+        gauge = self._gauges.get(model, _EMPTY)
+        in_flight, prefetched = self._in_flight(model), self._prefetched(model)
+        if not quiet.is_known and not gauge.waiting and not in_flight:
+            self._topic.remove(model)
             return
         running = max(0, in_flight - prefetched)
         waiting = gauge.waiting + prefetched
-        activity = self._activity(line.model) if waiting or running else line.activity
-        row = Queue(
-            model=line.model,
+        activity = self._activity(model) if waiting or running else self._active.get(model)
+        row = replace(
+            quiet,
             waiting=waiting,
             prefetched=prefetched,
             running=running,
             oldest_at=gauge.oldest_at,
-            is_enabled=document.is_enabled if document else False,
-            is_known=document is not None,
-            is_paused=bool(desired and desired.is_paused),
-            paused_by=desired.actor if desired and desired.is_paused else "",
-            paused_reason=desired.reason if desired and desired.is_paused else "",
-            paused_at=desired.updated_at if desired and desired.is_paused else 0.0,
-            replicas=document.replicas if document else 0,
-            max_queue=document.limits.max_queue if document else 0,
-            **self._resident(line.model),
+            is_paused=paused is not None,
+            paused_by=paused.actor if paused else "",
+            paused_reason=paused.reason if paused else "",
+            paused_at=paused.updated_at if paused else 0.0,
+            **self._resident(model),
         )
         if activity is not None:
-            row = replace(row, **self._moving(activity, row, now))
+            row = replace(row, **self._moving(model, activity, row, now))
             if activity.is_over(now):
-                del self._active[line.model]
-                line.activity = None
-        self._topic.set(line.model, row)
+                del self._active[model]
+        self._topic.set(model, row if row != quiet else quiet)
 
-    def _moving(self, activity: _Activity, row: Queue, now: float) -> dict[str, Any]:
+    def _moving(self, model: str, activity: _Activity, row: Queue, now: float) -> dict[str, Any]:
         """The fields of a row that change while somebody calls the model."""
         arrived = activity.arrived.per_s(now, self._since)
         ended = activity.done.per_s(now, self._since)
@@ -290,7 +290,7 @@ class QueueRows:
         else:
             activity.history[-1] = max(activity.history[-1], row.waiting)
         oldest = [at for at in (row.oldest_at, activity.held_since) if at is not None]
-        behind = self._behind(row.model) if row.prefetched and not row.running else None
+        behind = self._behind(model) if row.prefetched and not row.running else None
         shrink = ended + failed - arrived
         return {
             "behind": f"{behind.model}:{behind.version}" if behind else "",

@@ -18,38 +18,30 @@ class Pending(NamedTuple):
 
 
 class PendingRollouts:
-    """What the console published, and what gateways record that requests get."""
+    """What requests do not get yet. Nothing is kept of the models, nearly all, whose requests get what they shall."""
 
     def __init__(self) -> None:
-        self._models: dict[str, Model] = {}
-        self._serving: dict[str, Serving] = {}
+        self._pending: dict[str, tuple[Pending, ...]] = {}
 
-    def model(self, name: str, document: Model | None) -> None:
-        """What the console decided about a model; None when it was removed."""
-        if document is None:
-            self._models.pop(name, None)
+    def show(self, name: str, model: Model | None, record: Serving | None) -> None:
+        """What the console decided about a model, and what its requests get now; None where there is neither."""
+        found = tuple(_pending(model, record)) if model is not None and record is not None else ()
+        if found:
+            self._pending[name] = found
         else:
-            self._models[name] = document
+            self._pending.pop(name, None)
 
-    def serving(self, name: str, record: Serving | None) -> None:
-        """What requests of a model get now."""
-        if record is None:
-            self._serving.pop(name, None)
-        else:
-            self._serving[name] = record
-
-    def pending(self, name: str) -> Iterator[Pending]:
+    def pending(self, name: str) -> tuple[Pending, ...]:
         """What requests of one model do not get yet."""
-        model, record = self._models.get(name), self._serving.get(name)
-        if model is None or record is None:
-            return
-        now = rollout.served(model, record)
-        for label, new in rollout.wanted(model).items():
-            if now[label] != new:
-                yield Pending(name, label, now[label], new, new in record.failed)
+        return self._pending.get(name, ())
 
-    def held_back(self) -> Iterator[Pending]:
+    def held_back(self) -> list[Pending]:
         """Every default and label that waits for a version whose load failed."""
-        for name, record in self._serving.items():
-            if record.failed:
-                yield from (pending for pending in self.pending(name) if pending.has_failed)
+        return [pending for each in self._pending.values() for pending in each if pending.has_failed]
+
+
+def _pending(model: Model, record: Serving) -> Iterator[Pending]:
+    now = rollout.served(model, record)
+    for label, new in rollout.wanted(model).items():
+        if now[label] != new:
+            yield Pending(model.name, label, now[label], new, new in record.failed)

@@ -3,8 +3,8 @@
 import msgspec
 
 
-class Row(msgspec.Struct, frozen=True):
-    """Base of every row: compared by value, so that an unchanged row is not sent again."""
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """Base of every row: compared by value, so that an unchanged row is not sent again. Rows hold nothing mutable."""
 
 
 class Waiter(Row, frozen=True):
@@ -79,15 +79,15 @@ class LaneRow(Row, frozen=True):
 
 
 class Queue(Row, frozen=True):
-    """One model's queue. waiting: accepted and not begun. prefetched: those of them that a worker has pulled.
+    """One model's queue; the row's key is the model.
 
-    running: begun and not ended. behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when
-    the longest waiting job at NATS was accepted, or since when workers have had jobs and have run none, whichever is
-    earlier; None if none waits, or it is not known. Rates: a second, over the last minute. drain_s: until the queue is
-    empty at these rates; None = it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first.
+    waiting: accepted and not begun. prefetched: those of them that a worker has pulled. running: begun and not ended.
+    behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when the longest waiting job at
+    NATS was accepted, or since when workers have had jobs and have run none, whichever is earlier; None if none waits,
+    or it is not known. Rates: a second, over the last minute. drain_s: until the queue is empty at these rates; None =
+    it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first.
     """
 
-    model: str
     waiting: int = 0
     prefetched: int = 0
     running: int = 0

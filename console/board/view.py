@@ -57,7 +57,6 @@ class LiveView:
     def model(self, name: str, document: Model | None, now: float) -> None:
         """What the console decided about a model."""
         self.queues.model(name, document, now)
-        self.rollouts.model(name, document)
 
     def worker_desired(self, worker_id: str, desired: Desired | None) -> None:
         """Whether an operator asked a worker to drain."""
@@ -107,15 +106,18 @@ class LiveView:
             self._topic["workers"].remove(worker_id)
         self._show_alarms(now, is_blind=is_blind)
 
-    def flush(self, now: float) -> list[Frame]:
-        """The deltas since the last flush, one a topic at most."""
+    def flush(self, now: float, *, is_watched: bool = True) -> list[Frame]:
+        """The deltas since the last flush, one a topic at most; none where nobody watches."""
         skipped = self._news_count - len(self._news)
         for entry in sorted(self._news, key=lambda entry: entry.at):
             self._topic["ticker"].append(replace(entry, skipped=skipped))
             skipped = 0
         self._news.clear()
         self._news_count = 0
-        return self.topics.flush(now)
+        if is_watched:
+            return self.topics.flush(now)
+        self.topics.skip()
+        return []
 
     def workers(self) -> list[WorkerRow]:
         """Every worker as last shown."""
@@ -163,7 +165,7 @@ class LiveView:
         found: dict[str, Alarm] = {}
         if not is_blind:
             held_back = self.rollouts.held_back()
-            found = find(self.lanes.rows(), self.queues.rows(), self.workers(), now, held_back)
+            found = find(self.lanes.rows(), self.queues.called(), self.workers(), now, held_back)
         for alarms in self._standing.values():
             found |= alarms
         for key in [k for k in topic.rows if k not in found]:

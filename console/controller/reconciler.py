@@ -1,6 +1,7 @@
 """Repairs losses that no event reports: documents NATS lost, and open jobs that NATS does not know."""
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -34,7 +35,7 @@ from signalbox.wire.names import Bucket, Header
 AT_ONCE: Final = 200
 """Open jobs looked up in one round; the next one goes on behind them."""
 _OPEN: Final = ("queued", "running")
-COMPARED_AT_ONCE: Final = 200
+COMPARED_AT_ONCE: Final = 100
 """Documents in memory at a time while they are compared."""
 DECIDED: Final = (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
 """Buckets that the database decides on."""
@@ -130,6 +131,8 @@ class ConsoleReconciler:
             subjects = [names.key(bucket, key) for key in keys.values()]
             held = {stored.subject: stored.data for stored in await self._bus.list_latest(bucket.stream, subjects)}
             count += await _repost(bucket, list(keys), held)
+            # A model and its versions refer to one another: left to itself, the collector lets pages of them gather.
+            gc.collect()
         return count
 
     async def _note_unknown_keys(self) -> None:

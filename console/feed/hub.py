@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from console.board.protocol import Frame
+from console.board.protocol import RING_S, Frame
 from console.board.view import LiveView
 
 
@@ -22,6 +22,7 @@ class Hub:
     def __init__(self, view: LiveView) -> None:
         self.view = view
         self._subscribers: set[Subscriber] = set()
+        self._watched_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._subscribers)
@@ -42,8 +43,10 @@ class Hub:
         self._subscribers.discard(subscriber)
 
     def flush(self, now: float) -> None:
-        """One delta per changed topic to everybody who listens to it."""
-        for frame in self.view.flush(now):
+        """One delta per changed topic to everybody who listens to it, and to who may come back for it."""
+        if self._subscribers:
+            self._watched_at = now
+        for frame in self.view.flush(now, is_watched=now <= self._watched_at + RING_S):
             for subscriber in self._subscribers:
                 if frame.topic in subscriber.topics:
                     subscriber.push(frame)

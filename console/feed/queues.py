@@ -25,7 +25,7 @@ _NEVER: Final = float("-inf")
 
 
 class WatchedQueues:
-    """The models that may have jobs, and those whose gauges are read."""
+    """Reads the gauges of the models that may have jobs."""
 
     def __init__(self, view: LiveView, clock: Callable[[], float]) -> None:
         self._view = view
@@ -34,18 +34,9 @@ class WatchedQueues:
         """Set when the gauge of every model that has jobs has been asked for once."""
         self.dirty: set[str] = set()
         """Models whose gauge is to be read again."""
-        self._models: set[str] = set()
         self._unread: set[str] = set()
         self._discovered_at = self._swept_at = _NEVER
         self._wake = asyncio.Event()
-
-    def add(self, model: str) -> None:
-        """A model that there is. Idempotent."""
-        self._models.add(model)
-
-    def forget(self, model: str) -> None:
-        """A model that was removed. Idempotent."""
-        self._models.discard(model)
 
     def mark(self, model: str) -> None:
         """Something happened to a model's queue."""
@@ -81,7 +72,7 @@ class WatchedQueues:
         now = self._clock()
         if now >= self._discovered_at + DISCOVER_S:
             self._discovered_at = now
-            self.dirty |= await gauges.queued(self._models)
+            self.dirty |= await gauges.queued(self._view.queues.registered)
         if now >= self._swept_at + SWEEP_S:
             self._swept_at = now
             accepted = await gauges.accepted()

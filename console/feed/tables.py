@@ -23,17 +23,23 @@ class Tables:
 
     async def start(self, bus: Bus) -> None:
         """Reads each table until NATS has answered, and follows it."""
-        followed: tuple[tuple[Bucket, type[Any], Callable[[str, Any, int], None]], ...] = (
-            (Bucket.WORKERS, Worker, self.on_worker),
-            (Bucket.WAITERS, Ticket, self._on_ticket),
-            (Bucket.MODELS, Model, self._on_model),
-            (Bucket.DESIRED, Desired, self._on_desired),
-            (Bucket.SERVING, Serving, self._on_serving),
-        )
-        for bucket, type_, on_change in followed:
-            table: Table[Any] = Table(bus, bucket, type_)
-            table.on_change(on_change)
-            self._tables.append(table)
+        workers = Table(bus, Bucket.WORKERS, Worker)
+        tickets = Table(bus, Bucket.WAITERS, Ticket)
+        models = Table(bus, Bucket.MODELS, Model, is_packed=True)
+        desired = Table(bus, Bucket.DESIRED, Desired, is_packed=True)
+        serving = Table(bus, Bucket.SERVING, Serving, is_packed=True)
+
+        def show_rollout(key: str, *_: object) -> None:
+            self._view.rollouts.show(untoken(key), models.get(key), serving.get(key))
+
+        workers.on_change(self.on_worker)
+        tickets.on_change(self._on_ticket)
+        models.on_change(self._on_model)
+        models.on_change(show_rollout)
+        desired.on_change(self._on_desired)
+        serving.on_change(show_rollout)
+        self._tables = [workers, tickets, models, desired, serving]
+        for table in self._tables:
             await until_done(table.start)
 
     async def close(self) -> None:
@@ -53,15 +59,7 @@ class Tables:
         self._view.lanes.ticket(untoken(gpu), untoken(worker), ticket, revision=revision, now=self._clock())
 
     def _on_model(self, name: str, model: Model | None, _revision: int) -> None:
-        model_name = untoken(name)
-        self._view.model(model_name, model, self._clock())
-        if model is None:
-            self._queues.forget(model_name)
-        else:
-            self._queues.add(model_name)
-
-    def _on_serving(self, name: str, record: Serving | None, _revision: int) -> None:
-        self._view.rollouts.serving(untoken(name), record)
+        self._view.model(untoken(name), model, self._clock())
 
     def _on_desired(self, name: str, desired: Desired | None, _revision: int) -> None:
         kind, _, what = name.partition(".")

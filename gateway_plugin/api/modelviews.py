@@ -38,21 +38,9 @@ class ModelViews:
 
     def listed(self, key: ApiKey) -> dict[str, Any]:
         """The models that a key may use, with versions, labels and replicas."""
-        models = [model for model in self._catalog.all() if may_use(key, model.name)]
-        return {
-            "models": [model.name for model in models],
-            "details": [
-                {
-                    "name": model.name,
-                    "versions": sorted((v.version for v in model.versions), reverse=True),
-                    "default_version": self._catalog.current(model),
-                    "labels": {label: self._catalog.current(model, label) for label in model.labels},
-                    "is_enabled": model.is_enabled,
-                    "replicas": model.replicas,
-                }
-                for model in models
-            ],
-        }
+        # One model is in memory at a time: there may be very many.
+        details = [self._details(model) for model in self._catalog.all() if may_use(key, model.name)]
+        return {"models": [each["name"] for each in details], "details": details}
 
     def status(self, name: str, version: int | None, label: str | None) -> dict[str, Any]:
         """TensorFlow Serving's status of all versions, newest first, or of the one that is named or labelled.
@@ -71,6 +59,16 @@ class ModelViews:
                 raise NotFound(f"Could not find version {version} of model {name}", model=name)
             versions = [version]
         return {"model_version_status": [self._version(model, number) for number in versions]}
+
+    def _details(self, model: Model) -> dict[str, Any]:
+        return {
+            "name": model.name,
+            "versions": sorted((v.version for v in model.versions), reverse=True),
+            "default_version": self._catalog.current(model),
+            "labels": {label: self._catalog.current(model, label) for label in model.labels},
+            "is_enabled": model.is_enabled,
+            "replicas": model.replicas,
+        }
 
     def _version(self, model: Model, version: int) -> dict[str, Any]:
         state, code, text = self._state(model, version)

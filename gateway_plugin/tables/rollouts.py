@@ -93,8 +93,7 @@ class RolloutController:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            dirty, self._dirty = self._dirty, set()
-            for key in sorted(dirty):
+            for key in self._taken():
                 try:
                     await self._look(key)
                 except SignalboxError as error:
@@ -105,6 +104,11 @@ class RolloutController:
                     self._retry(key)
                 else:
                     self._forget_failures(key)
+
+    def _taken(self) -> list[str]:
+        """The models to look at now, in order."""
+        dirty, self._dirty = self._dirty, set()
+        return sorted(dirty)
 
     async def _look(self, key: str) -> None:
         """Record what requests of one model get from now on, if that changes."""

@@ -138,6 +138,21 @@ def test_an_unchanged_row_makes_no_delta() -> None:
     assert topic.flush(2.0) is None
 
 
+def test_what_was_skipped_comes_with_a_snapshot() -> None:
+    topics, mirror = server(), Mirror()
+    mirror.take(topics.snapshot("a", 0.0).text)
+    topics.topics["a"].set("x", Note(1))
+    topics.skip()
+    assert topics.flush(1.0) == []
+    mirror.take(topics.tick(1.0, {}).text)
+    assert mirror.wants == {"a"}
+    topics.topics["a"].set("y", Note(2))
+    topics.flush(2.0)
+    for frame in topics.resume("a", "e1", mirror.seqs["a"], 2.0):
+        mirror.take(frame.text)
+    assert mirror.rows["a"] == {"x": {"value": 1}, "y": {"value": 2}}
+
+
 def test_changes_of_one_row_between_flushes_become_one() -> None:
     topic = Topic("a")
     for value in range(9):

@@ -1,6 +1,7 @@
 """What events and gauges mean on the board; no NATS, no clock."""
 
 import json
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -8,9 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from console.board.lanes import STRIP_LIMIT, STRIP_S
+from console.board.protocol import RING_S
 from console.board.queues import Gauge
 from console.board.view import TICKER_PER_FLUSH, LiveView
 from console.feed.health import gpus
+from console.feed.hub import Hub
 from signalbox.jobs import life
 from signalbox.wire.messages import (
     Desired,
@@ -18,6 +21,7 @@ from signalbox.wire.messages import (
     ErrorInfo,
     Job,
     Lease,
+    Limits,
     Model,
     Residency,
     Run,
@@ -27,6 +31,7 @@ from signalbox.wire.messages import (
     Version,
     Worker,
 )
+from tests.console.mirror import TOPICS, Viewer
 
 GPU = "GPU-1"
 T0 = 1_000_000.0
@@ -304,17 +309,56 @@ def test_a_version_that_does_not_load_and_keeps_requests_on_the_old_one_is_an_al
     board = view()
     versions = tuple(Version(version=number, path="/m") for number in (1, 2))
     published = Model(name="digits", versions=versions, default_version=2, labels={"stable": 1})
-    board.model("digits", published, T0)
-    board.rollouts.serving("digits", Serving(publication=7, default=1, labels={"stable": 1}))
+    record = Serving(publication=7, default=1, labels={"stable": 1})
+    board.rollouts.show("digits", published, record)
     board.age(T0 + 1, is_blind=False)
     assert row(board, "alarms", "rollout:digits:") is None, "it is being loaded"
-    board.rollouts.serving("digits", Serving(publication=7, default=1, labels={"stable": 1}, failed=(2,)))
+    record = replace(record, failed=(2,))
+    board.rollouts.show("digits", published, record)
     board.age(T0 + 2, is_blind=False)
     assert "stay with version 1" in row(board, "alarms", "rollout:digits:").text
     assert row(board, "alarms", "rollout:digits:stable") is None
-    board.model("digits", replace(published, default_version=1), T0)
+    board.rollouts.show("digits", replace(published, default_version=1), record)
     board.age(T0 + 3, is_blind=False)
     assert row(board, "alarms", "rollout:digits:") is None
+    assert not board.rollouts.pending("digits")
+
+
+def test_deltas_are_made_while_somebody_may_come_back_for_them() -> None:
+    board, viewer = view(), Viewer()
+    hub, queues = Hub(board), board.topics.topics["queues"]
+
+    def changed(replicas: int, now: float) -> None:
+        board.model("digits", Model(name="digits", replicas=replicas), now)
+        hub.flush(now)
+
+    changed(1, T0)
+    assert queues.since(0) is None, "nobody has watched yet"
+    hub.subscribe(viewer, TOPICS, {}, T0 + 1)
+    hub.flush(T0 + 1)
+    hub.leave(viewer)
+    seq = viewer.mirror.seqs["queues"]
+    changed(2, T0 + 2)
+    assert len(queues.since(seq) or []) == 1
+    changed(3, T0 + 2 + RING_S)
+    assert queues.since(seq) is None
+    hub.subscribe(viewer, TOPICS, {"epoch": "e", "queues": seq}, T0 + 40)
+    assert viewer.row("queues", "digits")["replicas"] == 3
+
+
+def test_a_model_that_nobody_calls_costs_little_more_than_its_name() -> None:
+    board = view()
+    board.model("first", Model(name="first"), T0)
+    board.flush(T0, is_watched=False)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for number in range(1000):
+        board.model(f"m{number}", Model(name=f"m{number}", replicas=1000, limits=Limits(max_queue=70_000)), T0)
+    board.flush(T0, is_watched=False)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (taken - before) / 1000 < 200
+    assert not board.queues.called()
 
 
 def test_a_worker_that_has_gone_leaves_the_board_after_ten_minutes() -> None:

@@ -201,8 +201,7 @@ def test_the_page_says_what_requests_get_while_a_version_is_made_ready(
     client = browser("viewer")
 
     def shown(**record: Any) -> str:
-        feed.view.model("digits", published(), 0.0)
-        feed.view.rollouts.serving("digits", messages.Serving(publication=1, **record))
+        feed.view.rollouts.show("digits", published(), messages.Serving(publication=1, **record))
         return " ".join(client.get("/models/digits").content.decode().split())
 
     assert "get version 1: version 2 is made ready" in shown(default=1)

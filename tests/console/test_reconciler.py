@@ -1,5 +1,6 @@
 """What events cannot tell is healed: lost documents, vanished jobs, rows left behind."""
 
+import gc
 import json
 import time
 from pathlib import Path
@@ -94,6 +95,27 @@ async def test_documents_are_compared_some_at_a_time(bus: Bus, monkeypatch: pyte
     assert await reconciler(bus).repost_lost_documents() == 3
     await publisher.publish_due()
     assert await reconciler(bus).repost_lost_documents() == 0
+
+
+async def test_what_was_compared_is_gone_before_more_is_read(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMPARED_AT_ONCE", 2)
+    for number in range(5):
+        await in_thread(lambda n=number: ServedModel.objects.create(name=f"m.{n}", base_path="/m"))
+    read, alive = module._next_keys, []
+
+    async def reading(bucket: Bucket, after: object) -> dict[object, str]:
+        alive.append(sum(isinstance(one, ServedModel) for one in gc.get_objects()))
+        return await read(bucket, after)
+
+    monkeypatch.setattr(module, "_next_keys", reading)
+    gc.collect()
+    gc.disable()
+    try:
+        assert await reconciler(bus).repost_lost_documents() == 5
+    finally:
+        gc.enable()
+    assert len(alive) > 5
+    assert not any(alive)
 
 
 async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(bus: Bus, base: Path) -> None:

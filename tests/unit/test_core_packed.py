@@ -5,7 +5,7 @@ import pytest
 
 from signalbox.bus import packed
 from signalbox.bus.packed import Packed
-from signalbox.wire.messages import Model
+from signalbox.wire.messages import Model, Signature, TensorSpec, Version
 
 
 def test_a_document_is_decoded_once_until_it_is_another() -> None:
@@ -34,3 +34,20 @@ def test_a_number_that_cannot_be_kept_is_said() -> None:
     models = Packed(Model)
     with pytest.raises(msgspec.ValidationError):
         models["a"] = Model(name="a", replicas=1 << 70)
+
+
+def test_documents_that_are_alike_take_little_and_others_are_kept_as_well() -> None:
+    tensors = {f"x{number}": TensorSpec(dtype="float32", shape=(-1, number)) for number in range(1000)}
+    signatures = {"serving_default": Signature(inputs={"x": tensors["x1"]}, outputs={"y": tensors["x2"]})}
+    alike = [
+        Model(name=f"m{number}", versions=(Version(version=1, path="/models/m/1", signatures=signatures),))
+        for number in range(10)
+    ]
+    large = Model(
+        name="large", versions=(Version(version=1, path="/", signatures={"f": Signature(inputs=tensors, outputs={})}),)
+    )
+    models = Packed(Model)
+    for model in (*alike, large, Model(name="")):
+        models[model.name] = model
+    assert all(len(models._packed[model.name]) < 32 for model in alike[1:])
+    assert [*models.values()] == [*alike, large, Model(name="")]

@@ -1,10 +1,13 @@
 """``python -m console controller``."""
 
+import gc
 from collections.abc import Coroutine
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
 from console.audit.marks import keep_marked
 from console.controller.reconciler import ConsoleReconciler
@@ -22,7 +25,17 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
+        connection_created.connect(_keep_few_pages)
+        gc.collect()
+        gc.freeze()  # what is there now lives for ever: a collection looks at what came since
         run_program(settings.CONSOLE, "controller", _parts)
+
+
+def _keep_few_pages(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """Rows are read in order and once, so that SQLite would keep megabytes of them for nobody."""
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA cache_size=-1000")
 
 
 def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
