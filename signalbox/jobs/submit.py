@@ -1,8 +1,6 @@
 """Accepting a job: one durable message in ``JOBS``, and nothing else, makes it exist."""
 
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from signalbox.bus.client import Bus
 from signalbox.bus.stalls import BOUND, WHY
@@ -14,7 +12,7 @@ from signalbox.wire.names import Header, Stream
 _REPEATS: Final = 2
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(NamedTuple):
     """A job that is durable. seq: of its message. is_new: False where the message was there before this call."""
 
     seq: int
