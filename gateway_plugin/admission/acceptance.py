@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from gateway_plugin.admission.idempotency import HEADER as IDEMPOTENCY_KEY
 from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry, digest_of
@@ -22,7 +24,7 @@ _TRACE: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z
 ACCEPTED = metrics.counter("jobs_accepted", "Jobs accepted durably by a gateway plugin.", "model")
 
 
-class Submission(NamedTuple):
+class Submission(msgspec.Struct, frozen=True):
     """A job that may be written. options: as asked; the job's class may be another. idem: None without a key.
 
     share: of its account.

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import orjson
@@ -47,7 +47,7 @@ Choose = Callable[[Mapping[str, Any]], tuple[C, PreparedVersion]]
 """Called with a body's fields; returns what to keep of them, and the version to decode for."""
 
 
-class DecodedInputs(NamedTuple):
+class DecodedInputs(msgspec.Struct, frozen=True):
     """Decoded inputs of one request, as :class:`gateway_plugin.codec.inputs.Decoded`, framed."""
 
     frame: bytes

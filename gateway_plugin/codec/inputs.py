@@ -13,8 +13,9 @@ import heapq
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
+import msgspec
 import numpy as np
 
 from signalbox.front.jsonbody import MAX_DEPTH, Body, kind_of
@@ -55,7 +56,7 @@ _FLOAT: Final = frozenset({int, float})
 E = TypeVar("E")
 
 
-class Decoded(NamedTuple):
+class Decoded(msgspec.Struct, frozen=True):
     """A request's inputs.
 
     style: how its answer is rendered. rows: size of dimension 0, 1 for one that runs alone.

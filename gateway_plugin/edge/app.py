@@ -11,7 +11,7 @@ from gateway_plugin.edge import responses
 from gateway_plugin.edge.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.edge.definition import Definition
 from gateway_plugin.edge.limits import KeyLimits, Rate
-from gateway_plugin.edge.plugin import Call, LocalPlugin, MessagePlugin, Plugin, PostCall, Reply
+from gateway_plugin.edge.plugin import Call, LocalPlugin, MessagePlugin, Page, Passed, Plugin, Reply
 from gateway_plugin.edge.requests import headers_of
 from gateway_plugin.edge.responses import EdgeResponse, ErrorTemplates, Headers
 from gateway_plugin.edge.target import Redirect, RequestTarget, read
@@ -19,6 +19,7 @@ from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import Session
 from gateway_plugin.service.jsonresponses import refusal
+from gateway_plugin.service.request import Request
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
@@ -132,7 +133,7 @@ class Edge:
             return self._page(responses.PLUGIN_AWAY, headers)
         if passed is None:
             return self._page(responses.PLUGIN_AWAY, headers)
-        if isinstance(passed, Reply):
+        if not isinstance(passed, Passed):
             return self._answer_of(passed, headers, [])
         session = passed.session
         token = session.token
@@ -154,8 +155,8 @@ class Edge:
                 data = await self._body(body, session.body_bytes, share)
             except (LimitExceeded, Unavailable, TooLarge) as error:
                 return _refused(error, target, shown)
-            call = PostCall(method, target, headers, client[0] if client else "", data, quota)
-            reply = await self._plugin.post(passed, call)
+            request = Request(method, target.url, headers, data)
+            reply = await self._plugin.post(passed, request, client[0] if client else "", quota)
         if reply is None:
             return self._page(responses.HOOK_FAILED, headers, shown)
         if not reply.status:
@@ -192,17 +193,17 @@ class Edge:
 
     def _answer_of(self, reply: Reply, headers: dict[str, str], shown: Headers) -> EdgeResponse:
         """The answer that a hook gave, with the headers that the edge adds where the hook has none of that name."""
-        status, given, body, is_page = reply
+        given, status = reply.headers, reply.status
         written = responses.wire_headers(given.items())
         kept = [pair for pair in shown if pair[0].decode() not in given] if shown else shown
-        if is_page:
-            page = self._pages.page(status, body.decode() or "Key not authorised", headers.get("Content-Type", ""))
+        if isinstance(reply, Page):
+            page = self._pages.page(status, reply.text or "Key not authorised", headers.get("Content-Type", ""))
             named = {name for name, _ in page.headers}
             written = [pair for pair in written if pair[0] not in named]
             return EdgeResponse(page.status, [*kept, *written, *page.headers], page.body)
-        if body and status not in _BODILESS and "Content-Type" not in given:
+        if reply.body and status not in _BODILESS and "Content-Type" not in given:
             written.append((b"Content-Type", b"text/plain; charset=utf-8"))
-        return EdgeResponse(status, kept + written, body)
+        return EdgeResponse(status, kept + written, reply.body)
 
 
 async def _send(answer: EdgeResponse, send: Send) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from gateway_plugin.edge.definition import Definition
 from gateway_plugin.edge.limits import Quota
 from gateway_plugin.edge.requests import AddedHeaders, ObjectMaker, body_as_tyk_has_it, canonical
@@ -22,32 +24,24 @@ Call = Callable[[Object], Awaitable[Object]]
 _log = get_logger()
 
 
-class Reply(NamedTuple):
-    """A whole answer of a hook. headers: by canonical names. is_page: ``body`` is the text of an error page."""
+class Page(NamedTuple):
+    """An answer of a hook that is an error page of the gateway's around a text. headers: by canonical names."""
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
-    is_page: bool = False
+    text: str
 
 
-class Passed(NamedTuple):
+Reply = JsonResponse | Page
+"""A whole answer of a hook."""
+
+
+class Passed(msgspec.Struct, frozen=True):
     """A request that its auth hook lets in. sent, replied: the messages, where there were any."""
 
     session: Session
     sent: Object | None = None
     replied: Object | None = None
-
-
-class PostCall(NamedTuple):
-    """A request that passed the edge's checks too. peer: address of its connection."""
-
-    method: str
-    target: RequestTarget
-    headers: dict[str, str]
-    peer: str
-    body: bytes
-    quota: Quota | None
 
 
 class Plugin(Protocol):
@@ -56,8 +50,8 @@ class Plugin(Protocol):
     async def auth(self, method: str, target: RequestTarget, headers: dict[str, str]) -> Passed | Reply | None:
         """Call the auth hook; None = it is away. Raises ValueError on text that its message cannot hold."""
 
-    async def post(self, passed: Passed, call: PostCall) -> Reply | None:
-        """Call the Post hook. A Reply with status 0: it has no answer. None: it failed."""
+    async def post(self, passed: Passed, request: Request, peer: str, quota: Quota | None) -> Reply | None:
+        """Call the Post hook. peer: address of the connection. Status 0: the hook has no answer. None: it failed."""
 
 
 class LocalPlugin:
@@ -76,19 +70,13 @@ class LocalPlugin:
         if "?" in target.url:
             parameters(target.url.partition("?")[2])  # raises for what a message cannot hold
         found = self._hooks.auth(headers, target.url, is_ours=self._is_ours)
-        return Passed(found) if isinstance(found, Session) else _rendered(found)
+        return Passed(found) if isinstance(found, Session) else found
 
-    async def post(self, passed: Passed, call: PostCall) -> Reply | None:
+    async def post(self, passed: Passed, request: Request, peer: str, quota: Quota | None) -> Reply | None:
         """See :class:`Plugin`."""
-        headers = dict(call.headers)
-        body = body_as_tyk_has_it(headers, call.body)
-        self._added.add(headers, call.peer)
-        request = Request(call.method, call.target.url, headers, body)
-        return _rendered(await self._hooks.post(request, passed.session.key_id))
-
-
-def _rendered(given: JsonResponse) -> Reply:
-    return Reply(given.status, given.headers, given.body)
+        request.raw_body = body_as_tyk_has_it(request.headers, request.raw_body)
+        self._added.add(request.headers, peer)
+        return await self._hooks.post(request, passed.session.key_id)
 
 
 class MessagePlugin:
@@ -111,15 +99,15 @@ class MessagePlugin:
             replied.session.metadata.MergeFrom(replied.metadata)
         return Passed(Session.of(replied.session), sent, replied)
 
-    async def post(self, passed: Passed, call: PostCall) -> Reply | None:
+    async def post(self, passed: Passed, request: Request, peer: str, quota: Quota | None) -> Reply | None:
         """See :class:`Plugin`."""
         assert passed.sent is not None
         assert passed.replied is not None
-        if call.quota is not None:
-            passed.replied.session.quota_remaining = call.quota.remaining
-            passed.replied.session.quota_renews = call.quota.renews_at
+        if quota is not None:
+            passed.replied.session.quota_remaining = quota.remaining
+            passed.replied.session.quota_renews = quota.renews_at
         try:
-            sent = self._objects.post(passed.sent, passed.replied, call.target.url, call.peer, call.body)
+            sent = self._objects.post(passed.sent, passed.replied, request.url, peer, request.raw_body)
         except ValueError as error:
             _log.warning("edge.reply_refused", error=str(error))
             return None
@@ -144,7 +132,9 @@ def _reply(obj: Object) -> Reply:
     given = obj.request.return_overrides
     status = given.response_code
     if status <= 0:
-        return Reply(0, {}, b"")
-    body = (given.response_error or given.response_body).encode()
+        return JsonResponse(0, b"", {})
+    text = given.response_error or given.response_body
     headers = {canonical(name.encode()): value for name, value in given.headers.items()}
-    return Reply(status, headers, body, status >= 400 and not given.override_error)
+    if status >= 400 and not given.override_error:
+        return Page(status, headers, text)
+    return JsonResponse(status, text.encode(), headers)

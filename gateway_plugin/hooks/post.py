@@ -310,7 +310,7 @@ _NO_OPTIONS: Final = SubmitOptions()
 
 def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:
     phases = record.phases
-    timing = ", ".join([f"{name};dur={end - start:.2f}" for name, start, end in times.parts(phases)])
+    timing = ", ".join([f"{part.name};dur={part.end_ms - part.start_ms:.2f}" for part in times.parts(phases)])
     headers = {
         "Content-Type": JSON,
         JOB_ID: record.id,

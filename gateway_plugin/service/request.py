@@ -1,13 +1,14 @@
 """A client's request as the hooks see it, whoever brings it: Tyk's message or an edge in this process."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import MutableMapping
+
+import msgspec
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct):
     """url: path and query. headers: by Go's canonical names. raw_body: bytes as they were sent."""
 
     method: str
     url: str
-    headers: Mapping[str, str]
+    headers: MutableMapping[str, str]
     raw_body: bytes

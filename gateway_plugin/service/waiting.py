@@ -6,7 +6,7 @@ after every reconnect, and for a caller that has waited unusually long.
 
 import asyncio
 import contextlib
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ from signalbox.wire.names import Header
 _ID_SIZE: Final = 36
 
 
-class End(NamedTuple):
+class End(msgspec.Struct, frozen=True):
     """How a job ended: its terminal record and the body stored with it."""
 
     record: Record

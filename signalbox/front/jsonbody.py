@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import orjson
 
@@ -40,7 +41,7 @@ class Bounds(NamedTuple):
     names: int = MAX_NAMES
 
 
-class Body(NamedTuple):
+class Body(msgspec.Struct, frozen=True):
     """A parsed body. is_plain: nothing below its top level is a string, ``true`` or ``false``."""
 
     doc: Any

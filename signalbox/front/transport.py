@@ -69,8 +69,9 @@ class GatedTransport(asyncio.Transport):
 
     def release(self) -> None:
         """Send a head that no body has followed."""
-        if self._held:
-            self.write(b"")
+        held, self._held = self._held, b""
+        if held:
+            self.write(held)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Sends."""

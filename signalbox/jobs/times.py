@@ -9,8 +9,10 @@ written while the run goes on, so no part is negative.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
 
-class Part(NamedTuple):
+
+class Part(msgspec.Struct, frozen=True):
     """One part of a job's time, in milliseconds since acceptance."""
 
     name: str
