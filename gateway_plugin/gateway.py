@@ -11,7 +11,7 @@ from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
-from gateway_plugin.api.modelviews import ModelViews
+from gateway_plugin.api.tfserving.views import ModelStatus
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import Dispatcher
@@ -96,7 +96,7 @@ class Gateway:
             acceptance,
             self._waiters,
             self._jobs,
-            ModelViews(catalog, workers),
+            ModelStatus(catalog, workers),
             self.bodies,
         )
         auth = Auth(keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies)
@@ -107,6 +107,7 @@ class Gateway:
                 secret=settings.secret,
                 apis=frozenset(settings.api_ids),
                 orgs=frozenset(settings.org_ids),
+                has_cors=settings.cors,
             )
             for post in (self._post.hook, self._post.hook_of_edge)
         )

@@ -12,8 +12,9 @@ from typing import Final
 import msgspec
 from prometheus_client import Counter
 
+from gateway_plugin.api.tfserving import httprules
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.jsonresponses import JsonResponse, refusal
+from gateway_plugin.service.jsonresponses import JsonResponse, is_serving, refusal
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, SignalboxError, Unavailable
 
@@ -53,7 +54,8 @@ class Dispatcher:
 
     auth: fills in the session, or raises. post: the whole answer. secret: what the API
     definition's ``config_data.secret`` must be; empty = any caller of the socket is the gateway. apis, orgs:
-    the API definitions and organisations whose calls are taken; empty = any.
+    the API definitions and organisations whose calls are taken; empty = any. has_cors: TensorFlow Serving's paths are
+    for browsers of other origins too, which ask first, and without a key.
     """
 
     def __init__(
@@ -64,7 +66,9 @@ class Dispatcher:
         secret: str = "",
         apis: frozenset[str] = frozenset(),
         orgs: frozenset[str] = frozenset(),
+        has_cors: bool = False,
     ) -> None:
+        self._has_cors = has_cors
         self._apis = apis
         self._orgs = orgs
         self._auth = auth
@@ -82,7 +86,7 @@ class Dispatcher:
         """The second half of :meth:`dispatch`: a post hook, which may wait for its job."""
         started = perf_counter()
         try:
-            _apply(obj, await self._post(obj))
+            self._apply(obj, await self._post(obj))
             POST_SECONDS.observe(perf_counter() - started)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             self._refuse(obj, error)
@@ -102,7 +106,10 @@ class Dispatcher:
                 return False
             if hook != AUTH:
                 raise Bug(f"The API definition names a hook this plugin does not have: {hook!r}.")
-            self._auth(obj)
+            if self._has_cors and obj.request.method == "OPTIONS" and is_serving(obj.request.url):
+                self._apply(obj, httprules.preflight(obj.request.headers))
+            else:
+                self._auth(obj)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             self._refuse(obj, error)
         self._count(obj)
@@ -127,7 +134,12 @@ class Dispatcher:
             error = Bug()
         bound = error.facts.get("bound", "")
         count_refusal(f"{error.code}:{bound}" if bound else error.code)
-        _apply(obj, refusal(error, obj.request.url))
+        self._apply(obj, refusal(error, obj.request.url))
+
+    def _apply(self, obj: Object, given: JsonResponse) -> None:
+        if self._has_cors and is_serving(obj.request.url):
+            given = given._replace(headers={**given.headers, **httprules.CORS})
+        _apply(obj, given)
 
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""
