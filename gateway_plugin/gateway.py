@@ -11,7 +11,8 @@ from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
-from gateway_plugin.api.modelviews import ModelViews
+from gateway_plugin.api.tfserving.httprules import CrossOrigin
+from gateway_plugin.api.tfserving.views import ModelStatus
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.direct import DirectHooks
@@ -97,18 +98,20 @@ class Gateway:
             acceptance,
             self._waiters,
             self._jobs,
-            ModelViews(catalog, workers),
+            ModelStatus(catalog, workers),
             self.bodies,
         )
         auth = Auth(keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies)
+        origins = CrossOrigin(is_let=settings.cors)
         self.dispatcher = Dispatcher(
             auth.hook,
             self._post.hook,
             secret=settings.secret,
             apis=frozenset(settings.api_ids),
             orgs=frozenset(settings.org_ids),
+            origins=origins,
         )
-        self.of_edge = DirectHooks(auth, self._post, self.dispatcher.knows)
+        self.of_edge = DirectHooks(auth, self._post, self.dispatcher.knows, origins)
 
     @classmethod
     async def start(cls, bus: Bus, settings: GatewaySettings) -> Self:

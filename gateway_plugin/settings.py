@@ -79,6 +79,13 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             "together, or with one key id, before wrong keys get 429 there. Right ones are let in all the same.",
         ),
     ] = 60
+    cors: Annotated[
+        bool,
+        Meta(
+            description="Answer browsers of other origins on TensorFlow Serving's paths, as its "
+            "`--rest_api_enable_cors_support` does. A page of any origin may then use a key that it holds."
+        ),
+    ] = False
     socket_mode: Annotated[str, Meta(pattern="^0?[0-7]{3}$", description="Octal file mode of the unix socket.")] = (
         "0660"
     )

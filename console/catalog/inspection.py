@@ -97,6 +97,6 @@ def _findings(stdout: bytes) -> Inspection:
         rules = str(answer.get("rules", ""))
     except (ValueError, KeyError, IndexError, TypeError, msgspec.ValidationError) as error:
         raise Misconfigured("The inspector's answer is not understood.") from error
-    if not signatures:
+    if all(name.startswith("__") for name in signatures):
         raise InvalidRequest("The model has no signature; export it with at least one.")
     return Inspection(msgspec.to_builtins(signatures), size_bytes, digest, forbidden, unknown, rules)

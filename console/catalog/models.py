@@ -1,5 +1,7 @@
 """What may serve: models, versions, labels."""
 
+from typing import Any
+
 import msgspec
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -118,7 +120,7 @@ class ServedModel(models.Model):
 class ModelVersion(models.Model):
     """One version: immutable once registered. path: as ``ConsoleSettings.kept_path`` names its folder.
 
-    signatures: as the inspector found them.
+    signatures: as the inspector found them; TensorFlow's own begin with two underscores.
 
     unknown_ops: operations that the list does not have. listed_ops: those and all others that need approval, and why.
     approved_by: the operator who approved, never the one who added the version; empty = not approved.
@@ -160,6 +162,11 @@ class ModelVersion(models.Model):
     def may_serve(self) -> bool:
         """Whether no operation of it waits for approval."""
         return not self.listed_ops or bool(self.approved_by)
+
+    @property
+    def callable_signatures(self) -> dict[str, Any]:
+        """Those that a request may name."""
+        return {name: one for name, one in self.signatures.items() if not name.startswith("__")}
 
     def document(self) -> messages.Version:
         """What is published of this version."""

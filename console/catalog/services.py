@@ -17,6 +17,7 @@ from console.audit.acts import Target, act, check, preparing
 from console.bounds import MOST_NUMBER
 from console.catalog import folders, inspection
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
+from console.feed.running import running
 from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
 from signalbox.program import metrics
@@ -222,12 +223,26 @@ def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason
                 raise NotFound(f"{name} has no label {label!r}.")
             existing.delete()
         else:
-            VersionLabel.objects.update_or_create(
-                model=model, name=label, defaults={"version": _served_version(model, number)}
-            )
+            version = _served_version(model, number)
+            _require_available(name, number)
+            VersionLabel.objects.update_or_create(model=model, name=label, defaults={"version": version})
         change.after = {label: number}
         _publish(model)
     return model
+
+
+def _require_available(name: str, number: int) -> None:
+    """Raise :class:`Conflict` for a version whose load failed where it was to serve: no label leads to it.
+
+    Any other is AVAILABLE, or becomes so before requests by the label get it.
+    """
+    feed = running.feed
+    pending = feed.view.rollouts.pending(name) if feed is not None else ()
+    if any(one.new == number and one.has_failed for one in list(pending)):
+        raise Conflict(
+            f"Request to assign label to version {number} of model {name}, which is not currently available for "
+            "inference: its load failed. The model's page says why; publish the version again, or choose another."
+        )
 
 
 def _check_rights(actor: Actor, target: Target, is_default: bool | None) -> None:

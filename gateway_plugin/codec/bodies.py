@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import orjson
 
+from gateway_plugin.codec import forms
 from gateway_plugin.codec.decoder import (
     LENGTH,
     Ask,
@@ -28,12 +29,12 @@ from gateway_plugin.codec.decoder import (
     too_large,
 )
 from gateway_plugin.codec.errorcodes import error_of
-from gateway_plugin.codec.inputs import decode
+from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.outputs import MOST_SHRUNK
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.codec.settings import CodecSettings
 from gateway_plugin.codec.turns import Turns
-from signalbox.front.jsonbody import Bounds, parse
+from signalbox.front.jsonbody import Bounds
 from signalbox.program import log
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable, UnsupportedEncoding
 from signalbox.wire import tensors
@@ -162,11 +163,13 @@ class BodyCodec:
         """Whether :meth:`read_here` is for this body, else :meth:`read_elsewhere`."""
         return len(body) <= self._inline_bytes and not encoding
 
-    def read_here(self, body: bytes, choose: Choose[C]) -> tuple[C, PreparedVersion, DecodedInputs]:
+    def read_here(
+        self, body: bytes, choose: Choose[C], form: Form = Form.JOB
+    ) -> tuple[C, PreparedVersion, DecodedInputs]:
         """Parse, let the caller choose the version, decode. Raises what the codec and ``choose`` raise."""
-        parsed = parse(body, self._bounds)
-        kept, ready = choose(parsed.doc)
-        found = decode(parsed, ready.plans, ready.model.limits.max_payload_bytes)
+        parsed = forms.read(form, body, self._bounds)
+        kept, ready = choose(parsed.fields)
+        found = forms.decode(parsed, ready.plans, ready.model.limits.max_payload_bytes)
         return (
             kept,
             ready,
@@ -174,7 +177,7 @@ class BodyCodec:
         )
 
     async def read_elsewhere(
-        self, account: str, body: bytes, encoding: str, choose: Choose[C]
+        self, account: str, body: bytes, encoding: str, choose: Choose[C], form: Form = Form.JOB
     ) -> tuple[C, PreparedVersion, DecodedInputs]:
         """:meth:`read_here` in another process, when it is the account's turn; ``encoding``: Content-Encoding."""
         if encoding not in {"", "identity", "gzip"}:
@@ -186,7 +189,7 @@ class BodyCodec:
                 limit_bytes=self._bounds.body_bytes,
             )
         async with self._process(account) as process:
-            parsed = await process.ask(ParseAsk(body, self._bounds, encoding == "gzip"))
+            parsed = await process.ask(ParseAsk(body, self._bounds, encoding == "gzip", form))
             kept, ready = choose(orjson.loads(parsed.data))
             found = await process.ask(
                 DecodeAsk(dict(ready.version.signatures), ready.batch_prefix, ready.model.limits.max_payload_bytes)

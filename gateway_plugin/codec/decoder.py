@@ -15,9 +15,11 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from gateway_plugin.codec.inputs import decode, plans
+from gateway_plugin.codec import forms, results
+from gateway_plugin.codec.forms import Form, ReadBody
+from gateway_plugin.codec.inputs import plans
 from gateway_plugin.codec.outputs import least_bytes, render
-from signalbox.front.jsonbody import FREE_BYTES, MAX_RATIO, Body, Bounds, parse
+from signalbox.front.jsonbody import FREE_BYTES, MAX_RATIO, Bounds
 from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, ResultTooLarge, SignalboxError, TooLarge
 from signalbox.wire import tensors
 from signalbox.wire.messages import Signature
@@ -36,10 +38,11 @@ class ParseAsk(msgspec.Struct, tag="parse"):
     body: bytes
     bounds: Bounds
     is_gzip: bool = False
+    form: Form = Form.JOB
 
 
 class DecodeAsk(msgspec.Struct, tag="decode"):
-    """Decode the kept body for a version's signatures; see :func:`gateway_plugin.codec.inputs.decode`."""
+    """Decode the kept body for a version's signatures; see :func:`gateway_plugin.codec.forms.decode`."""
 
     signatures: dict[str, Signature]
     batch_prefix: str
@@ -113,7 +116,7 @@ def too_large(size_bytes: int, limit: int) -> ResultTooLarge:
 
 
 def rendered(frame: bytes, style: str, limit: int) -> bytes:
-    """The JSON of a result; see :func:`gateway_plugin.codec.outputs.render`.
+    """The JSON of a result; see :func:`gateway_plugin.codec.outputs.render` and that of ``results``.
 
     Raises :class:`ResultTooLarge` for more than ``limit`` bytes, where that can be known before anything is written,
     and :class:`Bug` for what is no result.
@@ -124,7 +127,7 @@ def rendered(frame: bytes, style: str, limit: int) -> bytes:
         raise Bug(f"The result is no frame of tensors: {error}.") from error
     if least_bytes(outputs) > limit:
         raise too_large(len(frame), limit)
-    data = render(outputs, style)
+    data = results.render(outputs, style) if ":" in style else render(outputs, style)
     if len(data) > limit:
         raise too_large(len(frame), limit)
     return data
@@ -164,7 +167,7 @@ class Decoder:
     """Performs what is asked; keeps the body parsed last."""
 
     def __init__(self) -> None:
-        self._kept: Body | None = None
+        self._kept: ReadBody | None = None
 
     def perform(self, ask: Ask) -> Reply:
         """Do what is asked. Errors of ours become :class:`ErrorReply`."""
@@ -182,9 +185,9 @@ class Decoder:
 
     def _parse(self, ask: ParseAsk) -> Done:
         self._kept = None
-        raw = inflate(ask.body, ask.bounds.body_bytes) if ask.is_gzip else ask.body
-        self._kept = parse(raw, ask.bounds)
-        fields = msgspec.json.encode(fields_of(self._kept.doc))
+        raw = _inflated(ask) if ask.is_gzip else ask.body
+        self._kept = forms.read(ask.form, raw, ask.bounds)
+        fields = msgspec.json.encode(fields_of(self._kept.fields))
         if len(fields) > _MOST_FIELDS_BYTES:
             raise TooLarge("The body has too many fields beside the inputs.", bound="fields")
         return Done(fields)
@@ -194,9 +197,21 @@ class Decoder:
         if body is None:
             raise Bug("Nothing was parsed before decoding.")
         available = plans(ask.signatures, batch_prefix=ask.batch_prefix)
-        found = decode(body, available, ask.max_tensor_bytes)
+        found = forms.decode(body, available, ask.max_tensor_bytes)
         frame = tensors.encode(found.tensors)
         return Done(frame, found.signature, found.style, found.rows, found.batch_key)
+
+
+def _inflated(ask: ParseAsk) -> bytes:
+    """As :func:`inflate`; what is no gzip is nothing to TensorFlow Serving."""
+    try:
+        return inflate(ask.body, ask.bounds.body_bytes)
+    except TooLarge:
+        raise
+    except InvalidRequest as error:
+        if ask.form is not Form.JOB:
+            forms.put_before(error, "JSON Parse error: The document is empty")
+        raise
 
 
 def _refused(error: SignalboxError) -> ErrorReply:

@@ -11,13 +11,14 @@ import base64
 import binascii
 import heapq
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 import numpy as np
 
+from gateway_plugin.codec.regular import leading, leading_rows
 from signalbox.front.jsonbody import MAX_DEPTH, Body, kind_of
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
 from signalbox.wire.messages import Signature, TensorSpec
@@ -26,6 +27,8 @@ from signalbox.wire.tensors import ITEM_SIZE, MAX_HOLLOW, Tensor, hollow
 DEFAULT_SIGNATURE: Final = "serving_default"
 ROW: Final = "row"
 COLUMNAR: Final = "columnar"
+SERVING_WORDS: Final = ("instances", "inputs")
+OUR_WORDS: Final = (*SERVING_WORDS, "input")
 
 NUMPY: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype(name).newbyteorder("<") for name in ITEM_SIZE if name != "bfloat16"
@@ -48,7 +51,6 @@ _PACK: Final = {
 }
 _MOST_SHOWN: Final = 16
 _LONGEST_NAME: Final = 120
-_HUGE: Final = 10**308
 _TOP: Final = "the top"
 _BOOL: Final = frozenset({bool})
 _INT: Final = frozenset({int})
@@ -156,15 +158,9 @@ class Input:
         if dtype in _INTEGERS:
             return self._integers(value, raw, dtype, target)
         if kind == "O":  # whole numbers of more than 64 bits
-            raw = np.array([float(n) if abs(n) < _HUGE else np.inf for n in raw.flat])
-            raw = raw.reshape(np.shape(value))
-            self._check_overflow(np.zeros_like(raw), raw, dtype)
-            kind = "f"
-        with np.errstate(over="ignore"):
-            cast = raw.astype(target)
-        if kind == "f" and dtype != "float64" and not np.isfinite(cast).all():
-            self._check_overflow(raw, cast, dtype)
-        return cast
+            raw = np.array([float(n) for n in raw.flat]).reshape(np.shape(value))
+        with np.errstate(over="ignore"):  # too large a number becomes infinite, as in TensorFlow Serving
+            return raw.astype(target)
 
     def _integers(
         self, value: Any, raw: np.ndarray[Any, Any], dtype: str, target: np.dtype[Any]
@@ -179,11 +175,6 @@ class Input:
             bad = low if low < limits.min else high
             self._refuse(f"{dtype} ({limits.min} to {limits.max})", str(bad))
         return raw.astype(target)
-
-    def _check_overflow(self, raw: np.ndarray[Any, Any], cast: np.ndarray[Any, Any], dtype: str) -> None:
-        lost = np.isfinite(raw) & ~np.isfinite(cast)
-        if lost.any():
-            self._refuse(f"{dtype} (largest {np.finfo(cast.dtype).max})", str(raw[lost].flat[0]))
 
     def _strings(self, value: Any, is_plain: bool) -> Tensor:
         shape = self._shape(value)
@@ -209,27 +200,39 @@ class Input:
             if type(value) is str:
                 return value.encode()
             if is_base64(value):
-                return base64.b64decode(value["b64"], validate=True)
+                return bytes_of(value["b64"])
         except UnicodeEncodeError:
             self._refuse("string", f"a lone surrogate at {where}")
-        except (binascii.Error, TypeError, ValueError):
+        except ValueError:
             self._refuse("valid base64 in b64", f"something else at {where}")
         return self._refuse("string", f"{kind_of(value)} at {where}")
 
     def _explain(self, value: Any, dtype: str) -> None:
         """Raise for the first element that does not fit ``dtype``; return if all do."""
-        fitting = _kinds_of(dtype)
+        fitting, shape, good = _kinds_of(dtype), self._shape(value), 0
 
         def check(value: Any, path: str) -> None:
             if type(value) not in fitting:
                 self._refuse(dtype, f"{kind_of(value)} at {path or _TOP}")
 
-        self._walk(value, self._shape(value), "", check, [])
+        if shape:
+            good, elements, size = leading_rows(value, shape[1:])
+            good = min(good, leading(elements, fitting) // size) if size else good
+        self._walk(value, shape, "", check, [], good)
 
     def _walk(
-        self, value: Any, shape: tuple[int, ...], path: str, take: Callable[[Any, str], E], taken: list[E]
+        self,
+        value: Any,
+        shape: tuple[int, ...],
+        path: str,
+        take: Callable[[Any, str], E],
+        taken: list[E],
+        start: int = 0,
     ) -> None:
-        """Add what ``take`` returns of each element to ``taken``. Raises for lists that do not have this shape."""
+        """Add what ``take`` returns of each element to ``taken``, from item ``start`` on.
+
+        Raises for lists that do not have this shape.
+        """
         if not shape:
             taken.append(take(value, path))
             return
@@ -238,8 +241,8 @@ class Input:
         if len(value) != shape[0]:
             self._refuse(f"a list of {shape[0]}", f"a list of {len(value)} at {path or _TOP}")
         inner = shape[1:]
-        for index, item in enumerate(value):
-            self._walk(item, inner, f"{path}[{index}]", take, taken)
+        for index in range(start, len(value)):
+            self._walk(value[index], inner, f"{path}[{index}]", take, taken)
 
     def _refuse(self, expected: str, got: str) -> NoReturn:
         raise InvalidInput(
@@ -343,15 +346,17 @@ def plans(signatures: Mapping[str, Signature], *, batch_prefix: str = "") -> dic
     return {n: Plan(n, s, batch_prefix=batch_prefix) for n, s in signatures.items()}
 
 
-def decode(body: Body, available: Mapping[str, Plan], max_tensor_bytes: int) -> Decoded:
-    """The inputs of a predict request: ``{signature_name?, instances | inputs | input}``.
+def decode(
+    body: Body, available: Mapping[str, Plan], max_tensor_bytes: int, words: Sequence[str] = OUR_WORDS
+) -> Decoded:
+    """The inputs of a request: ``{signature_name?, instances | inputs | input}``. words: those it may use.
 
     ``input`` is our own name for ``inputs`` in its named form. Raises :class:`InvalidRequest`,
     :class:`InvalidInput`, or :class:`TooLarge` when the tensors, or the empty lists in them, exceed their bound.
     """
     doc = body.doc
     plan = choose(doc, available)
-    forms = [word for word in ("instances", "inputs", "input") if word in doc]
+    forms = [word for word in words if word in doc]
     if len(forms) > 1:
         raise InvalidRequest(f'Give "{forms[0]}" or "{forms[1]}", not both.')
     if not forms:
@@ -384,9 +389,16 @@ def choose(doc: Mapping[str, Any], available: Mapping[str, Plan]) -> Plan:
     plan = available.get(name or DEFAULT_SIGNATURE)
     if plan is None:
         raise InvalidRequest(
-            f'Serving signature name: "{name}" not found in signature def', signature=name, available=sorted(available)
+            f'Serving signature name: "{name[:_LONGEST_NAME]}" not found in signature def. {listed(available)}',
+            signature=name[:_LONGEST_NAME],
+            available=sorted(available),
         )
     return plan
+
+
+def listed(available: Collection[str]) -> str:
+    """Which signatures may be named, as a sentence; TensorFlow's own are not among them."""
+    return f"The signatures are: {', '.join(sorted(n for n in available if not n.startswith('__'))) or 'none'}."
 
 
 def _some(names: Iterable[str]) -> list[str]:
@@ -396,7 +408,19 @@ def _some(names: Iterable[str]) -> list[str]:
 
 def is_base64(value: Any) -> bool:
     """Whether ``value`` is the ``{"b64": text}`` form of bytes."""
-    return type(value) is dict and len(value) == 1 and "b64" in value
+    return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
+
+
+def bytes_of(text: str) -> bytes:
+    """What base64 text stands for; as in TensorFlow Serving it may lack its padding and hold white space.
+
+    Raises :class:`ValueError`.
+    """
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        bare = "".join(text.split())
+        return base64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
 
 
 def _bfloat16(array: np.ndarray[Any, Any]) -> bytes:

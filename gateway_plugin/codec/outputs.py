@@ -52,7 +52,7 @@ def render(tensors: Sequence[Tensor], style: str) -> bytes:
     data = orjson.dumps(doc, option=orjson.OPT_SERIALIZE_NUMPY)
     # It writes null for what is not finite, and nothing else of ours becomes null.
     if b"null" in data and any(_has_non_finite(value) for _, value in values):
-        return json.dumps(doc, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(doc, default=plain, ensure_ascii=False, separators=(",", ":")).encode()
     return data
 
 
@@ -144,11 +144,13 @@ def _has_non_finite(value: Any) -> bool:
     return False
 
 
-def _plain(value: Any) -> Any:
-    """Numpy values for the standard encoder, floats at the shortest digits of their own precision."""
+def plain(value: Any) -> Any:
+    """Numpy values as Python's own, floats at the shortest digits of their own precision."""
     if not isinstance(value, np.ndarray | np.generic):
         raise TypeError(f"{type(value).__name__} is not JSON")
     if value.dtype.kind == "f" and value.dtype.itemsize < 8:
+        if np.isfinite(value).all():
+            return orjson.loads(orjson.dumps(np.ascontiguousarray(value), option=orjson.OPT_SERIALIZE_NUMPY))
         shortest = np.asarray(value).astype(str)
         return np.vectorize(float, otypes=[np.float64])(shortest).tolist()
     return value.tolist()

@@ -69,7 +69,7 @@ class LocalPlugin:
         """See :class:`Plugin`."""
         if "?" in target.url:
             parameters(target.url.partition("?")[2])  # raises for what a message cannot hold
-        found = self._hooks.auth(headers, target.url, is_ours=self._is_ours)
+        found = self._hooks.auth(method, target.url, headers, is_ours=self._is_ours)
         return Passed(found) if isinstance(found, Session) else found
 
     async def post(self, passed: Passed, request: Request, peer: str, quota: Quota | None) -> Reply | None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
+from gateway_plugin.api.tfserving.httprules import CrossOrigin
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import AUTH, POST, POST_SECONDS, Outcomes, not_ours, refused
 from gateway_plugin.hooks.post import Post
@@ -12,15 +13,21 @@ from gateway_plugin.service.request import Request
 
 
 class DirectHooks:
-    """knows: whether an API definition is ours, see :meth:`gateway_plugin.hooks.dispatcher.Dispatcher.knows`."""
+    """knows: whether an API definition is ours, see :meth:`gateway_plugin.hooks.dispatcher.Dispatcher.knows`.
 
-    def __init__(self, auth: Auth, post: Post, knows: Callable[[str, str, str], bool]) -> None:
+    origins: whose pages may call.
+    """
+
+    def __init__(
+        self, auth: Auth, post: Post, knows: Callable[[str, str, str], bool], origins: CrossOrigin | None = None
+    ) -> None:
         self._auth = auth
         self._post = post
+        self._origins = origins or CrossOrigin(is_let=False)
         self._outcomes = Outcomes()
         self.knows = knows
 
-    def auth(self, headers: Mapping[str, str], url: str, *, is_ours: bool) -> Session | JsonResponse:
+    def auth(self, method: str, url: str, headers: Mapping[str, str], *, is_ours: bool) -> Session | JsonResponse:
         """The session of a good key, else the whole answer.
 
         is_ours: what ``knows`` says of the API definition.
@@ -28,13 +35,14 @@ class DirectHooks:
         try:
             if not is_ours:
                 raise not_ours()
-            found = self._auth.session(headers)
+            found = self._origins.preflight(method, url, headers) or self._auth.session(headers)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
-            given = refused(error, AUTH, url)
-            self._outcomes.count(AUTH, given.status)
-            return given
-        self._outcomes.count(AUTH, 0)
-        return found
+            found = refused(error, AUTH, url)
+        if isinstance(found, Session):
+            self._outcomes.count(AUTH, 0)
+            return found
+        self._outcomes.count(AUTH, found.status)
+        return self._origins.let_in(url, found)
 
     async def post(self, request: Request, key_id: str) -> JsonResponse:
         """The whole answer to a request that has passed the edge's checks. Raises nothing but cancellation."""
@@ -45,4 +53,4 @@ class DirectHooks:
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             given = refused(error, POST, request.url)
         self._outcomes.count(POST, given.status)
-        return given
+        return self._origins.let_in(request.url, given)

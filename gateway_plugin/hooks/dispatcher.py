@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from prometheus_client import Counter
 
+from gateway_plugin.api.tfserving.httprules import CrossOrigin
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jsonresponses import JsonResponse, refusal
 from signalbox.program import log, metrics
@@ -83,7 +84,7 @@ class Dispatcher:
 
     auth: fills in the session, or raises. post: the whole answer. secret: what the API
     definition's ``config_data.secret`` must be; empty = any caller of the socket is the gateway. apis, orgs:
-    the API definitions and organisations whose calls are taken; empty = any.
+    the API definitions and organisations whose calls are taken; empty = any. origins: whose pages may call.
     """
 
     def __init__(
@@ -94,7 +95,9 @@ class Dispatcher:
         secret: str = "",
         apis: frozenset[str] = frozenset(),
         orgs: frozenset[str] = frozenset(),
+        origins: CrossOrigin | None = None,
     ) -> None:
+        self._origins = origins or CrossOrigin(is_let=False)
         self._apis = apis
         self._orgs = orgs
         self._auth = auth
@@ -112,10 +115,11 @@ class Dispatcher:
         """The second half of :meth:`dispatch`: a post hook, which may wait for its job."""
         started = perf_counter()
         try:
-            _apply(obj, await self._post(obj))
+            given = await self._post(obj)
             POST_SECONDS.observe(perf_counter() - started)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
-            _apply(obj, refused(error, obj.hook_name, obj.request.url))
+            given = refused(error, obj.hook_name, obj.request.url)
+        _apply(obj, self._origins.let_in(obj.request.url, given))
         self._count(obj)
         return obj
 
@@ -124,7 +128,7 @@ class Dispatcher:
 
         is_ours: what :meth:`trusts` says of it.
         """
-        hook = obj.hook_name
+        hook, request = obj.hook_name, obj.request
         try:
             if not is_ours:
                 raise not_ours()
@@ -132,9 +136,13 @@ class Dispatcher:
                 return False
             if hook != AUTH:
                 raise Bug(f"The API definition names a hook this plugin does not have: {hook!r}.")
-            self._auth(obj)
+            given = self._origins.preflight(request.method, request.url, request.headers)
+            if given is None:
+                self._auth(obj)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
-            _apply(obj, refused(error, obj.hook_name, obj.request.url))
+            given = refused(error, hook, request.url)
+        if given is not None:
+            _apply(obj, self._origins.let_in(request.url, given))
         self._count(obj)
         return True
 

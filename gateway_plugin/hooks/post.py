@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any, Final
 
 from gateway_plugin.admission.acceptance import Acceptance, Submission
@@ -26,10 +27,15 @@ from gateway_plugin.admission.keyring import (
 from gateway_plugin.admission.pool import Pool
 from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.api.jobbody import require_empty, target_of
-from gateway_plugin.api.modelviews import ModelViews, metadata
+from gateway_plugin.api.modellist import listed
 from gateway_plugin.api.preferences import Preference, preference
-from gateway_plugin.api.routing import Operation, Route, route_of
+from gateway_plugin.api.routes import Operation, Route
+from gateway_plugin.api.routing import route_of
+from gateway_plugin.api.tfserving import httprules
+from gateway_plugin.api.tfserving.monitoring import RequestCounts
+from gateway_plugin.api.tfserving.views import ModelStatus, metadata
 from gateway_plugin.codec.bodies import BodyCodec
+from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.hooks.session import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import Object
@@ -62,7 +68,7 @@ class Post:
         acceptance: Acceptance,
         waiters: Waiters,
         jobs: JobService,
-        views: ModelViews,
+        status: ModelStatus,
         bodies: Pool,
     ) -> None:
         self._settings = settings
@@ -72,7 +78,8 @@ class Post:
         self._acceptance = acceptance
         self._waiters = waiters
         self._jobs = jobs
-        self._views = views
+        self._status = status
+        self._counts = RequestCounts()
         self._giving_up = Background()
         self._places = Pool(
             settings.max_waiting,
@@ -112,31 +119,49 @@ class Post:
         """As :meth:`hook`, of a request whose body is in ``bodies``, and whose ``key`` is that of :meth:`key`."""
         route = route_of(request.method, request.url.partition("?")[0])
         operation = route.operation
-        if operation is Operation.TFS_PREDICT or operation is Operation.SUBMIT:
-            return await self._create(request, route, key)
+        if route.model:
+            return await self._served(request, route, key)
+        if operation is Operation.SUBMIT:
+            return await self._create(request, route, key, Form.JOB)
         if operation is Operation.READ_JOB:
             return await self._read_job(route, key)
         if operation is Operation.CANCEL_JOB:
             return await self._cancel_job(request, route, key)
-        if operation is Operation.LIST_MODELS:
-            return json_response(200, self._views.listed(key))
+        if operation is Operation.TFS_METRICS:
+            return self._counts.page(tenant_of(key))
+        if operation is Operation.TFS_PREFLIGHT:
+            return httprules.preflight(request.headers)
+        return json_response(200, listed(self._catalog, key))
+
+    async def _served(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
+        """A call of TensorFlow Serving's about a model."""
         require_model(key, route.model)
-        if operation is Operation.TFS_STATUS:
-            return json_response(200, self._views.status(route.model, route.version, route.label))
-        return json_response(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
+        began, form = perf_counter(), route.operation.form
+        try:
+            if form is not None:
+                given = await self._create(request, route, key, form)
+            elif route.operation is Operation.TFS_STATUS:
+                given = json_response(200, self._status.of(route.model, route.version, route.label))
+            else:
+                given = json_response(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
+        except SignalboxError as error:
+            httprules.explain(error, request.headers.get("Content-Encoding", ""))
+            if self._catalog.find(route.model) is not None:
+                self._counts.refused(tenant_of(key), route.model, error)
+            raise
+        self._counts.answered(tenant_of(key), route.model, form or "", perf_counter() - began)
+        return given
 
     # ------------------------------------------------------------------ submissions
 
-    async def _create(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
+    async def _create(self, request: Request, route: Route, key: ApiKey, form: Form) -> JsonResponse:
         """A job of either dialect.
 
-        TensorFlow Serving's predict waits by default, 504 with the job's id when time is up. Our job API answers 202 at
+        TensorFlow Serving's calls wait by default, 504 with the job's id when time is up. Our job API answers 202 at
         once, or with the job when ``Prefer: wait=n`` was long enough.
         """
         require_scope(key, SUBMIT)
-        is_prediction = route.operation is Operation.TFS_PREDICT
-        if is_prediction:
-            require_model(key, route.model)
+        is_prediction = form is not Form.JOB
         headers = request.headers
         prefer = preference(headers.get("Prefer", ""))
         is_sync = is_prediction and not prefer.is_async
@@ -152,11 +177,13 @@ class Post:
             return given._replace(headers={**given.headers, REPLAYED: "true"})
 
         choose = partial(self._choose, route, key)
-        body, encoding = request.raw_body, headers.get("Content-Encoding", "")
+        body, encoding = request.raw_body, headers.get("Content-Encoding", "").lower()
+        if encoding and is_prediction:
+            encoding = httprules.encoding_of(encoding)
         if self._codec.is_small(body, encoding):
-            options, ready, inputs = self._codec.read_here(body, choose)
+            options, ready, inputs = self._codec.read_here(body, choose, form)
         else:
-            options, ready, inputs = await self._codec.read_elsewhere(tenant_of(key), body, encoding.lower(), choose)
+            options, ready, inputs = await self._codec.read_elsewhere(tenant_of(key), body, encoding, choose, form)
         # A caller that asked for an id, or may ask again under a key, is promised the result for a day.
         submission = await self._acceptance.admit(
             headers,
@@ -179,7 +206,7 @@ class Post:
 
     def _choose(self, route: Route, key: ApiKey, fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
         """What a submission asks for, and the version it is for: a prediction's is in its path, a job's in its body."""
-        if route.operation is Operation.TFS_PREDICT:
+        if route.model:
             ready = self._catalog.ready(route.model, route.version, route.label)
             require_open(ready.model)
             return _NO_OPTIONS, ready

@@ -4,16 +4,20 @@ TensorFlow Serving's paths get ``{"error": text}``, ours ``application/problem+j
 """
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from signalbox.program.errors import MethodNotAllowed, SignalboxError, meaning
+from signalbox.program.errors import SignalboxError, meaning
 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
 JOB_ID: Final = "X-Signalbox-Job-Id"
+_OURS: Final = re.compile(r"/v1/(?:jobs(?:/[^?]*)?|predict)(?:\?|\Z)")
+_METRICS: Final = "/monitoring/prometheus/metrics"
+_PREFIX: Final = len("/v1/")
 _TYPE_BASE: Final = "urn:signalbox:error:"
 _RETRY_AFTER_S: Final = 1
 
@@ -31,6 +35,13 @@ def json_response(status: int, doc: Any, headers: Mapping[str, str] | None = Non
     return JsonResponse(status, orjson.dumps(doc), {"Content-Type": JSON, **(headers or {})})
 
 
+def is_serving(url: str) -> bool:
+    """Whether a path, with its query or without, is TensorFlow Serving's: under ``/v1/`` whatever is not ours."""
+    if url[:_PREFIX].lower() != "/v1/":
+        return url.startswith(_METRICS)
+    return _OURS.match(url) is None
+
+
 def refusal(error: SignalboxError, path: str) -> JsonResponse:
     """The response for ``error``, in the format of the protocol that ``path`` belongs to.
 
@@ -45,9 +56,9 @@ def refusal(error: SignalboxError, path: str) -> JsonResponse:
         extra[JOB_ID] = job_id
     if means.http == 401:
         extra["Www-Authenticate"] = "Bearer"
-    if isinstance(error, MethodNotAllowed) and isinstance(error.facts.get("allow"), str):
+    if isinstance(error.facts.get("allow"), str):
         extra["Allow"] = str(error.facts["allow"])
-    if path.lower().startswith("/v1/models"):
+    if is_serving(path):
         return json_response(means.http, {"error": error.public_message}, extra)
     return json_response(means.http, problem(error), extra | {"Content-Type": PROBLEM})
 

@@ -48,12 +48,20 @@ class Body(msgspec.Struct, frozen=True):
     is_plain: bool
 
 
+class NotAnObject(InvalidRequest):
+    """The body is JSON, but ``value`` is no object."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(f"The body must be a JSON object, not {kind_of(value)}.")
+        self.value = value
+
+
 def parse(body: bytes, bounds: Bounds) -> Body:
     """The JSON object in ``body``; ``NaN``, ``Infinity`` and ``-Infinity`` are numbers in it.
 
     Raises :class:`TooLarge`, and :class:`InvalidJson` for what is nested too deeply, before anything is parsed;
     :class:`InvalidJson` with the offset (in characters) of what is wrong, or for what names something twice; and
-    :class:`InvalidRequest` if it is not an object.
+    :class:`NotAnObject`.
     """
     if len(body) > bounds.body_bytes:
         raise TooLarge(
@@ -75,7 +83,7 @@ def parse(body: bytes, bounds: Bounds) -> Body:
     _require_shallow(body, marks.translate(_ONE_KIND, _NO_BRACKET))
     doc = _parse(body)
     if type(doc) is not dict:
-        raise InvalidRequest(f"The body must be a JSON object, not {kind_of(doc)}.")
+        raise NotAnObject(doc)
     names = _require_distinct_names(doc, body, colons)
     return Body(doc, _is_plain(doc, body, marks.count(b'"'), names))
 

@@ -67,7 +67,8 @@ class ErrorInfo(Doc, frozen=True, kw_only=True):
 class Job(Doc, frozen=True, kw_only=True):
     """Header ``Sb-Job`` of a queued job; the body is the frame of its input tensors.
 
-    version: resolved at acceptance. style: how the answer is rendered (``row``, ``columnar``).
+    version: resolved at acceptance. style: how the answer is rendered (``row``, ``columnar``,
+    ``classify:<examples>``, ``regress:<examples>``).
     batch_key: equal keys may share a batch along dimension 0; empty = run alone. rows: size of
     dimension 0, 1 for a job that runs alone. deadline_at: the job expires if it has not started by then.
     reply: core subject on which a waiting caller is told the end. ref: set when the body was claim-checked.
@@ -173,10 +174,14 @@ class AuditMark(Doc, frozen=True, kw_only=True):
 
 
 class TensorSpec(Doc, frozen=True, kw_only=True):
-    """An input or output of a signature. shape: -1 is any size; None is unknown rank."""
+    """An input or output of a signature. shape: -1 is any size; None is unknown rank.
+
+    tensor: its name in the graph; empty = an older program inspected the model.
+    """
 
     dtype: str
     shape: tuple[int, ...] | None
+    tensor: str = ""
 
 
 class Signature(Doc, frozen=True, kw_only=True):
@@ -188,7 +193,10 @@ class Signature(Doc, frozen=True, kw_only=True):
 
 
 class Version(Doc, frozen=True, kw_only=True):
-    """One immutable version. path: directory that holds ``saved_model.pb``. digest: sha256 of its manifest."""
+    """One immutable version. path: directory that holds ``saved_model.pb``. digest: sha256 of its manifest.
+
+    signatures: those that begin with two underscores are TensorFlow's own, such as an initializer.
+    """
 
     version: int
     path: str

@@ -275,7 +275,8 @@ async def test_bad_input_is_told_from_unknown_model_and_wrong_method(
         ("POST", house.predict, b"{", 400),
         ("POST", house.predict, b'{"instances": ["one"]}', 400),
         ("POST", "/v1/models/nobody:predict", b'{"instances": [1]}', 404),
-        ("GET", house.predict, b"", 405),
+        ("GET", house.predict, b"", 400),
+        ("GET", "/v1/jobs", b"", 405),
     ):
         got = await client.request(method, path, content=body, headers=bearer(mine))
         assert got.status_code == status, (path, got.text)

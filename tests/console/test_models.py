@@ -184,6 +184,21 @@ def test_default_version_and_labels_move_and_go_back(admin: Actor, base: Path) -
         services.set_label(admin, "digits", "canary", None)
 
 
+def test_no_label_is_given_to_a_version_whose_load_failed(
+    admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.register(admin, "digits", str(base))
+    feed = Feed(Wire())
+    monkeypatch.setattr(running, "feed", feed)
+    feed.view.rollouts.show("digits", published(), messages.Serving(publication=1, default=1, failed=(2,)))
+    with pytest.raises(Conflict, match="version 2 of model digits, which is not currently available for inference"):
+        services.set_label(admin, "digits", "canary", 2)
+    services.set_label(admin, "digits", "canary", 1)
+    feed.view.rollouts.show("digits", published(), messages.Serving(publication=2, default=2))
+    services.set_label(admin, "digits", "canary", 2)
+    assert published().labels == {"canary": 2}
+
+
 def test_a_disabled_model_is_published_as_such(admin: Actor, base: Path) -> None:
     services.register(admin, "digits", str(base))
     services.set_enabled(admin, "digits", is_enabled=False, reason="broken")

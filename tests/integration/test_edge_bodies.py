@@ -66,7 +66,7 @@ class Edge:
         self._client = client
 
     async def post(self, account: str, body: bytes) -> httpx.Response:
-        return await self._client.post("/v1/x", headers={"Authorization": account}, content=body)
+        return await self._client.post("/v1/jobs", headers={"Authorization": account}, content=body)
 
     @asynccontextmanager
     async def raw(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
@@ -129,7 +129,7 @@ async def test_a_body_past_what_its_key_may_send_is_413(edge: Edge, chunked: boo
     before = counted("too_large:key")
     body = parts() if chunked else bytes(1025)
     headers = {"Authorization": "small"}
-    got = await edge._client.post("/v1/x", headers=headers, content=body)
+    got = await edge._client.post("/v1/jobs", headers=headers, content=body)
     assert got.status_code == 413
     assert "1024" in got.json()["detail"]
     assert counted("too_large:key") == before + 1

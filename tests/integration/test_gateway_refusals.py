@@ -60,7 +60,7 @@ async def queued(front: Rig) -> int:
         (b'{"inputs": {"z": [1.0]}}', 400, 'has no input "x"'),
         (b'{"instances": [true]}', 400, "got a boolean at [0]"),
         (b'{"instances": [1.0], "signature_name": "nope"}', 400, "not found in signature def"),
-        (b"", 400, "at offset: 0"),
+        (b"", 400, "JSON Parse error: The document is empty"),
     ],
 )
 async def test_bad_input_is_answered_here_and_never_queued(
@@ -74,6 +74,13 @@ async def test_bad_input_is_answered_here_and_never_queued(
     assert await queued(front) == 0
 
 
+async def test_a_body_in_another_coding_is_taken_as_it_stands_and_the_refusal_says_so(front: Rig, mine: Key) -> None:
+    got = await front.call("POST", PREDICT, b"\x28\xb5\x2f\xfd", key=mine, headers={"Content-Encoding": "zstd"})
+    assert got.status == 400
+    assert got.doc["error"].startswith("JSON Parse error: ")
+    assert got.doc["error"].endswith(" The body was not decoded: of Content-Encoding only gzip is taken, not 'zstd'.")
+
+
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
@@ -81,7 +88,9 @@ async def test_bad_input_is_answered_here_and_never_queued(
         ("/v1/models/half/versions/9:predict", 404, "Specific(half, 9)"),
         ("/v1/models/half/labels/beta:predict", 400, "Unrecognized servable version label: beta"),
         ("/v1/models/half:PREDICT", 400, "Malformed request: POST"),
-        ("/v1/models", 405, "takes GET"),
+        ("/v1/models", 400, "takes GET"),
+        ("/v1/models/versions/3", 400, "Malformed request: POST /v1/models/versions/3"),
+        ("/v1/anything", 400, "Malformed request: POST /v1/anything"),
     ],
 )
 async def test_wrong_paths_are_named_in_the_words_of_tensorflow_serving(
@@ -96,10 +105,13 @@ async def test_bad_json_to_an_unknown_model_is_400_as_in_tensorflow_serving(fron
     assert got.status == 400
 
 
-async def test_a_wrong_method_is_405_and_says_what_is_allowed(front: Rig, mine: Key) -> None:
+async def test_a_wrong_method_is_400_as_in_tensorflow_serving_or_405_and_says_what_is_allowed(
+    front: Rig, mine: Key
+) -> None:
     on_theirs = await front.call("GET", PREDICT, key=mine)
     on_ours = await front.call("PUT", "/v1/jobs/x", key=mine)
-    assert (on_theirs.status, on_theirs.headers["Allow"]) == (405, "POST")
+    assert (on_theirs.status, on_theirs.headers["Allow"]) == (400, "POST")
+    assert on_theirs.doc["error"].startswith(f"Malformed request: GET {PREDICT}. ")
     assert (on_ours.status, on_ours.headers["Allow"]) == (405, "GET, DELETE")
     assert on_ours.headers["Content-Type"] == "application/problem+json"
     assert on_ours.doc["code"] == "method_not_allowed"
@@ -525,17 +537,18 @@ async def test_every_refusal_is_counted_with_its_reason(front: Rig, mine: Key) -
         return metrics.REGISTRY.get_sample_value("signalbox_refused_total", {"reason": reason}) or 0
 
     sent: list[tuple[str, bytes, dict[str, str]]] = [
+        ("unsupported_encoding:encoding", b"{}", {"Content-Encoding": "zstd"}),
         ("invalid_json", b"{", {}),
         ("invalid_json:depth", b'{"instances": [1], "a": ' + b"[" * 40 + b"]" * 40 + b"}", {}),
         ("invalid_json:names", b'{"instances": [1], "instances": [2]}', {}),
         ("invalid_input", b'{"instances": ["x"]}', {}),
-        ("unsupported_encoding:encoding", b"{}", {"Content-Encoding": "zstd"}),
         ("invalid_request:encoding", b"{}", {"Content-Encoding": "gzip"}),
         ("invalid_request:header", b"{}", {"Idempotency-Key": ""}),
     ]
     for reason, body, headers in sent:
         before = counted(reason)
-        got = await front.call("POST", PREDICT, body, key=mine, headers=headers)
+        path = "/v1/jobs" if reason.startswith("unsupported") else PREDICT
+        got = await front.call("POST", path, body, key=mine, headers=headers)
         assert 400 <= got.status < 500, (reason, got)
         assert counted(reason) == before + 1, (reason, got)
     assert await queued(front) == 0

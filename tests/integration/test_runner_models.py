@@ -401,6 +401,10 @@ async def test_inspection_names_signatures_and_ops() -> None:
     signature = found.signatures["serving_default"]
     assert signature.inputs["x_bfloat16"].dtype == "bfloat16"
     assert signature.inputs["x_string"].shape == (-1, 2)
+    assert signature.inputs["x_string"].tensor == "serving_default_x_string:0"
+    assert signature.method == "tensorflow/serving/predict"
+    initializer = found.signatures["__saved_model_init_op"].outputs["__saved_model_init_op"]
+    assert (initializer.tensor, initializer.shape) == ("NoOp", None)
     assert "Identity" in found.ops
     assert len(found.digest) == 64
     assert "Abort" in (await inspected(models.picky())).ops

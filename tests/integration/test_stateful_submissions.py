@@ -24,7 +24,7 @@ from gateway_plugin.admission.acceptance import Acceptance
 from gateway_plugin.admission.idempotency import Idempotency
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
-from gateway_plugin.api.routing import Operation, Route
+from gateway_plugin.api.routes import Operation, Route
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.service.jobs import JobService

@@ -1,5 +1,6 @@
 """Every fuzz target holds over its share of 200 000 executions, or of 10 000: ``python -m verification.fuzz``."""
 
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,24 @@ def test_nothing_hostile_crashes_hangs_or_is_our_fault(name: str, tmp_path: Path
     assert not report.errors, str(report)
     assert report.runs == runs
     assert report.outcomes > 1 or target.one(target.seeds[0]) is None, "every input looks the same"
+
+
+def test_more_than_two_thousand_malformed_calls_of_tensorflow_serving_s_api_are_refused_in_its_shape(
+    tmp_path: Path,
+) -> None:
+    target = harness.target("serving")
+    refused: list[object] = []
+
+    def one(data: bytes) -> Hashable:
+        outcome = target.one(data)
+        if isinstance(outcome, tuple):
+            refused.append(outcome)
+        return outcome
+
+    report = harness.fuzz(target._replace(one=one), runs=3_000, seed=SEED, keep=tmp_path)
+    assert not report.errors, str(report)
+    assert len(refused) >= 2_000
+    assert len(set(refused)) >= 30, "as good as all are refused alike"
 
 
 def test_a_broken_promise_is_found_reported_once_and_kept(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway_plugin.api.preferences import Preference, preference
-from gateway_plugin.api.routing import Operation, Route, route_of
+from gateway_plugin.api.routes import Operation, Route
+from gateway_plugin.api.routing import route_of
 from gateway_plugin.hooks.auth import credential, session_of
 from signalbox.program.errors import InvalidRequest, MethodNotAllowed, NotFound
 from signalbox.wire.messages import ApiKey
@@ -20,6 +21,13 @@ from signalbox.wire.messages import ApiKey
         ("POST", "/v1/models/a%20b:predict", Route(Operation.TFS_PREDICT, "a b")),
         ("GET", "/v1/models/m/metadata", Route(Operation.TFS_METADATA, "m")),
         ("GET", "/v1/models/m/versions/3", Route(Operation.TFS_STATUS, "m", 3)),
+        ("POST", "/v1/models/m:classify", Route(Operation.TFS_CLASSIFY, "m")),
+        ("POST", "/v1/models/m/versions/3:regress", Route(Operation.TFS_REGRESS, "m", 3)),
+        ("GET", "/V1/Models/m/METADATA", Route(Operation.TFS_STATUS, "m")),
+        ("GET", "/v1/models/metadata", Route(Operation.TFS_STATUS, "metadata")),
+        ("GET", "/v1/models/m/labels/blue/metadata", Route(Operation.TFS_METADATA, "m", None, "blue")),
+        ("GET", "/monitoring/prometheus/metrics", Route(Operation.TFS_METRICS)),
+        ("OPTIONS", "/v1/models/m:predict", Route(Operation.TFS_PREFLIGHT)),
         ("GET", "/v1/models", Route(Operation.LIST_MODELS)),
         ("POST", "/v1/jobs", Route(Operation.SUBMIT)),
         ("POST", "/v1/predict", Route(Operation.SUBMIT)),
@@ -39,9 +47,17 @@ def test_paths_lead_where_they_should(method: str, path: str, expected: Route) -
         ("POST", "/v1/models/m:PREDICT", InvalidRequest),
         ("POST", "/v1/models/m/versions/x:predict", InvalidRequest),
         ("POST", f"/v1/models/m/versions/{2**63}:predict", InvalidRequest),
-        ("POST", "/v1/models/m:classify", InvalidRequest),
-        ("GET", "/v1/models/m:predict", MethodNotAllowed),
-        ("DELETE", "/v1/models/m", MethodNotAllowed),
+        ("POST", "/v1/models/m:train", InvalidRequest),
+        ("GET", "/v1/models/m:predict", InvalidRequest),
+        ("HEAD", "/v1/models/m", InvalidRequest),
+        ("DELETE", "/v1/models/m", InvalidRequest),
+        ("POST", "/v1/models/m/metadata", InvalidRequest),
+        ("GET", "/v1/models/", InvalidRequest),
+        ("GET", "/v1/models/versions/3", InvalidRequest),
+        ("GET", "/v1/models/a/b", InvalidRequest),
+        ("POST", "/v1/models/m/versions/3/labels/x:predict", InvalidRequest),
+        ("GET", "/v1/nothing", InvalidRequest),
+        ("GET", "/v1/model\u017f/m", InvalidRequest),
         ("GET", "/v1/predict", MethodNotAllowed),
         ("PATCH", "/v1/jobs/7", MethodNotAllowed),
         ("GET", "/v1/jobs/7/cancel", MethodNotAllowed),

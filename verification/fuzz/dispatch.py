@@ -189,9 +189,20 @@ class Plugin:
             inputs={"x": TensorSpec(dtype="float32", shape=(-1,))},
             outputs={"y": TensorSpec(dtype="float32", shape=(-1,))},
         )
-        version = Version(version=1, path="/nowhere", signatures={"serving_default": x})
-        text = whole_key()
-        stored = ApiKey(id=KID, hmac=keys.digest(PEPPER, text), scopes=("jobs:submit", "jobs:read", "jobs:cancel"))
+        text = TensorSpec(dtype="string", shape=(-1,))
+        pairs = TensorSpec(dtype="float32", shape=(-1, 2))
+        classify = Signature(inputs={"inputs": text}, outputs={"classes": text, "scores": pairs})
+        regress = Signature(inputs={"inputs": text}, outputs={"outputs": x.outputs["y"]})
+        signatures = {
+            "serving_default": x,
+            "classify": classify,
+            "regress": regress,
+            "__init": Signature(inputs={}, outputs={}),
+        }
+        version = Version(version=1, path="/nowhere", signatures=signatures)
+        stored = ApiKey(
+            id=KID, hmac=keys.digest(PEPPER, whole_key()), scopes=("jobs:submit", "jobs:read", "jobs:cancel")
+        )
         model = Model(name="half", versions=(version,), labels={"stable": 1})
         await self.bus.write(names.key(Bucket.KEYS, KID), encode(stored))
         await self.bus.write(names.key(Bucket.MODELS, names.token("half")), encode(model))

@@ -107,18 +107,17 @@ def _serving_graph(data: memoryview) -> memoryview:
 
 def _signatures(graph: memoryview) -> Iterator[tuple[str, Signature]]:
     for entry in submessages(graph, 5):  # MetaGraphDef.signature_def, a map
-        name = text(entry, 1)
-        if name.startswith("__"):
-            continue  # TensorFlow's own, such as __saved_model_init_op
         body = single(entry, 2)
-        yield (name, Signature(inputs=dict(_specs(body, 1)), outputs=dict(_specs(body, 2)), method=text(body, 3)))
+        inputs, outputs = dict(_specs(body, 1)), dict(_specs(body, 2))
+        yield text(entry, 1), Signature(inputs=inputs, outputs=outputs, method=text(body, 3))
 
 
 def _specs(body: memoryview, field: int) -> Iterator[tuple[str, TensorSpec]]:
     for entry in submessages(body, field):
         info = single(entry, 2)
         dtype = number(info, 2)
-        yield (text(entry, 1), TensorSpec(dtype=DTYPE_OF.get(dtype, f"unsupported:{dtype}"), shape=_shape(info)))
+        spec = TensorSpec(dtype=DTYPE_OF.get(dtype, f"unsupported:{dtype}"), shape=_shape(info), tensor=text(info, 1))
+        yield text(entry, 1), spec
 
 
 def _shape(info: memoryview) -> tuple[int, ...] | None:

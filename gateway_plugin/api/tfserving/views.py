@@ -1,48 +1,23 @@
-"""Renders the list of models, their status and their metadata (docs/api.md)."""
+"""Renders the status and the metadata of models, as TensorFlow Serving does."""
 
-from typing import Any, Final
+from typing import Any
 
-from gateway_plugin.admission.keyring import may_use
+from gateway_plugin.codec import dtypes
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.program.errors import NotFound
-from signalbox.wire.messages import ApiKey, Model, TensorSpec
-
-_DTYPES: Final = {
-    "float32": "DT_FLOAT",
-    "float64": "DT_DOUBLE",
-    "float16": "DT_HALF",
-    "bfloat16": "DT_BFLOAT16",
-    "int8": "DT_INT8",
-    "int16": "DT_INT16",
-    "int32": "DT_INT32",
-    "int64": "DT_INT64",
-    "uint8": "DT_UINT8",
-    "uint16": "DT_UINT16",
-    "uint32": "DT_UINT32",
-    "uint64": "DT_UINT64",
-    "bool": "DT_BOOL",
-    "string": "DT_STRING",
-    "complex64": "DT_COMPLEX64",
-    "complex128": "DT_COMPLEX128",
-}
+from signalbox.wire.messages import Model, TensorSpec
 
 
-class ModelViews:
-    """Renders models from the catalog and from what workers report."""
+class ModelStatus:
+    """The states of versions, from the catalog and from what workers report."""
 
     def __init__(self, catalog: Catalog, workers: LiveWorkers) -> None:
         self._catalog = catalog
         self._workers = workers
 
-    def listed(self, key: ApiKey) -> dict[str, Any]:
-        """The models that a key may use, with versions, labels and replicas."""
-        # One model is in memory at a time: there may be very many.
-        details = [self._details(model) for model in self._catalog.all() if may_use(key, model.name)]
-        return {"models": [each["name"] for each in details], "details": details}
-
-    def status(self, name: str, version: int | None, label: str | None) -> dict[str, Any]:
+    def of(self, name: str, version: int | None, label: str | None) -> dict[str, Any]:
         """TensorFlow Serving's status of all versions, newest first, or of the one that is named or labelled.
 
         TensorFlow Serving itself ignores a label here. Raises :class:`NotFound`, and for an unknown label
@@ -59,16 +34,6 @@ class ModelViews:
                 raise NotFound(f"Could not find version {version} of model {name}", model=name)
             versions = [version]
         return {"model_version_status": [self._version(model, number) for number in versions]}
-
-    def _details(self, model: Model) -> dict[str, Any]:
-        return {
-            "name": model.name,
-            "versions": sorted((v.version for v in model.versions), reverse=True),
-            "default_version": self._catalog.current(model),
-            "labels": {label: self._catalog.current(model, label) for label in model.labels},
-            "is_enabled": model.is_enabled,
-            "replicas": model.replicas,
-        }
 
     def _version(self, model: Model, version: int) -> dict[str, Any]:
         state, code, text = self._state(model, version)
@@ -110,7 +75,7 @@ def metadata(ready: PreparedVersion) -> dict[str, Any]:
 def _tensor(name: str, spec: TensorSpec) -> dict[str, Any]:
     dims = [{"size": str(size), "name": ""} for size in spec.shape or ()]
     return {
-        "dtype": _DTYPES.get(spec.dtype, "DT_INVALID"),
+        "dtype": dtypes.enumerator(spec.dtype),
         "tensor_shape": {"dim": dims, "unknown_rank": spec.shape is None},
-        "name": f"{name}:0",
+        "name": spec.tensor or f"{name}:0",
     }

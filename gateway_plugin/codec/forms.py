@@ -1,0 +1,88 @@
+"""What kind of request a body is: our own job, or TensorFlow Serving's predict, classify or regress.
+
+A body is read in two steps, since only its fields, or the path, say which model it is for: :func:`read` parses it,
+:func:`decode` makes it the inputs of a version. As in TensorFlow Serving the first step finds what is wrong whatever
+the model is.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from gateway_plugin.codec import examples, inputs, mismatch
+from gateway_plugin.codec.examples import Examples
+from gateway_plugin.codec.inputs import SERVING_WORDS, Decoded, Plan
+from gateway_plugin.codec.rapidjson import parse_as_served, shown
+from signalbox.front.jsonbody import Body, Bounds, parse
+from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
+
+
+class Form(StrEnum):
+    """The kinds of bodies."""
+
+    JOB = "job"
+    PREDICT = "predict"
+    CLASSIFY = examples.CLASSIFY
+    REGRESS = examples.REGRESS
+
+
+class ReadBody(NamedTuple):
+    """A body that was read, and its examples if it has any."""
+
+    form: Form
+    body: Body
+    examples: Examples | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The whole object."""
+        fields: dict[str, Any] = self.body.doc
+        return fields
+
+
+def read(form: Form, body: bytes, bounds: Bounds) -> ReadBody:
+    """Raises as :func:`signalbox.front.jsonbody.parse`, and :class:`InvalidRequest` for what no model can take."""
+    if form is Form.JOB:
+        return ReadBody(form, parse(body, bounds))
+    parsed = parse_as_served(body, bounds)
+    if type(parsed.doc.get("signature_name", "")) is not str:
+        raise InvalidRequest(
+            f"JSON Value: {shown(parsed.doc)} not formatted correctly. 'signature_name' key must be a string value."
+        )
+    return ReadBody(form, parsed, None if form is Form.PREDICT else examples.read(parsed.doc))
+
+
+def decode(read_body: ReadBody, available: Mapping[str, Plan], max_tensor_bytes: int) -> Decoded:
+    """The inputs for one of the signatures that are available.
+
+    Raises :class:`InvalidRequest`, :class:`InvalidInput`, :class:`TooLarge`; for TensorFlow Serving's requests in its
+    words, followed by ours.
+    """
+    form, body, found = read_body
+    if found is not None:
+        return examples.decode(body.doc, found, available, form.value, max_tensor_bytes)
+    if form is Form.JOB:
+        return inputs.decode(body, available, max_tensor_bytes)
+    plan = inputs.choose(body.doc, available)
+    if not plan.inputs:
+        name = body.doc.get("signature_name") or "DEFAULT"
+        raise InvalidInput(
+            f'Failed to get input map for signature: {name}. The signature "{plan.name}" has no inputs and cannot be '
+            f"called. {inputs.listed(available)}"
+        )
+    try:
+        return inputs.decode(body, available, max_tensor_bytes, SERVING_WORDS)
+    except TooLarge:
+        raise
+    except InvalidRequest as error:
+        dtypes = {one.name: one.dtype for one in plan.inputs}
+        theirs = mismatch.of_request(body.doc, dtypes)
+        if theirs:
+            put_before(error, theirs)
+        raise
+
+
+def put_before(error: InvalidRequest, theirs: str) -> None:
+    """Put TensorFlow Serving's text before ours."""
+    error.public_message = f"{theirs}. {error.public_message}"
+    error.args = (error.public_message,)
