@@ -98,6 +98,26 @@ def test_a_value_is_shown_in_part(value: Any) -> None:
         assert json.loads(text) == value
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (2.0, "2.0"),
+        (1e20, "100000000000000000000.0"),
+        (1e21, "1e21"),
+        (-1.25e30, "-1.25e30"),
+        (1e-6, "0.000001"),
+        (1.5e-7, "1.5e-7"),
+        (0.1, "0.1"),
+        (float("nan"), "NaN"),
+        (2**64, "18446744073709551616"),
+    ],
+)
+def test_numbers_are_shown_as_rapidjson_writes_them(value: float, text: str) -> None:
+    assert shown([value]) == f"[{text}]"
+
+
 def read(doc: dict[str, Any], dtypes: dict[str, str]) -> Decoded:
     specs = {name: TensorSpec(dtype=dtype, shape=None) for name, dtype in dtypes.items()}
     available = plans({"serving_default": Signature(inputs=specs, outputs={})})
