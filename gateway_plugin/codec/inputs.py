@@ -194,7 +194,9 @@ def choose(doc: Mapping[str, Any], available: Mapping[str, Plan]) -> Plan:
 
 def listed(available: Collection[str]) -> str:
     """Which signatures may be named, as a sentence; TensorFlow's own are not among them."""
-    return f"The signatures are: {', '.join(sorted(n for n in available if not n.startswith('__'))) or 'none'}."
+    names = sorted(name[:_LONGEST_NAME] for name in available if not name.startswith("__"))
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    return f"The signatures are: {', '.join(names[:_MOST_SHOWN]) or 'none'}{more}."
 
 
 def _some(names: Iterable[str]) -> list[str]:

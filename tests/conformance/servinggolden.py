@@ -429,6 +429,7 @@ PATHS: Final = [
     Golden("/V1/Models/half/Versions/1", "", _FIRST, method="GET"),
     Golden("/v1/models/half/labels/stable", "", _FIRST, method="GET"),
     Golden("/v1/models/half/versions/9", "", "Could not find version 9 of model half", 404, "GET"),
+    Golden("/v1/models/nobody/versions/3", "", "Could not find version 3 of model nobody", 404, "GET"),
     Golden("/v1/models/nobody", "", "Could not find any versions of model nobody", 404, "GET"),
     Golden("/v1/models/half/labels/no", "", "Unrecognized servable version label: no", 400, "GET"),
     Golden("/v1/models/nobody/labels/no", "", "Unrecognized servable version label: no", 400, "GET"),
