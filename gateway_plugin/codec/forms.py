@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from gateway_plugin.codec import examples, inputs, mismatch
 from gateway_plugin.codec.examples import Examples
-from gateway_plugin.codec.inputs import SERVING_WORDS, Decoded, Plan
+from gateway_plugin.codec.inputs import SERVING_WORDS, Decoded, Plan, UnknownSignature
 from gateway_plugin.codec.rapidjson import parse_as_served, shown
 from signalbox.front.jsonbody import Body, Bounds, parse
-from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
+from signalbox.program.errors import InvalidRequest, TooLarge
 
 
 class Form(StrEnum):
@@ -55,7 +55,7 @@ def read(form: Form, body: bytes, bounds: Bounds) -> ReadBody:
 def decode(read_body: ReadBody, available: Mapping[str, Plan], max_tensor_bytes: int) -> Decoded:
     """The inputs for one of the signatures that are available.
 
-    Raises :class:`InvalidRequest`, :class:`InvalidInput`, :class:`TooLarge`; for TensorFlow Serving's requests in its
+    Raises :class:`InvalidRequest` and :class:`TooLarge`; for TensorFlow Serving's requests in its
     words, followed by ours.
     """
     form, body, found = read_body
@@ -63,23 +63,21 @@ def decode(read_body: ReadBody, available: Mapping[str, Plan], max_tensor_bytes:
         return examples.decode(body.doc, found, available, form.value, max_tensor_bytes)
     if form is Form.JOB:
         return inputs.decode(body, available, max_tensor_bytes)
-    plan = inputs.choose(body.doc, available)
-    if not plan.inputs:
-        name = body.doc.get("signature_name") or "DEFAULT"
-        raise InvalidInput(
-            f'Failed to get input map for signature: {name}. The signature "{plan.name}" has no inputs and cannot be '
-            f"called. {inputs.listed(available)}"
-        )
     try:
         return inputs.decode(body, available, max_tensor_bytes, SERVING_WORDS)
-    except TooLarge:
+    except (TooLarge, UnknownSignature):
         raise
     except InvalidRequest as error:
-        dtypes = {one.name: one.dtype for one in plan.inputs}
-        theirs = mismatch.of_request(body.doc, dtypes)
-        if theirs:
+        if theirs := _their_words(body.doc, inputs.choose(body.doc, available)):
             put_before(error, theirs)
         raise
+
+
+def _their_words(doc: Mapping[str, Any], plan: Plan) -> str:
+    """What TensorFlow Serving says of a predict request that was refused; empty where it would have taken it."""
+    if not plan.inputs:
+        return f"Failed to get input map for signature: {doc.get('signature_name') or 'DEFAULT'}"
+    return mismatch.of_request(doc, {one.name: one.dtype for one in plan.inputs})
 
 
 def put_before(error: InvalidRequest, theirs: str) -> None:

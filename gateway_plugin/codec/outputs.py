@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from gateway_plugin.codec.inputs import NUMPY, ROW
+from gateway_plugin.codec.inputs import ROW
+from gateway_plugin.codec.values import NUMPY
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.tensors import Tensor
 

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any, Final
 
 import orjson
@@ -17,6 +18,8 @@ from signalbox.program.errors import InvalidJson, InvalidRequest
 
 MOST_SHOWN: Final = 256
 """Bytes of a value that an error shows, as in TensorFlow Serving."""
+_LEAST_PLAIN: Final = 1e-6
+_END_PLAIN: Final = 1e21
 _MARK: Final = b"\xef\xbb\xbf"
 _TRAILING: Final = "unexpected content after document"
 _ENDED: Final = "unexpected end of data"
@@ -179,11 +182,20 @@ def _written(value: Any, level: int) -> Iterator[tuple[str, bool]]:
 
 
 def _scalar(value: Any) -> str:
-    if type(value) is str:
-        value = value[:MOST_SHOWN]
-    if type(value) is float and not math.isfinite(value):
-        return json.dumps(value)
-    return orjson.dumps(value).decode() if type(value) is not int else str(value)
+    if type(value) is float:
+        return _decimal(value) if math.isfinite(value) else json.dumps(value)
+    if type(value) is int:
+        return str(value)
+    return orjson.dumps(value[:MOST_SHOWN] if type(value) is str else value).decode()
+
+
+def _decimal(value: float) -> str:
+    """A double as RapidJSON writes it: shortest, with an exponent only where there are very many zeros."""
+    if value and not _LEAST_PLAIN <= abs(value) < _END_PLAIN:
+        digits, _, exponent = repr(value).partition("e")
+        return f"{digits}e{int(exponent)}"
+    text = format(Decimal(repr(value)), "f")
+    return text if "." in text else f"{text}.0"
 
 
 def kind(value: Any) -> str:

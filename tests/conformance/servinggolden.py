@@ -64,6 +64,13 @@ ONE: Final = [
         ('{"instances": [1.0]}X', '{"predictions": [2.5]}'),
         (b'\xef\xbb\xbf{"instances": [1.0]}', '{"predictions": [2.5]}'),
         (b'{"instances": [1.0]}\n\0', '{"predictions": [2.5]}'),
+        ('{"instances": [[]]}', '{"predictions": [[]]}'),
+        (
+            '{"instances": [4194305, 18446744073709551616]}',
+            '{"predictions": [2097154.5, 9.223372e+18]}',
+        ),
+        ('{"instances": [-0.0, 1e-50]}', '{"predictions": [2.0, 2.0]}'),
+        ('{"instances": [[[1.0]], [[2.0]]]}', '{"predictions": [[[2.5]], [[3.0]]]}'),
     ),
     *_good("half/versions/1:predict", ('{"instances": [1.0]}', '{"predictions": [2.5]}')),
     *_good("half/versions/002:predict", ('{"instances": [1.0]}', '{"predictions": [2.5]}')),
@@ -214,6 +221,13 @@ _WRONG_TYPES: Final = (
         '[{"b64": "AA=="}, 1.0]',
         'JSON Value: {\n    "b64": "AA=="\n} Type: Object is not of expected type: double',
     ),
+    ("int64", "[1e2, 0]", "JSON Value: 100.0 Type: Number is not of expected type: int64"),
+    (
+        "uint64",
+        "[18446744073709551616, 0]",
+        "JSON Value: 18446744073709552000.0 Type: Number is not of expected type: ui",
+    ),
+    ("bool", "[null, true]", "JSON Value: null Type: Null is not of expected type: bool"),
     ("string", "[1.5, 0]", "JSON Value: 1.5 Type: Number is not of expected type: string"),
 )
 
@@ -415,6 +429,7 @@ PATHS: Final = [
     Golden("/V1/Models/half/Versions/1", "", _FIRST, method="GET"),
     Golden("/v1/models/half/labels/stable", "", _FIRST, method="GET"),
     Golden("/v1/models/half/versions/9", "", "Could not find version 9 of model half", 404, "GET"),
+    Golden("/v1/models/nobody/versions/3", "", "Could not find version 3 of model nobody", 404, "GET"),
     Golden("/v1/models/nobody", "", "Could not find any versions of model nobody", 404, "GET"),
     Golden("/v1/models/half/labels/no", "", "Unrecognized servable version label: no", 400, "GET"),
     Golden("/v1/models/nobody/labels/no", "", "Unrecognized servable version label: no", 400, "GET"),

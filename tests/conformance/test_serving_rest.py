@@ -106,10 +106,10 @@ def fleet() -> Iterator[tuple[NatsServer, Key]]:
 
 
 @pytest.fixture(scope="module")
-def served(kind: str, fleet: tuple[NatsServer, Key]) -> Iterator[Served]:
+def served(kind: str, request: pytest.FixtureRequest) -> Iterator[Served]:
     if kind == RUNNING:
         pytest.skip("has models of its own")
-    nats, mine = fleet
+    nats, mine = request.getfixturevalue("fleet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CORS, "on")
         with housed(kind, nats) as house:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway_plugin.codec import forms, mismatch
 from gateway_plugin.codec.forms import Form
-from gateway_plugin.codec.inputs import Decoded, plans
+from gateway_plugin.codec.inputs import Decoded, listed, plans
 from gateway_plugin.codec.rapidjson import MOST_SHOWN, parse_as_served, shown
 from signalbox.front.jsonbody import Bounds
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
@@ -96,6 +96,26 @@ def test_a_value_is_shown_in_part(value: Any) -> None:
     assert len(text) < MOST_SHOWN + 64
     if len(text) < MOST_SHOWN:
         assert json.loads(text) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (2.0, "2.0"),
+        (1e20, "100000000000000000000.0"),
+        (1e21, "1e21"),
+        (-1.25e30, "-1.25e30"),
+        (1e-6, "0.000001"),
+        (1.5e-7, "1.5e-7"),
+        (0.1, "0.1"),
+        (float("nan"), "NaN"),
+        (2**64, "18446744073709551616"),
+    ],
+)
+def test_numbers_are_shown_as_rapidjson_writes_them(value: float, text: str) -> None:
+    assert shown([value]) == f"[{text}]"
 
 
 def read(doc: dict[str, Any], dtypes: dict[str, str]) -> Decoded:
@@ -228,6 +248,12 @@ def test_whatever_is_sent_is_decoded_or_refused(dtype: str, value: Any, word: st
     except (InvalidRequest, TooLarge):
         return
     assert found.tensors[0].dtype == dtype
+
+
+def test_of_many_signatures_some_are_listed_and_none_of_tensorflow_s_own() -> None:
+    assert listed(["b", "a", "__saved_model_init_op"]) == "The signatures are: a, b."
+    assert listed([]) == "The signatures are: none."
+    assert listed([f"s{n:03}" for n in range(300)]).endswith("s014, s015 and 284 more.")
 
 
 LEAVES = st.sampled_from([0, 1, 2**40, -1, 0.5, True, None, "a", {"b64": "aA=="}, {"x": 1}, [], [0], [1, 2]])

@@ -27,11 +27,11 @@ class ModelStatus:
             version = self._catalog.labelled(name, label)
         model = self._catalog.find(name)
         versions = [] if model is None else sorted((v.version for v in model.versions), reverse=True)
+        if version is not None and version not in versions:
+            raise NotFound(f"Could not find version {version} of model {name}", model=name)
         if model is None or not versions:
             raise NotFound(f"Could not find any versions of model {name}", model=name)
         if version is not None:
-            if version not in versions:
-                raise NotFound(f"Could not find version {version} of model {name}", model=name)
             versions = [version]
         return {"model_version_status": [self._version(model, number) for number in versions]}
 
