@@ -104,7 +104,7 @@ async def test_what_was_compared_is_gone_before_more_is_read(bus: Bus, monkeypat
     read, alive = module._next_keys, []
 
     async def reading(bucket: Bucket, after: object) -> dict[object, str]:
-        alive.append(sum(isinstance(one, ServedModel) for one in gc.get_objects()))
+        alive.append(sum(type(one) is ServedModel for one in gc.get_objects()))
         return await read(bucket, after)
 
     monkeypatch.setattr(module, "_next_keys", reading)
