@@ -119,8 +119,8 @@ class Child:
                 self._say(error.public_message)
                 await self._kill()
                 continue
+            changed()  # first: who hears that it is back reads of it in up.json
             self._say(f"{self.spec.name} is back (pid {self.pid})")
-            changed()
 
     def kill(self) -> None:
         """SIGKILL; :meth:`keep` starts it again. Does nothing while it does not run."""
