@@ -134,16 +134,20 @@ class MemoryBus:
     async def list_pages(self, stream: str, subjects: Sequence[str]) -> AsyncIterator[list[Stored]]:
         yield await self.list_latest(stream, subjects)
 
+    async def direct_batch(self, stream: str, asked: Mapping[str, Any]) -> list[Stored]:
+        """What is stored from a sequence on, below a subject."""
+        prefix = asked["next_by_subj"].removesuffix(">")
+        found = [s for name, s in self.stored.items() if name.startswith(prefix) and s.seq >= asked["seq"]]
+        return sorted(found, key=lambda stored: stored.seq)
+
     async def collect(
         self, subject: str, doc: Mapping[str, Any], on_message: Callable[[bytes, bytes], None]
     ) -> tuple[bytes, bytes]:
-        """What a bucket has from a sequence on, as a batched direct get answers."""
-        prefix = doc["next_by_subj"].removesuffix(">")
-        for stored in sorted(self.stored.values(), key=lambda each: each.seq):
-            if stored.seq >= doc["seq"] and stored.subject.startswith(prefix):
-                at = datetime.fromtimestamp(stored.time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-                head = f"Nats-Subject: {stored.subject}\r\nNats-Sequence: {stored.seq}\r\nNats-Time-Stamp: {at}"
-                on_message(f"NATS/1.0\r\n{head}\r\n\r\n".encode(), stored.data)
+        """The same, as the server answers it."""
+        for stored in await self.direct_batch("", doc):
+            at = datetime.fromtimestamp(stored.time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            head = f"Nats-Subject: {stored.subject}\r\nNats-Sequence: {stored.seq}\r\nNats-Time-Stamp: {at}"
+            on_message(f"NATS/1.0\r\n{head}\r\n\r\n".encode(), stored.data)
         return b"NATS/1.0 204 EOB\r\n\r\n", b""
 
     async def consumer_info(self, name: str) -> ConsumerInfo:
