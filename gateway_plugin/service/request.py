@@ -1,4 +1,4 @@
-"""A client's request as the hooks see it, whoever brings it: Tyk's message or an edge in this process."""
+"""A client's request as the hooks see it: from Tyk's message, or from an edge in this process."""
 
 from collections.abc import MutableMapping
 
