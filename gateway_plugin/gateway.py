@@ -12,7 +12,9 @@ from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
 from gateway_plugin.api.predictions import Predictions
+from gateway_plugin.api.tfserving import grpcmethods
 from gateway_plugin.api.tfserving.httprules import CrossOrigin
+from gateway_plugin.api.tfserving.monitoring import RequestCounts
 from gateway_plugin.api.tfserving.views import ModelStatus
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.hooks.auth import Auth
@@ -38,8 +40,8 @@ from signalbox.wire.names import Bucket
 class Gateway:
     """Builds the parts and owns them.
 
-    dispatcher: what listeners call. auth, keyring: who may call. of_edge: what an edge in this process calls, which
-    holds its bodies in ``bodies``.
+    dispatcher: what listeners call. serving_methods: TensorFlow Serving's, for gRPC. auth, keyring: who may call.
+    of_edge: what an edge in this process calls, which holds its bodies in ``bodies``.
     """
 
     def __init__(self, bus: Bus, settings: GatewaySettings) -> None:
@@ -93,6 +95,8 @@ class Gateway:
         )
         self.bodies = bodies_pool(settings.max_bodies_bytes)
         self._predictions = Predictions(settings, keyring, catalog, self._acceptance, self._waiters, self._jobs)
+        status, counts = ModelStatus(catalog, workers), RequestCounts()
+        self.serving_methods = grpcmethods.methods(catalog, status, self._predictions, counts)
         post = Post(
             settings,
             keyring,
@@ -101,7 +105,8 @@ class Gateway:
             self._acceptance,
             self._predictions,
             self._jobs,
-            ModelStatus(catalog, workers),
+            status,
+            counts,
             self.bodies,
         )
         self.auth = auth = Auth(
