@@ -6,7 +6,9 @@ protobuf's description of its encoding. Numbers that are packed: :mod:`gateway_p
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from signalbox.program.errors import InvalidRequest, TooLarge
 
@@ -31,7 +33,7 @@ class TooManyFields(TooLarge):
     """A request has more fields than are read."""
 
 
-class Field(NamedTuple):
+class Field(msgspec.Struct, frozen=True, gc=False):
     """One field. kind: its wire type. data: its bytes without tag and length; of a varint those that encode it."""
 
     number: int
@@ -61,7 +63,9 @@ class WireReader:
                     limit=self._most,
                 )
             self._left -= 1
-            tag, start = self._varint(message, at)
+            tag, start = message[at], at + 1
+            if tag > 0x7F:
+                tag, start = self._varint(message, at)
             number, kind = tag >> 3, tag & 7
             if not 0 < number < 2**29:
                 raise self.malformed(f"there is no field {number}")

@@ -6,6 +6,7 @@ Serving sends them. Source: TensorFlow's ``tensor.proto``, ``tensor_shape.proto`
 """
 
 import struct
+from collections import defaultdict
 from math import prod
 from typing import Any, Final
 
@@ -50,13 +51,13 @@ _FIELDS: Final = {
     "uint64": 17,
 }
 """The typed field of each dtype."""
-_VALUES: Final = frozenset(_FIELDS.values())
 _RAW: Final = {"float32": FIXED32, "complex64": FIXED32, "float64": FIXED64, "complex128": FIXED64}
 """Dtypes whose typed field is as their bytes are, and the wire type of one that is not packed."""
 _WIDTHS: Final = {FIXED32: 4, FIXED64: 8}
 _CONTENT: Final = 4
 _NARROW: Final = frozenset({"uint8", "int16", "int8", "uint16"})
 _LENGTH_BYTES: Final = 4
+_pack: Final = struct.Struct("<I").pack
 _LONGEST_VARINT: Final = 10
 
 
@@ -66,7 +67,7 @@ def read(reader: WireReader, name: str, message: memoryview, room_bytes: int) ->
     Raises :class:`InvalidInput` that begins in TensorFlow Serving's words, and :class:`TooLarge`.
     """
     dtype_number, shape_parts, content = 0, [], memoryview(b"")
-    values: dict[int, list[Field]] = {}
+    values: defaultdict[int, list[Field]] = defaultdict(list)
     for field in reader.fields(message):
         if field.number == 1:
             dtype_number = reader.integer(field)
@@ -74,8 +75,8 @@ def read(reader: WireReader, name: str, message: memoryview, room_bytes: int) ->
             shape_parts.append(reader.message(field))
         elif field.number == _CONTENT:
             content = reader.message(field)
-        elif field.number in _VALUES:
-            values.setdefault(field.number, []).append(field)
+        else:
+            values[field.number].append(field)
     dtype = _DTYPES.get(dtype_number)
     if dtype is None:
         raise _refusal(name, f"a dtype of {', '.join(sorted(ENUMERATORS))}", f"the number {dtype_number}")
@@ -84,7 +85,7 @@ def read(reader: WireReader, name: str, message: memoryview, room_bytes: int) ->
     _require_room(count, dtype, room_bytes)
     if not count:
         return Tensor(name, dtype, shape, b"")
-    fields = values.get(_FIELDS[dtype], [])
+    fields = values[_FIELDS[dtype]]
     try:
         if dtype == "string":
             data = _strings_in(content, count) if content else _strings(fields, count, room_bytes)
@@ -183,8 +184,8 @@ def _strings(fields: list[Field], count: int, room_bytes: int) -> bytes:
     last = items[-1] if items else memoryview(b"")
     missing = count - len(items)
     _require_strings_room(sum(map(len, items)) + missing * len(last) + _LENGTH_BYTES * count, room_bytes)
-    data = b"".join(part for item in items for part in (_length(item), item))
-    return data + b"".join((_length(last), last)) * missing
+    data = b"".join([part for item in items for part in (_pack(len(item)), item)])
+    return data + b"".join((_pack(len(last)), last)) * missing
 
 
 def _require_strings_room(size: int, room_bytes: int) -> None:
@@ -211,13 +212,9 @@ def _strings_in(content: memoryview, count: int) -> bytes:
         raise ValueError(msg)
     parts: list[bytes | memoryview] = []
     for length in lengths:
-        parts += (struct.pack("<I", length), content[at : at + length])
+        parts += (_pack(length), content[at : at + length])
         at += length
     return b"".join(parts)
-
-
-def _length(item: memoryview) -> bytes:
-    return struct.pack("<I", len(item))
 
 
 def _refusal(name: str, expected: str, got: str) -> InvalidInput:
