@@ -128,7 +128,7 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
     ] = 128 * _MIB
     max_upstream_bytes: Annotated[
         int,
-        Meta(ge=1024, description="Largest gRPC message or binary body of a caller; JSON has `max_body_bytes`."),
+        Meta(ge=65_536, description="Largest gRPC message or binary body of a caller; JSON has `max_body_bytes`."),
     ] = 64 * _MIB
     max_concurrent: Annotated[int, Meta(ge=1, description="Most hook calls in flight, waiting ones included.")] = 2048
     max_waiting: Annotated[int, Meta(ge=1, description="Most callers kept waiting for a result; more get 503.")] = 1536

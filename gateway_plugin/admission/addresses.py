@@ -40,11 +40,11 @@ def client_address(headers: Mapping[str, str], trusted_proxies: int) -> str:
     return written(headers.get(FRONT_S_WORD, ""))
 
 
-def handed_on_address(headers: Mapping[str, str], trusted_proxies: int) -> str:
-    """The address of a request that the front has handed on, with its own peer at the end of X-Forwarded-For."""
+def before_front(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers of a request that the front has handed on, without its own peer at the end of X-Forwarded-For."""
     sent = headers.get(_FORWARDED, "").rpartition(",")[0]
     others = {name: value for name, value in headers.items() if name != _FORWARDED}
-    return client_address(others | ({_FORWARDED: sent} if sent else {}), trusted_proxies)
+    return others | {_FORWARDED: sent} if sent else others
 
 
 def written(text: str) -> str:

@@ -83,7 +83,7 @@ class Plan:
                 value = self._column(only.name, value)
             return [only.build(value, is_plain)]
         if type(value) is not dict:
-            raise InvalidInput(f'"inputs" must be an object with {self._listed()}, not {kind_of(value)}.')
+            raise InvalidInput(f'"inputs" must be an object with {self.listed()}, not {kind_of(value)}.')
         return [i.build(self._column(i.name, value), is_plain) for i in self.inputs]
 
     def batch_key(self, tensors: Sequence[Tensor]) -> tuple[int, str]:
@@ -101,6 +101,10 @@ class Plan:
         shapes = ";".join(",".join(map(str, t.shape[1:])) for t in tensors)
         return rows, f"{self._prefix}|{shapes}"
 
+    def listed(self) -> str:
+        """The names of the inputs, in words."""
+        return ", ".join(f'"{name}"' for name in sorted(self.names)) or "no inputs"
+
     def _bare(self, name: str, rows: list[Any]) -> list[Any]:
         """The values of single-input rows, given bare or as ``{name: value}``."""
         if type(rows[0]) is not dict or (is_base64(rows[0]) and name != "b64"):
@@ -111,30 +115,27 @@ class Plan:
 
     def _check_row(self, index: int, row: Any) -> None:
         if type(row) is not dict:
-            raise InvalidInput(f'"instances"[{index}] must be an object with {self._listed()}, not {kind_of(row)}.')
+            raise InvalidInput(f'"instances"[{index}] must be an object with {self.listed()}, not {kind_of(row)}.')
         if row.keys() != self.names:
             missing, extra = self.names - row.keys(), row.keys() - self.names
             name = min(missing or extra)
             raise InvalidInput(
                 f'"instances"[{index}] has {"no" if missing else "an unknown"} input "{name[:_LONGEST_NAME]}"; '
-                f"the signature has {self._listed()}.",
+                f"the signature has {self.listed()}.",
                 input=name[:_LONGEST_NAME],
                 expected=sorted(self.names),
-                got=_some(row),
+                got=some(row),
             )
 
     def _column(self, name: str, value: dict[str, Any]) -> Any:
         if name not in value:
             raise InvalidInput(
-                f'"inputs" has no input "{name}"; the signature has {self._listed()}.',
+                f'"inputs" has no input "{name}"; the signature has {self.listed()}.',
                 input=name,
                 expected=sorted(self.names),
-                got=_some(value),
+                got=some(value),
             )
         return value[name]
-
-    def _listed(self) -> str:
-        return ", ".join(f'"{name}"' for name in sorted(self.names)) or "no inputs"
 
 
 def plans(signatures: Mapping[str, Signature], *, batch_prefix: str = "") -> dict[str, Plan]:
@@ -166,17 +167,22 @@ def decode(
         if forms[0] == "input" and type(value) is not dict:
             raise InvalidInput(f'"input" must be an object of named tensors, not {kind_of(value)}.')
         style, found = COLUMNAR, plan.columns(value, body.is_plain)
-    size = sum(len(t.data) for t in found)
+    require_bounded(found, max_tensor_bytes)
+    rows, key = plan.batch_key(found)
+    return Decoded(found, plan.name, style, rows, key)
+
+
+def require_bounded(tensors: Sequence[Tensor], max_tensor_bytes: int) -> None:
+    """Raise :class:`TooLarge` where tensors, or the empty lists in them, exceed their bound together."""
+    size = sum(len(t.data) for t in tensors)
     if size > max_tensor_bytes:
         raise TooLarge(
             f"The inputs take {size} bytes; this model takes at most {max_tensor_bytes}.",
             bound="tensor_bytes",
             limit_bytes=max_tensor_bytes,
         )
-    if sum(hollow(t.shape) for t in found if not t.data) > MAX_HOLLOW:
+    if sum(hollow(t.shape) for t in tensors if not t.data) > MAX_HOLLOW:
         raise TooLarge(f"The inputs are more than {MAX_HOLLOW} empty lists.", bound="empty", limit=MAX_HOLLOW)
-    rows, key = plan.batch_key(found)
-    return Decoded(found, plan.name, style, rows, key)
 
 
 def choose(doc: Mapping[str, Any], available: Mapping[str, Plan]) -> Plan:
@@ -201,6 +207,6 @@ def listed(available: Collection[str]) -> str:
     return f"The signatures are: {', '.join(names[:_MOST_SHOWN]) or 'none'}{more}."
 
 
-def _some(names: Iterable[str]) -> list[str]:
+def some(names: Iterable[str]) -> list[str]:
     """The first of a caller's names, cut short, so that an error is not as long as the body."""
     return [name[:_LONGEST_NAME] for name in heapq.nsmallest(_MOST_SHOWN, names)]

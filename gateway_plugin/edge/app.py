@@ -10,22 +10,21 @@ from gateway_plugin.admission.pool import Pool, PoolShare, bodies_pool
 from gateway_plugin.edge import gatewayerrors as errors
 from gateway_plugin.edge import responses
 from gateway_plugin.edge.admit import Admission
-from gateway_plugin.edge.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.edge.definition import CheckedApi, Definition
 from gateway_plugin.edge.gatewayerrors import GatewayError
 from gateway_plugin.edge.limits import KeyLimits, Quota, Rate
 from gateway_plugin.edge.plugin import Call, LocalPlugin, MessagePlugin, Page, Passed, Plugin, Reply
-from gateway_plugin.edge.requests import headers_of
 from gateway_plugin.edge.responses import EdgeResponse, ErrorTemplates, Headers
 from gateway_plugin.edge.target import Redirect, RequestTarget, read
 from gateway_plugin.edge.upstream import Application, Handed, UpstreamPaths
 from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.service.jsonresponses import refusal
-from gateway_plugin.service.request import Request
+from gateway_plugin.service.request import Request, headers_of
+from gateway_plugin.upstream.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
-from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
+from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable, Unimplemented
 
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -138,9 +137,10 @@ class Edge:
         if api is None:
             found = await self._admitted(self._front.hooked, scope["method"], target, headers)
             return await self._hooked(scope, target, headers, body, found) if isinstance(found, Admitted) else found
-        missing = self._upstream.missing(api)
-        if missing is not None:
-            return missing
+        try:
+            self._upstream.require_served(api)
+        except Unimplemented as error:
+            return _refused(error, target, [])
         if api.checked is None:
             return Handed(self._upstream.handed(api, None, scope, headers), [])
         found = await self._admitted(api.checked, scope["method"], target, headers)

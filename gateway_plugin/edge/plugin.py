@@ -7,7 +7,7 @@ import msgspec
 
 from gateway_plugin.edge.definition import CheckedApi, Definition
 from gateway_plugin.edge.limits import Quota
-from gateway_plugin.edge.requests import AddedHeaders, ObjectMaker, body_as_tyk_has_it, canonical
+from gateway_plugin.edge.requests import AddedHeaders, ObjectMaker, body_as_tyk_has_it
 from gateway_plugin.edge.target import RequestTarget, parameters
 from gateway_plugin.hooks import handover
 from gateway_plugin.hooks.direct import DirectHooks
@@ -15,7 +15,7 @@ from gateway_plugin.hooks.dispatcher import AUTH, POST, UPSTREAM_AUTH
 from gateway_plugin.hooks.session import Session
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jsonresponses import JsonResponse
-from gateway_plugin.service.request import Request
+from gateway_plugin.service.request import Request, canonical
 from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.log import get_logger
 

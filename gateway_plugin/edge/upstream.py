@@ -1,13 +1,14 @@
 """What the edge hands on to the upstream, which is an application in the same process."""
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.edge.definition import Definition, UpstreamApi
 from gateway_plugin.edge.plugin import Passed
-from gateway_plugin.edge.requests import AddedHeaders, canonical
-from gateway_plugin.edge.responses import EdgeResponse, Headers, wire_headers
+from gateway_plugin.edge.requests import AddedHeaders
+from gateway_plugin.edge.responses import Headers
+from gateway_plugin.service.request import canonical
+from signalbox.program.errors import Unimplemented
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -45,12 +46,12 @@ class UpstreamPaths:
             return None
         return next(api for prefix, api in self._apis.items() if path.startswith(prefix))
 
-    def missing(self, api: UpstreamApi) -> EdgeResponse | None:
-        """The answer where this front cannot serve an API, with the reason."""
-        if self._app is not None and not api.is_grpc:
-            return None
-        body = json.dumps({"error": _NOT_GRPC if api.is_grpc else _APART}).encode()
-        return EdgeResponse(501, wire_headers([("Content-Type", "application/json")]), body)
+    def require_served(self, api: UpstreamApi) -> None:
+        """Raise :class:`Unimplemented` with the reason where this front cannot serve an API."""
+        if api.is_grpc:
+            raise Unimplemented(_NOT_GRPC, bound="front")
+        if self._app is None:
+            raise Unimplemented(_APART, bound="front")
 
     def handed(self, api: UpstreamApi, passed: Passed | None, scope: Scope, headers: Mapping[str, str]) -> Scope:
         """The request as the upstream sees it, changed as Tyk changes it. passed: None = the API needs no key."""

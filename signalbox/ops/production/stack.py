@@ -75,7 +75,7 @@ class ProductionStack:
         return f"http://{HOST}:{self._ports[FRONT][1]}"
 
     @property
-    def grpc(self) -> str:
+    def grpc_address(self) -> str:
         """``host:port`` where gRPC clients call."""
         return self.front_url.rpartition("/")[2]
 
@@ -168,7 +168,7 @@ class ProductionStack:
         return {
             "front": self.front_url,
             "direct_front": self.direct_front_url,
-            "grpc": self.grpc,
+            "grpc": self.grpc_address,
             "console": self.console_url,
             "nats": self.nats_url,
             "nats_ca": self.nats_ca,

@@ -51,7 +51,7 @@ _OURS: Final = tuple(
 class UpStack:
     """A whole Signalbox as child processes. say: called with sentences a person should read.
 
-    grpc: ``host:port`` where gRPC clients call, once the front runs.
+    grpc_address: ``host:port`` where gRPC clients call, once the front runs.
     """
 
     def __init__(self, options: UpOptions, data: DataDir, say: Callable[[str], None]) -> None:
@@ -62,7 +62,7 @@ class UpStack:
         self.nats_port = choose_port(options.nats_port, USUAL_NATS_PORT, "--nats-port")
         self.console_port = choose_port(options.console_port, USUAL_CONSOLE_PORT, "--console-port")
         self.front_port = choose_port(options.front_port, USUAL_FRONT_PORT, "--port")
-        self.grpc = f"{HOST}:{self.front_port}"
+        self.grpc_address = f"{HOST}:{self.front_port}"
         self._bus: Bus | None = None
         self._streams: Streams | None = None
         self._beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -161,12 +161,12 @@ class UpStack:
 
     async def start_edge(self) -> None:
         """The plugin with the edge inside: the front where no Tyk is. gRPC has a port of its own then."""
-        self.grpc = f"{HOST}:{choose_port(self.options.grpc_port, USUAL_GRPC_PORT, '--grpc-port')}"
+        self.grpc_address = f"{HOST}:{choose_port(self.options.grpc_port, USUAL_GRPC_PORT, '--grpc-port')}"
         env = {
             **self.env("gateway"),
             "SIGNALBOX_GATEWAY_LISTEN": "",
             "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{self.front_port}",
-            "SIGNALBOX_GATEWAY_GRPC_LISTEN": self.grpc,
+            "SIGNALBOX_GATEWAY_GRPC_LISTEN": self.grpc_address,
         }
         ready = partial(probes.http, self.front_url, "/hello")
         await self.start(self.spec("gateway", "gateway_plugin", env=env, ready=ready))
