@@ -10,6 +10,7 @@ from typing import Final, Self
 import uvicorn
 
 from gateway_plugin.admission.pool import Pool
+from gateway_plugin.edge.admit import Admission
 from gateway_plugin.edge.app import Edge
 from gateway_plugin.edge.definition import SOURCE, load
 from gateway_plugin.edge.plugin import Call
@@ -52,13 +53,15 @@ class EdgeServer:
         bounds: HttpBounds | None = None,
         has_proxy: bool = False,
         bodies: Pool | None = None,
+        upstream: Application | None = None,
+        admission: Admission | None = None,
     ) -> Self:
         """Listens on ``host:port`` (port 0: any) with the files of ``folder``.
 
-        secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. plugin,
-        bodies: see :class:`Edge`. Raises Misconfigured when the files are not valid or the address cannot be had.
+        secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. Others: see
+        :class:`Edge`. Raises Misconfigured when the files are not valid or the address cannot be had.
         """
-        edge = Edge(load(folder, secret=secret), plugin, bodies=bodies)
+        edge = Edge(load(folder, secret=secret), plugin, bodies=bodies, upstream=upstream, admission=admission)
         return await cls.serve(edge, listen=listen, bounds=bounds, has_proxy=has_proxy)
 
     @classmethod
