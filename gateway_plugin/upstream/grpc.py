@@ -109,7 +109,7 @@ class GrpcUpstream:
         with PoolShare(self._bodies, tenant) as share:
             message = await self._read(tenant, context)
             share.take(len(message))
-            return await method(GrpcCall(key, headers, message, context.time_remaining()))
+            return await method(GrpcCall(key, headers, message, context.time_remaining(), share.take))
 
     async def _read(self, tenant: str, context: Context) -> bytes:
         """The one message of a call, unpacked. Raises :class:`TooLarge`, and as :meth:`Pool.take`."""

@@ -1,5 +1,6 @@
 """TensorFlow Serving's gRPC services over the upstream, with a real NATS and a worker that is a script."""
 
+import asyncio
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -227,6 +228,20 @@ async def test_classify_regress_and_both_at_once_give_results(client: Client) ->
     first, second = both.results
     assert (first.classification_result, first.model_spec) == (classified.result, classified.model_spec)
     assert (second.regression_result, second.model_spec) == (regressed.result, regressed.model_spec)
+
+
+async def test_what_one_value_stands_for_counts_as_bytes_of_the_account_while_the_call_waits(client: Client) -> None:
+    held = client.rig.gateway.bodies
+    shape = field(2, field(2, number(1, 100_000)))
+    constant = field(2, field(1, b"x") + field(2, number(1, 1) + shape + field(5, struct.pack("<f", 1.0))))
+    async with ScriptedWorker(client.rig.bus, "half") as worker:
+        worker.go.clear()
+        call = client.start(f"{PREDICTION}/Predict", spec() + constant)
+        await asyncio.wait_for(worker.claimed.wait(), LIMIT_S)
+        assert held.held > 400_000
+        worker.go.set()
+        await call
+    assert held.held == 0
 
 
 async def test_a_failed_task_fails_the_whole_request(client: Client) -> None:

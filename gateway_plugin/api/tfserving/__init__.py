@@ -1,1 +1,1 @@
-"""TensorFlow Serving's REST API: its paths, what its answers show, and its metrics. Its bodies: ``codec``."""
+"""TensorFlow Serving's REST API and gRPC services: paths and methods, what answers show, metrics. Bodies: ``codec``."""

@@ -85,6 +85,7 @@ class InferService:
         tasks = tasks_of(asked, ready)
         work = partial(decoded, what, request.input, ready, tasks)
         inputs = await offloading.read(len(call.body), work)
+        call.hold(sum(len(each.frame) for each in inputs))
         jobs: list[asyncio.Task[Ran]] = []
         try:
             async with asyncio.TaskGroup() as group:
@@ -103,6 +104,7 @@ class InferService:
             task = Task(verb, spec.signature_name or DEFAULT_SIGNATURE)
             work = partial(decoded, what, request.input, ready, [task])
             (inputs,) = await offloading.read(len(call.body), work)
+            call.hold(len(inputs.frame))  # the context is in every example
             ran = await self._run(call, ready, inputs)
             reply = await offloading.write(_cost_bytes(ran), partial(_reply, task, ran, ready))
             return GrpcReply(reply, job_headers(ran.record))

@@ -47,6 +47,7 @@ class PredictService:
         ready = modelspec.ready(request.spec, self._catalog, call.key)
         with self._counts.counting(call.key, ready.model.name, "Predict", GRPC):
             inputs = await offloading.read(len(call.body), partial(decoded, request, ready))
+            call.hold(len(inputs.frame))  # one value may stand for a whole tensor
             ran = await self._predictions.run(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
             wanted = [tensor for tensor in ran.outputs if not request.outputs or tensor.name in request.outputs]
             size = sum(len(tensor.data) for tensor in wanted)
