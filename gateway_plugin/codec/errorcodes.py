@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gateway_plugin.codec.inputs import UnknownSignature
 from signalbox.program import errors
 from signalbox.program.errors import SignalboxError
 
@@ -19,6 +20,7 @@ _KINDS: Final[dict[str, type[SignalboxError]]] = {
         errors.InvalidRequest,
         errors.InvalidJson,
         errors.InvalidInput,
+        UnknownSignature,
         errors.TooLarge,
         errors.UnsupportedEncoding,
         errors.NotFound,

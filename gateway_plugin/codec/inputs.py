@@ -31,6 +31,8 @@ _LONGEST_NAME: Final = 120
 class UnknownSignature(InvalidRequest):
     """A request names a signature that the version has not."""
 
+    code = "unknown_signature"
+
 
 class Decoded(msgspec.Struct, frozen=True):
     """A request's inputs.

@@ -236,6 +236,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "invalid_request": Meaning(400, "INVALID_ARGUMENT", "Malformed request"),
     "invalid_json": Meaning(400, "INVALID_ARGUMENT", "Malformed JSON"),
     "invalid_input": Meaning(400, "INVALID_ARGUMENT", "Input does not fit the model"),
+    "unknown_signature": Meaning(400, "FAILED_PRECONDITION", "The version has no such signature"),
     "method_not_allowed": Meaning(405, "UNIMPLEMENTED", "Method not allowed"),
     "unimplemented": Meaning(501, "UNIMPLEMENTED", "Not implemented"),
     "too_large": Meaning(413, "INVALID_ARGUMENT", "Body too large"),

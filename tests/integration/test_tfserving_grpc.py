@@ -185,6 +185,7 @@ async def test_a_large_tensor_goes_both_ways_through_threads_and_by_reference(cl
         (spec(""), grpc.StatusCode.INVALID_ARGUMENT, "ModelSpec has no name specified"),
         (spec("nobody"), grpc.StatusCode.NOT_FOUND, "Servable not found for request: Latest(nobody)"),
         (spec(version=9), grpc.StatusCode.NOT_FOUND, "Servable not found for request: Specific(half, 9)"),
+        (spec(signature="no"), grpc.StatusCode.FAILED_PRECONDITION, 'Serving signature key "no" not found. '),
         (spec(label="no"), grpc.StatusCode.INVALID_ARGUMENT, "Unrecognized servable version label: no"),
         (spec() + floats("z", 1.0), grpc.StatusCode.INVALID_ARGUMENT, "input tensor alias not found in signature: z"),
     ],

@@ -54,7 +54,7 @@ TOKENS: Final = (
     b"\x0c",
     b"\x00",
 )
-_REFUSED: Final = frozenset({"INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED"})
+_REFUSED: Final = frozenset({"INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "UNIMPLEMENTED"})
 _MOST_DETAILS: Final = 6_000
 """Characters of an error, as many bytes: gRPC's clients take 8 KiB of metadata."""
 
