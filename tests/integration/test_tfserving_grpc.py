@@ -93,7 +93,7 @@ async def upstream(nats: NatsServer, folder: Path) -> AsyncIterator[Client]:
         await made.publish(model(labels={"stable": 1}), examined(), mine)
         gateway = made.gateway
         server = GrpcUpstream(
-            gateway.serving_methods,
+            gateway.methods,
             Callers(gateway.auth, gateway.keyring),
             gateway.bodies,
             gateway.settings,

@@ -62,7 +62,7 @@ _MOST_DETAILS: Final = 6_000
 @cache
 def _methods() -> dict[str, Method]:
     """By their names without their services."""
-    return {name.rpartition("/")[2]: method for name, method in plugin().gateway.serving_methods.items()}
+    return {name.rpartition("/")[2]: method for name, method in plugin().gateway.methods.items()}
 
 
 def one(data: bytes) -> Hashable:
