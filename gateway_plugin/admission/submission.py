@@ -110,6 +110,7 @@ class Submitter:
             style=inputs.style,
             batch_key=inputs.batch_key,
             rows=inputs.rows,
+            outputs=inputs.outputs,
             created_at=now,
             deadline_at=now + (options.deadline_s or model.limits.deadline_s),
             size_bytes=len(inputs.frame),

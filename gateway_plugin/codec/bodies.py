@@ -49,13 +49,17 @@ Choose = Callable[[Mapping[str, Any]], tuple[C, PreparedVersion]]
 
 
 class DecodedInputs(msgspec.Struct, frozen=True):
-    """Decoded inputs of one request, as :class:`gateway_plugin.codec.inputs.Decoded`, framed."""
+    """Decoded inputs of one request, as :class:`gateway_plugin.codec.inputs.Decoded`, framed.
+
+    outputs: names of those that are wanted, in order; empty = all.
+    """
 
     frame: bytes
     signature: str
     style: str
     rows: int
     batch_key: str
+    outputs: tuple[str, ...] = ()
 
 
 class _Process:

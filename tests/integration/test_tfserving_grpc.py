@@ -165,6 +165,17 @@ async def test_predict_gives_the_outputs_the_version_and_the_job(client: Client)
             assert headers["server-timing"].startswith("queue;dur=")
 
 
+async def test_only_the_outputs_of_the_filter_come_back(client: Client) -> None:
+    one = Example()
+    one.features.feature["x"].float_list.value.append(1.5)
+    data = one.SerializeToString()
+    message = b"".join(tensorproto.write(Tensor("", "string", (1,), struct.pack("<I", len(data)) + data)))
+    asked = spec("scorer", "classify") + field(2, field(1, b"inputs") + field(2, message)) + field(3, b"scores")
+    async with ScriptedWorker(client.rig.bus, "scorer", score, versions=(7,)):
+        _, found = outputs(await client.start(f"{PREDICTION}/Predict", asked))
+    assert found == {"scores": Tensor("scores", "float32", (1, 2), struct.pack("<2f", 1.5, 3.0))}
+
+
 async def test_a_large_tensor_goes_both_ways_through_threads_and_by_reference(client: Client) -> None:
     values = [float(n) for n in range(400_000)]
     async with ScriptedWorker(client.rig.bus, "half"):

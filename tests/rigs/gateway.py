@@ -286,6 +286,8 @@ class ScriptedWorker:
         await self.go.wait()
         frame = pulled.data if job.ref is None else await payloads.fetch(self._bus, job.ref)
         result = self._compute(tensors.decode(frame))
+        if job.outputs and not isinstance(result, ErrorInfo):
+            result = [tensor for tensor in result if tensor.name in job.outputs]
         await self._commit(job.reply, record, revision, result)
 
     async def _commit(self, reply: str, record: Record, revision: int, result: Sequence[Tensor] | ErrorInfo) -> None:

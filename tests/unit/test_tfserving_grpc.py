@@ -102,6 +102,11 @@ def test_what_is_wrong_is_said_in_tensorflow_serving_s_words_first(body: bytes, 
     assert caught.value.public_message.startswith(words)
 
 
+def test_only_the_outputs_that_are_wanted_are_asked_of_the_model() -> None:
+    for names, wanted in (("", ()), ("z", ("z",)), ("zy", ())):
+        assert decoded(SPEC + TWO + X + b"".join(field(3, name.encode()) for name in names)).outputs == wanted
+
+
 def test_an_unknown_signature_is_named() -> None:
     with pytest.raises(UnknownSignature, match=r'\AServing signature key "no" not found\. Serving sig'):
         decoded(SPEC + field(1, field(3, b"no")) + X)

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
 from gateway_plugin.api.predictions import Asked, Predictions, job_headers
 from gateway_plugin.api.tfserving import modelspec
@@ -49,10 +51,9 @@ class PredictService:
             inputs = await offloading.read(len(call.body), partial(decoded, request, ready))
             call.hold(len(inputs.frame))  # one value may stand for a whole tensor
             ran = await self._predictions.run(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
-            wanted = [tensor for tensor in ran.outputs if not request.outputs or tensor.name in request.outputs]
-            size = sum(len(tensor.data) for tensor in wanted)
+            size = sum(len(tensor.data) for tensor in ran.outputs)
             spec = modelspec.effective(ready, inputs.signature)
-            return GrpcReply(await offloading.write(size, partial(written, wanted, spec)), job_headers(ran.record))
+            return GrpcReply(await offloading.write(size, partial(written, ran.outputs, spec)), job_headers(ran.record))
 
 
 def read(body: bytes) -> PredictRequest:
@@ -96,6 +97,8 @@ def decoded(request: PredictRequest, ready: PreparedVersion, most_fields: int) -
             forms.put_before(error, theirs)
         raise
     _require_outputs(request.outputs, plan)
+    if 0 < len(request.outputs) < len(plan.signature.outputs):
+        return replace(inputs, outputs=tuple(sorted(request.outputs)))
     return inputs
 
 
