@@ -62,28 +62,31 @@ _MOST_DETAILS: Final = 6_000
 @cache
 def _methods() -> dict[str, Method]:
     """By their names without their services."""
-    return {name.rpartition("/")[2]: method for name, method in plugin().gateway.methods.items()}
+    found = plugin().gateway.methods.items()
+    return {name.rpartition("/")[2]: method for name, method in found if name.startswith("/tensorflow.serving.")}
 
 
 def one(data: bytes) -> Hashable:
     """Raises AssertionError where a promise is broken, or what the plugin raised."""
     head, _, body = data.partition(b"\n")
     under_test = plugin()
-    method = _methods().get(head.decode(errors="replace")) or _methods()["Predict"]
+    name = head.decode(errors="replace")
+    if name not in _methods():
+        name = "Predict"
     key = under_test.gateway.keyring.by_id(KID)
     under_test.reset()
-    found = under_test.loop.run_until_complete(_call(method, GrpcCall(key, {}, body)))
+    found = under_test.loop.run_until_complete(_call(_methods()[name], GrpcCall(key, {}, body)))
     written = [subject for subject in under_test.bus.written if subject.startswith("jobs.")]
     if isinstance(found, DeadlineExceeded):  # accepted; nobody runs it
-        assert len(written) == 1 or (written and head == b"MultiInference")
-        return head, "accepted"
+        assert len(written) == 1 or (written and name == "MultiInference")
+        return name, "accepted"
     assert not under_test.bus.written
     if isinstance(found, bytes):
-        assert head.startswith(b"Get"), "an answer, and nobody runs anything"
-        return head, len(found) > 0
+        assert name.startswith("Get"), "an answer, and nobody runs anything"
+        return name, len(found) > 0
     assert meaning(found.code).grpc in _REFUSED, f"{found.code}: {found}"
     assert len(found.public_message.encode()) <= _MOST_DETAILS, found.public_message[:200]
-    return head, found.code, found.public_message[:24]
+    return name, found.code, found.public_message[:24]
 
 
 async def _call(method: Method, call: GrpcCall) -> bytes | SignalboxError:
