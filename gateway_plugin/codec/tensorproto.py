@@ -150,7 +150,7 @@ def _numbers(fields: list[Field], dtype: str, count: int) -> bytes:
         raise ValueError(msg)
     packed: Any = fields[0].data if len(fields) == 1 else b"".join(field.data for field in fields)
     if wire_type == VARINT:
-        data: bytes = _whole(varints.unpack(packed, count), dtype).tobytes()
+        data = b"".join(_whole(piece, dtype).tobytes() for piece in varints.pieces(packed, count))
     else:
         data = bytes(packed[: min(count, len(packed) // item) * item])
     missing = count - len(data) // item

@@ -3,6 +3,7 @@
 In pieces, since an array takes up to eight times the bytes that its varints take, and what is made on the way more.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -20,26 +21,26 @@ def count(data: memoryview | bytes) -> int:
 
 
 def unpack(data: memoryview | bytes, most: int) -> Array:
-    """The first ``most`` varints, uint64: a negative number is 2**64 larger.
+    """The first ``most`` varints, uint64: a negative number is 2**64 larger. Raises as :func:`pieces`."""
+    return np.concatenate((np.empty(0, np.uint64), *pieces(data, most)))
 
-    Raises :class:`ValueError` for bytes that are no varints.
-    """
+
+def pieces(data: memoryview | bytes, most: int) -> Iterator[Array]:
+    """The same in arrays of a bounded size. Raises :class:`ValueError` for bytes that are no varints."""
     raw = np.frombuffer(data, np.uint8)
     if raw.size and raw[-1] >= 0x80:
         msg = "packed numbers end in the middle of one"
         raise ValueError(msg)
-    values = np.empty(min(count(data), most), np.uint64)
-    at = filled = 0
-    while filled < values.size:
+    at = 0
+    while most and at < raw.size:
         piece = raw[at : at + _PIECE_BYTES]
         ends = np.flatnonzero(piece < 0x80)
         if not ends.size:
             raise _too_long()
         at += int(ends[-1]) + 1
-        ends = ends[: values.size - filled]
-        values[filled : filled + ends.size] = _unpacked(piece, ends)
-        filled += ends.size
-    return values
+        ends = ends[:most]
+        most -= ends.size
+        yield _unpacked(piece, ends)
 
 
 def _unpacked(piece: Array, ends: Array) -> Array:

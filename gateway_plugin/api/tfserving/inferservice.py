@@ -91,7 +91,7 @@ class InferService:
             async with asyncio.TaskGroup() as group:
                 jobs += [group.create_task(self._run(call, ready, each)) for each in inputs]
         except ExceptionGroup as failed:  # the others were cancelled
-            raise failed.exceptions[0] from failed
+            raise failed.exceptions[0] from None
         ran = [job.result() for job in jobs]
         reply = await offloading.write(sum(map(_cost_bytes, ran)), partial(_multi_reply, tasks, ran, ready))
         return GrpcReply(reply, job_headers(ran[0].record))
