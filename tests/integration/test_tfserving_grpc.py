@@ -272,12 +272,11 @@ async def test_status_has_the_states_of_versions(client: Client) -> None:
             (only,) = found.model_version_status
             assert (only.version, only.state) == (1, ModelVersionStatus.AVAILABLE)
             assert (only.status.error_code, only.status.error_message) == (0, "")
-    unknown = GetModelStatusRequest(model_spec=ModelSpec(name="nobody")).SerializeToString()
-    error = await client.refusal(f"{MODEL}/GetModelStatus", unknown)
-    assert (error.code(), error.details()) == (
-        grpc.StatusCode.NOT_FOUND,
-        "Could not find any versions of model nobody",
-    )
+    for name in ("nobody", ""):
+        unknown = GetModelStatusRequest(model_spec=ModelSpec(name=name)).SerializeToString()
+        error = await client.refusal(f"{MODEL}/GetModelStatus", unknown)
+        assert error.code() is grpc.StatusCode.NOT_FOUND
+        assert str(error.details()).strip() == f"Could not find any versions of model {name}".strip()
 
 
 async def test_metadata_has_the_signatures_in_the_type_that_clients_unpack(client: Client) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from google.protobuf.json_format import ParseDict
 
+from gateway_plugin.admission.keyring import require_model
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
 from gateway_plugin.api.tfserving import modelspec
 from gateway_plugin.api.tfserving.views import ModelStatus, metadata
@@ -38,7 +39,7 @@ class ModelService:
         if not request.HasField("model_spec"):
             raise modelspec.missing()
         spec = request.model_spec
-        modelspec.require_allowed(spec, call.key)
+        require_model(call.key, spec.name)
         doc = self._status.of(spec.name, modelspec.version(spec), modelspec.label(spec))
         return GrpcReply(ParseDict(doc, GetModelStatusResponse()).SerializeToString())
 

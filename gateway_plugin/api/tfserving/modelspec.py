@@ -47,13 +47,6 @@ def missing() -> InvalidRequest:
     return InvalidRequest("Missing ModelSpec. Give model_spec, with the model's name.")
 
 
-def require_allowed(spec: ModelSpec, key: ApiKey) -> None:
-    """Raise :class:`InvalidRequest` for a spec without a name, :class:`Forbidden` for a model that is not the key's."""
-    if not spec.name:
-        raise InvalidRequest("ModelSpec has no name specified. Give the model's name in model_spec.name.")
-    require_model(key, spec.name)
-
-
 def version(spec: ModelSpec) -> int | None:
     """The version that is asked for by its number."""
     return spec.version.value if spec.HasField("version") else None
@@ -65,8 +58,13 @@ def label(spec: ModelSpec) -> str | None:
 
 
 def ready(spec: ModelSpec, catalog: Catalog, key: ApiKey) -> PreparedVersion:
-    """The version a call runs on. Raises as :func:`require_allowed` and :meth:`Catalog.ready`."""
-    require_allowed(spec, key)
+    """The version a call runs on.
+
+    Raises :class:`InvalidRequest` for a spec without a name, and as :func:`require_model` and :meth:`Catalog.ready`.
+    """
+    if not spec.name:
+        raise InvalidRequest("ModelSpec has no name specified. Give the model's name in model_spec.name.")
+    require_model(key, spec.name)
     return catalog.ready(spec.name, version(spec), label(spec))
 
 
