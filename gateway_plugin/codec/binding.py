@@ -4,7 +4,7 @@ Names, dtypes and sizes are checked here, as :mod:`gateway_plugin.codec.inputs` 
 shape suits the model is TensorFlow's to judge.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
 from gateway_plugin.codec.bodies import DecodedInputs
@@ -27,7 +27,7 @@ def bind(
     plan = choose({"signature_name": signature}, ready.plans)
     if not plan.inputs:
         raise InvalidInput(f'The signature "{plan.name}" has no inputs and cannot be called. {listed(ready.plans)}')
-    _require_names(given, plan)
+    require_names(given, plan)
     found = [given[one.name] for one in plan.inputs]
     for tensor, one in zip(found, plan.inputs, strict=True):
         _require_fit(tensor, one)
@@ -36,11 +36,13 @@ def bind(
     return DecodedInputs(tensors.encode(found), plan.name, COLUMNAR, rows, key)
 
 
-def _require_names(given: Mapping[str, Tensor], plan: Plan) -> None:
-    if given.keys() == plan.names:
+def require_names(given: Collection[str], plan: Plan) -> None:
+    """Raise :class:`InvalidInput` where these are not exactly the inputs of a signature."""
+    missing = plan.names.difference(given)
+    unknown = missing or set(given) - plan.names
+    if not unknown:
         return
-    missing = plan.names - given.keys()
-    name = min(missing or given.keys() - plan.names)
+    name = min(unknown)
     (shown,) = some([name])
     raise InvalidInput(
         f'{"There is no" if missing else "There is an unknown"} input "{shown}"; the signature "{plan.name}" has '
