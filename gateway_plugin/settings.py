@@ -200,6 +200,11 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
         return bool(self.listen)
 
     @property
+    def largest_body_bytes(self) -> int:
+        """Largest body of a caller, which a hook call brings whole."""
+        return max(self.max_body_bytes, self.max_upstream_bytes)
+
+    @property
     def longest_call_s(self) -> float:
         """Longest time of a hook call: NATS asked, its body decoded, its result waited for and rendered."""
         return self.max_wait_s + 2 * self.decode_timeout_s + self.request_timeout_s

@@ -35,7 +35,8 @@ class GrpcServer:
         self._dispatcher = dispatcher
         self._is_healthy = is_healthy
         self._in_flight = 0
-        self._reading = Reading(settings.max_bodies_bytes // settings.max_message_bytes, is_proven=not settings.secret)
+        places = settings.max_bodies_bytes // settings.largest_body_bytes
+        self._reading = Reading(places, is_proven=not settings.secret)
         self._server = grpc.aio.server(handlers=[_Methods(self)], options=_options(settings))
 
     async def bind(self, address: str) -> int:

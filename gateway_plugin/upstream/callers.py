@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from gateway_plugin.admission.addresses import client_address, forwarded_address
+from gateway_plugin.admission.addresses import before_front, client_address, forwarded_address
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.hooks.auth import Auth, credential
 from gateway_plugin.hooks.session import Session
@@ -18,7 +18,8 @@ _CREDENTIALS: Final = frozenset({"Authorization", "X-Api-Key"})
 class Callers:
     """The keys of callers.
 
-    admit: takes a call from a key's rate and quota, where no gateway does; raises what refuses it.
+    admit: takes a call from a key's rate and quota, and raises what refuses it. None: a front has done so, and has
+    handed the call on.
     """
 
     def __init__(
@@ -39,12 +40,13 @@ class Callers:
 
         Raises as :meth:`Keyring.check`, and as ``admit``.
         """
-        if self._admit is not None:
+        if self._admit is None:
+            headers = before_front(headers)
+            key = self._keyring.check(credential(headers), forwarded_address(headers, self._trusted_proxies))
+        else:
             session = self._auth.session(headers)
             self._admit(session)
             key = self._keyring.by_id(session.key_id)
-        else:
-            key = self._keyring.check(credential(headers), forwarded_address(headers, self._trusted_proxies))
         if key.networks:
             self._keyring.require_address(key, client_address(headers, self._trusted_proxies))
         return key

@@ -44,6 +44,12 @@ def test_control_api_is_not_on_the_public_port(front: Front) -> None:
     assert seen["hook_name"] == "SignalboxPost"
 
 
+def test_a_path_that_begins_with_an_api_s_id_goes_on_as_it_came(front: Front) -> None:
+    """Tyk takes it for the API's own; of one without a key it must not become a path that needs one."""
+    path = "/signalbox-inference-health/v2/models/m/infer"
+    assert front.client.get(front.url + path).json()["url"] == path
+
+
 def test_requests_go_on_through_reloads(front: Front) -> None:
     for _ in range(10):
         assert front.client.get(front.control_url + "/tyk/reload", headers=SECRET).is_success

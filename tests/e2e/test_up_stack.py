@@ -85,12 +85,13 @@ def test_a_start_shows_a_real_prediction_and_how_to_go_on(up: Up) -> None:
     text = "".join(up.printed)
     assert re.search(r"digits: (exported|kept) .*, 9\d\.\d% of 360 held-out right", text)
     assert re.search(r"digits says \d \(\d+\.\d% sure\); the writer meant \d", text)
+    assert re.search(r"gRPC +127\.0\.0\.1:\d+\n", text)
     assert re.search(r"console +http://127\.0\.0\.1:\d+ +log in as admin with \S+", text)
 
 
 def test_up_json_is_private_and_names_living_processes(up: Up, doc: dict[str, Any]) -> None:
     assert stat.S_IMODE((up.data / "up.json").stat().st_mode) == 0o600
-    assert set(doc) >= {"front", "console", "nats", "api_key", "login", "processes"}
+    assert set(doc) >= {"front", "grpc", "console", "nats", "api_key", "login", "processes"}
     assert set(doc["processes"]) >= {"nats", "gateway", "console", "worker-1", "worker-2"}
     for pid in doc["processes"].values():
         os.kill(pid, 0)

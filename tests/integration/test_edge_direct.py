@@ -9,7 +9,12 @@ import pytest
 
 from gateway_plugin.edge.definition import SOURCE
 from gateway_plugin.edge.server import EdgeServer
-from signalbox.program.errors import Misconfigured
+from gateway_plugin.service.jsonresponses import JsonResponse, json_response, refusal
+from gateway_plugin.service.request import Request
+from gateway_plugin.upstream.callers import Callers
+from gateway_plugin.upstream.http import HttpUpstream
+from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.wire.messages import ApiKey
 from tests.rigs.gateway import Key, Rig, ScriptedWorker, key, model, rig
 from tests.rigs.natsserver import NatsServer
 
@@ -101,6 +106,54 @@ async def test_limits_of_a_key_are_the_same(nats: NatsServer, tmp_path: Path) ->
         assert (await same(ways, near, X_Client_Addr="10.0.0.1"))[0] == 200
         assert (await same(ways, near, X_Forwarded_For="127.0.0.1"))[0] == 401
         assert (await same(ways, far, X_Client_Addr="10.0.0.1"))[0] == 401
+
+
+class Echo:
+    """A dialect of the upstream that says whose call it is."""
+
+    prefix = "/v2"
+
+    def is_keyless(self, method: str, path: str) -> bool:
+        return path == "/v2/health/live"
+
+    async def answer(self, request: Request, key: ApiKey | None) -> JsonResponse:
+        return json_response(200, {"key": key.id if key else "", "size": len(request.raw_body)})
+
+    def refusal(self, error: SignalboxError) -> JsonResponse:
+        return refusal(error, self.prefix)
+
+
+@pytest.mark.parametrize("proxies", [0, 1])
+async def test_the_upstream_knows_whose_call_it_is_and_where_it_comes_from(
+    nats: NatsServer, tmp_path: Path, proxies: int
+) -> None:
+    async with rig(nats.url, tmp_path, trusted_proxies=proxies) as front:
+        gateway = front.gateway
+        callers = Callers(gateway.auth, gateway.keyring, trusted_proxies=proxies)
+        app = HttpUpstream([Echo()], callers, gateway.bodies, limit_bytes=100_000, answer_s=30)
+        server = await EdgeServer.start(gateway.of_edge, listen="127.0.0.1:0", secret=SECRET, upstream=app)
+        mine, near, far = key(rate=1, per_s=3600), key(networks=("127.0.0.0/8",)), key(networks=("10.0.0.0/8",))
+        await front.publish(mine, near, far)
+        async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=LIMIT_S) as client:
+
+            async def ask(whose: Key | None, **headers: str) -> httpx.Response:
+                given = {name.replace("_", "-"): value for name, value in headers.items()}
+                sent = given | ({"Authorization": f"Bearer {whose.text}"} if whose else {})
+                return await client.post("/v2/models/m/infer", headers=sent, content=b"12345")
+
+            assert (await ask(mine)).json() == {"key": mine.stored.id, "size": 5}
+            assert (await ask(mine)).status_code == 429
+            refused = await ask(None)
+            assert (refused.status_code, list(refused.json())) == (401, ["error"])
+            assert (await client.get("/v2/health/live")).json()["key"] == ""
+            through = {"X_Forwarded_For": "10.9.9.9, 127.0.0.5"}
+            told = through if proxies else {}
+            assert (await ask(near, X_Client_Addr="10.0.0.1", **told)).status_code == 200
+            assert (await ask(far, X_Client_Addr="10.0.0.1", **told)).status_code == 401
+            forged = {"X_Forwarded_For": "127.0.0.5, 10.9.9.9"} if proxies else through
+            assert (await ask(near, **forged)).status_code == 401
+        await server.close(1)
+    assert front.gateway.bodies.held == 0
 
 
 async def test_an_api_that_is_not_ours_is_refused(nats: NatsServer, tmp_path: Path) -> None:

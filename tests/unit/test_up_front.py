@@ -75,8 +75,8 @@ def test_without_knobs_two_workers_share_one_virtual_device() -> None:
 
 
 def test_any_ports_lets_the_system_choose_those_not_given() -> None:
-    options = arguments("--ports", "any", "--port", "8081")
-    assert (options.front_port, options.console_port, options.nats_port) == (8081, 0, 0)
+    options = arguments("--ports", "any", "--port", "8081", "--grpc-port", "8501")
+    assert (options.front_port, options.grpc_port, options.console_port, options.nats_port) == (8081, 8501, 0, 0)
 
 
 @pytest.mark.parametrize("words", [("--workers", "-1"), ("--port", "70000"), ("--front", "nginx")])
