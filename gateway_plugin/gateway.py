@@ -11,6 +11,7 @@ from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
+from gateway_plugin.api.predictions import Predictions
 from gateway_plugin.api.tfserving.httprules import CrossOrigin
 from gateway_plugin.api.tfserving.views import ModelStatus
 from gateway_plugin.codec.bodies import BodyCodec
@@ -37,12 +38,13 @@ from signalbox.wire.names import Bucket
 class Gateway:
     """Builds the parts and owns them.
 
-    dispatcher: what listeners call. of_edge: what an edge in this process calls, which holds its bodies in ``bodies``.
+    dispatcher: what listeners call. auth, keyring: who may call. of_edge: what an edge in this process calls, which
+    holds its bodies in ``bodies``.
     """
 
     def __init__(self, bus: Bus, settings: GatewaySettings) -> None:
         self._bus = bus
-        self._settings = settings
+        self.settings = settings
         self._reserve = Reserve(settings.nats_store, settings.nats_reserve_bytes)
         self._keys = Table(bus, Bucket.KEYS, ApiKey, asks_leader=True)
         self._models = Table(bus, Bucket.MODELS, Model, is_packed=True)
@@ -54,7 +56,7 @@ class Gateway:
         self._clock = SharedClock(bus)
         wall = self._clock.now
         self._use = KeyUse(bus)
-        keyring = Keyring(
+        self.keyring = keyring = Keyring(
             self._keys,
             tuple(filter(None, (settings.key_pepper, settings.previous_key_pepper))),
             stale_s=settings.stale_keys_s,
@@ -67,7 +69,7 @@ class Gateway:
         self._codec = BodyCodec(settings)
         self._jobs = JobService(bus, records, catalog, workers, self._codec, wall=wall)
         self._waiters = Waiters(bus, records, recheck_s=settings.recheck_s)
-        acceptance = Acceptance(
+        self._acceptance = Acceptance(
             Submitter(
                 bus,
                 inline_limit_bytes=settings.inline_limit_bytes,
@@ -90,28 +92,31 @@ class Gateway:
             check=self._check_storing,
         )
         self.bodies = bodies_pool(settings.max_bodies_bytes)
-        self._post = Post(
+        self._predictions = Predictions(settings, keyring, catalog, self._acceptance, self._waiters, self._jobs)
+        post = Post(
             settings,
             keyring,
             catalog,
             self._codec,
-            acceptance,
-            self._waiters,
+            self._acceptance,
+            self._predictions,
             self._jobs,
             ModelStatus(catalog, workers),
             self.bodies,
         )
-        auth = Auth(keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies)
+        self.auth = auth = Auth(
+            keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies
+        )
         origins = CrossOrigin(is_let=settings.cors)
         self.dispatcher = Dispatcher(
             auth.hook,
-            self._post.hook,
+            post.hook,
             secret=settings.secret,
             apis=frozenset(settings.api_ids),
             orgs=frozenset(settings.org_ids),
             origins=origins,
         )
-        self.of_edge = DirectHooks(auth, self._post, self.dispatcher.knows, origins)
+        self.of_edge = DirectHooks(auth, post, self.dispatcher.knows, origins)
 
     @classmethod
     async def start(cls, bus: Bus, settings: GatewaySettings) -> Self:
@@ -137,7 +142,7 @@ class Gateway:
     @property
     def is_healthy(self) -> bool:
         """Whether requests can be accepted now: NATS is connected and the key table is current."""
-        return self._bus.is_connected and self._keys.synced_age_s <= self._settings.stale_keys_s
+        return self._bus.is_connected and self._keys.synced_age_s <= self.settings.stale_keys_s
 
     def _check_storing(self) -> None:
         """Raises :class:`Unavailable` with cause and mend while NATS has no room for a job, or stores none."""
@@ -157,7 +162,8 @@ class Gateway:
         await self._rollouts.close()
         await self._use.close()
         await self._waiters.close()
-        await self._post.close()
+        await self._predictions.close()
+        await self._acceptance.close()
         await self._jobs.close()
         await self._codec.close()
         await self._clock.close()

@@ -104,6 +104,9 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             "free; more get 429.",
         ),
     ] = 512 * _MIB
+    max_upstream_bytes: Annotated[
+        int, Meta(ge=65_536, description="Largest gRPC message, or binary body, from or to a caller.")
+    ] = 64 * _MIB
     max_message_bytes: Annotated[int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")] = (
         64 * _MIB
     )

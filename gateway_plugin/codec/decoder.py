@@ -104,11 +104,11 @@ def inflate(body: bytes, limit: int) -> bytes:
     return data
 
 
-def too_large(size_bytes: int, limit: int) -> ResultTooLarge:
-    """The error for a result that is too large to answer. size_bytes: of its tensors."""
+def too_large(size_bytes: int, limit: int, form: str = " as JSON") -> ResultTooLarge:
+    """The error for a result that is too large to answer. size_bytes: of its tensors. form: of the answer, in words."""
     return ResultTooLarge(
         f"The job succeeded, but its result, tensors of {size_bytes} bytes, has more than the {limit} bytes that an "
-        "answer may have as JSON. Send fewer rows at once, or have the model give out less.",
+        f"answer may have{form}. Send fewer rows at once, or have the model give out less.",
         bound="answer",
         size_bytes=size_bytes,
         limit_bytes=limit,

@@ -8,18 +8,17 @@ from typing import Any, Final
 
 from gateway_plugin.admission.pool import Pool, PoolShare, bodies_pool
 from gateway_plugin.edge import responses
-from gateway_plugin.edge.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.edge.definition import Definition
 from gateway_plugin.edge.limits import KeyLimits, Rate
 from gateway_plugin.edge.plugin import Call, LocalPlugin, MessagePlugin, Page, Passed, Plugin, Reply
-from gateway_plugin.edge.requests import headers_of
 from gateway_plugin.edge.responses import EdgeResponse, ErrorTemplates, Headers
 from gateway_plugin.edge.target import Redirect, RequestTarget, read
 from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import count_refusal
 from gateway_plugin.hooks.session import Session
 from gateway_plugin.service.jsonresponses import refusal
-from gateway_plugin.service.request import Request
+from gateway_plugin.service.request import Request, headers_of
+from gateway_plugin.upstream.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable

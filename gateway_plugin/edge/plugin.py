@@ -7,14 +7,14 @@ import msgspec
 
 from gateway_plugin.edge.definition import Definition
 from gateway_plugin.edge.limits import Quota
-from gateway_plugin.edge.requests import AddedHeaders, ObjectMaker, body_as_tyk_has_it, canonical
+from gateway_plugin.edge.requests import AddedHeaders, ObjectMaker, body_as_tyk_has_it
 from gateway_plugin.edge.target import RequestTarget, parameters
 from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import AUTH, POST
 from gateway_plugin.hooks.session import Session
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jsonresponses import JsonResponse
-from gateway_plugin.service.request import Request
+from gateway_plugin.service.request import Request, canonical
 from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.log import get_logger
 

@@ -1,50 +1,21 @@
 """Makes the coprocess objects that Tyk would send: the auth object from a request, the Post object from its reply."""
 
 import random
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 from gateway_plugin.admission.addresses import written
 from gateway_plugin.edge.definition import HookedApi
 from gateway_plugin.edge.target import RequestTarget, parameters
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
+from gateway_plugin.service.request import canonical
 from signalbox.program.errors import Misconfigured
 
 _NO_BUNDLE: Final = "d41d8cd98f00b204e9800998ecf8427e"  # what Tyk sends as bundle_hash without one
 _FORM: Final = "application/x-www-form-urlencoded"
 _FORM_LIMIT: Final = 10 * 1024 * 1024 + 1  # Go reads no more of a form
-_FORWARDED: Final = "X-Forwarded-For"
 _ADDRESS: Final = "$tyk_context.remote_addr"
 _REQUEST_ID: Final = "$tyk_context.request_id"
-_REMEMBERED_NAMES: Final = 4096
-_LONGEST_REMEMBERED: Final = 64
-
-_canonical_names: dict[bytes, str] = {}
-
-
-def canonical(name: bytes) -> str:
-    """Go's canonical form of a header name, remembered for the names seen first that are not long."""
-    known = _canonical_names.get(name)
-    if known is None:
-        known = "-".join(part[:1].upper() + part[1:].lower() for part in name.decode().split("-"))
-        if len(name) <= _LONGEST_REMEMBERED and len(_canonical_names) < _REMEMBERED_NAMES:
-            _canonical_names[name] = known
-    return known
-
-
-def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by canonical name, first value only. Raises UnicodeDecodeError if one is not UTF-8.
-
-    Only the lines of X-Forwarded-For are joined: the trusted proxy wrote the last of them. Tyk shows the first alone.
-    """
-    found: dict[str, str] = {}
-    for name, value in raw:
-        shown = _canonical_names.get(name) or canonical(name)
-        if shown not in found:
-            found[shown] = value.decode().rstrip(" \t")
-        elif shown == _FORWARDED:
-            found[shown] += ", " + value.decode().rstrip(" \t")
-    return found
 
 
 def client_address(headers: Mapping[str, str], peer: str, xff_depth: int) -> str:

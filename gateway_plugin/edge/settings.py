@@ -5,8 +5,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from gateway_plugin.edge.body import BODIES_BYTES
 from gateway_plugin.edge.definition import SOURCE
+from gateway_plugin.upstream.body import BODIES_BYTES
 from signalbox.front.bounds import HttpBounds
 
 

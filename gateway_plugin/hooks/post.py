@@ -4,14 +4,13 @@ A prediction is accepted durably before anything is answered. A caller that wait
 reply, and otherwise fetches the job later by the id that every answer carries.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
-from gateway_plugin.admission.acceptance import Acceptance, Submission
+from gateway_plugin.admission.acceptance import Acceptance
 from gateway_plugin.admission.addresses import client_address
 from gateway_plugin.admission.idempotency import REPLAYED
 from gateway_plugin.admission.keyring import (
@@ -28,6 +27,7 @@ from gateway_plugin.admission.pool import Pool
 from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.api.jobbody import require_empty, target_of
 from gateway_plugin.api.modellist import listed
+from gateway_plugin.api.predictions import Predictions, job_headers
 from gateway_plugin.api.preferences import Preference, preference
 from gateway_plugin.api.routes import Operation, Route
 from gateway_plugin.api.routing import route_of
@@ -42,18 +42,13 @@ from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jobs import JobService, failure
 from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
 from gateway_plugin.service.request import Request
-from gateway_plugin.service.waiting import End, Waiters
+from gateway_plugin.service.waiting import End
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog, require_open
-from signalbox.jobs import joblog, times
 from signalbox.jobs.records import Found
-from signalbox.program import metrics
 from signalbox.program.errors import DeadlineExceeded, SignalboxError
-from signalbox.program.tasks import Background
 from signalbox.wire.messages import ApiKey, Record, State
 from signalbox.wire.names import PRIORITIES
-
-WAITING = metrics.gauge("callers_waiting", "Callers a gateway plugin keeps waiting for a result.")
 
 
 class Post:
@@ -66,7 +61,7 @@ class Post:
         catalog: Catalog,
         codec: BodyCodec,
         acceptance: Acceptance,
-        waiters: Waiters,
+        predictions: Predictions,
         jobs: JobService,
         status: ModelStatus,
         bodies: Pool,
@@ -76,25 +71,11 @@ class Post:
         self._catalog = catalog
         self._codec = codec
         self._acceptance = acceptance
-        self._waiters = waiters
+        self._predictions = predictions
         self._jobs = jobs
         self._status = status
         self._counts = RequestCounts()
-        self._giving_up = Background()
-        self._places = Pool(
-            settings.max_waiting,
-            bound="waiting",
-            of_all="As many callers wait for results as may",
-            of_account="As many of your account's calls wait for results as may now",
-            mend="Have fewer of them wait at once, or do not wait: Prefer: respond-async.",
-        )
         self._bodies = bodies
-        WAITING.set_function(lambda: self._places.held)
-
-    async def close(self) -> None:
-        """Wait until jobs of callers who left are cancelled. Idempotent."""
-        await self._giving_up.finish()
-        await self._acceptance.close()
 
     async def hook(self, obj: Object) -> JsonResponse:
         """The whole answer to a request. Raises errors of ours; the dispatcher renders them."""
@@ -169,7 +150,7 @@ class Post:
         idem = await self._acceptance.look_up(request, key, *route.parts)
         if idem is not None and idem.found is not None:
             found = idem.found
-            end = await self._end_of(found, prefer, key, is_waiting=is_waiting)
+            end = await self._earlier(found, prefer, key, is_waiting=is_waiting)
             if end is not None:
                 given = await self._ended(end, prefer, is_prediction=is_prediction)
             else:
@@ -199,7 +180,7 @@ class Post:
             seq = await self._acceptance.write(submission)
             return await self._accepted_answer(Found.unclaimed(submission.job, seq), prefer, options)
         wait_s = ready.model.limits.sync_wait_s if prefer.wait_s is None else prefer.wait_s
-        end = await self._run(submission, wait_s, key, is_kept=not is_prediction)
+        end = await self._predictions.complete(submission, wait_s, key, is_kept=not is_prediction)
         if end is None:
             return await self._going_on(Found.unclaimed(submission.job), prefer, options, is_sync=is_sync)
         return await self._ended(end, prefer, is_prediction=is_prediction)
@@ -219,24 +200,11 @@ class Post:
             require_urgent(key)
         return options, ready
 
-    async def _end_of(self, found: Found, prefer: Preference, key: ApiKey, *, is_waiting: bool) -> End | None:
-        """The end of a job that was submitted before, waited for as if this were the first call."""
-        record = found.record
-        if record.state.is_terminal:
-            return End(record, found.body)
-        if not is_waiting:
+    async def _earlier(self, found: Found, prefer: Preference, key: ApiKey, *, is_waiting: bool) -> End | None:
+        """The end of a job that was submitted before; None where it has none yet, or not within the wait."""
+        if not is_waiting and not found.record.state.is_terminal:
             return None
-        wait_s = prefer.wait_s
-        if wait_s is None:
-            model = self._catalog.find(record.model)
-            wait_s = model.limits.sync_wait_s if model is not None else 0.0
-        tenant = self._take_place(key)
-        try:
-            end = await self._waiters.follow(record.id, min(wait_s, self._settings.max_wait_s))
-        finally:
-            self._places.release(tenant)
-        self._keyring.require_unended(key)
-        return end
+        return await self._predictions.follow(found, prefer.wait_s, key)
 
     async def _going_on(
         self, found: Found, prefer: Preference, options: SubmitOptions | None = None, *, is_sync: bool
@@ -259,38 +227,6 @@ class Post:
         if record.state is State.EXPIRED:
             raise DeadlineExceeded("Timed out: the job's deadline passed before it ran.", job_id=record.id)
         return JsonResponse(200, await self._jobs.result(end), _result_headers(record, prefer))
-
-    async def _run(self, submission: Submission, wait_s: float, key: ApiKey, *, is_kept: bool = False) -> End | None:
-        """Write the job and wait for its end. The queued job of a caller that leaves is cancelled.
-
-        Raises :class:`Unauthorized` where the key ended meanwhile: a wait is long enough for a revocation.
-        is_kept: the caller asked for a job rather than an answer, so the job outlives the call. So does one
-        with an Idempotency-Key: a caller that sends one means to ask again.
-        """
-        job = submission.job
-        tenant = self._take_place(key)
-        future = self._waiters.expect(job.id)
-        try:
-            await self._acceptance.write(submission)
-            wait_s = min(wait_s, self._settings.max_wait_s)
-            end = await self._waiters.wait(job.id, future, wait_s)
-        except asyncio.CancelledError:
-            if not is_kept and submission.idem is None:
-                self._giving_up.start(self._jobs.give_up(job), name="give up a job")
-            raise
-        finally:
-            self._waiters.forget(job.id)
-            self._places.release(tenant)
-        self._keyring.require_unended(key)
-        if end is not None:
-            joblog.step("job.reply_received", end.record, state=end.record.state.value)
-        return end
-
-    def _take_place(self, key: ApiKey) -> str:
-        """Take a waiting place; returns the account to release it for. Raises as :meth:`Pool.take`."""
-        tenant = tenant_of(key)
-        self._places.take(tenant, most=key.share.waiting or self._settings.account_waiting)
-        return tenant
 
     async def _accepted_answer(
         self, found: Found, prefer: Preference, options: SubmitOptions | None = None
@@ -336,14 +272,7 @@ _NO_OPTIONS: Final = SubmitOptions()
 
 
 def _result_headers(record: Record, prefer: Preference) -> dict[str, str]:
-    phases = record.phases
-    timing = ", ".join([f"{part.name};dur={part.end_ms - part.start_ms:.2f}" for part in times.parts(phases)])
-    headers = {
-        "Content-Type": JSON,
-        JOB_ID: record.id,
-        "X-Signalbox-Queue-Ms": str(round(times.wait_ms(phases) or 0.0)),
-        "Server-Timing": timing,
-    }
+    headers = {"Content-Type": JSON, **job_headers(record)}
     if prefer.applied:
         headers["Preference-Applied"] = prefer.applied
     return headers

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import orjson
 
 from gateway_plugin.codec.bodies import BodyCodec
+from gateway_plugin.codec.decoder import too_large
 from gateway_plugin.codec.errorcodes import error_of
 from gateway_plugin.service.forecast import in_front, starts_in
 from gateway_plugin.service.waiting import End
@@ -21,10 +23,11 @@ from signalbox.jobs.cancel import OWNER, cancel, withdraw
 from signalbox.jobs.queues import Queues
 from signalbox.jobs.records import Found, Records
 from signalbox.jobs.repair import expire
-from signalbox.program.errors import Conflict, NotFound, SignalboxError, Unavailable
-from signalbox.wire import names
+from signalbox.program.errors import Bug, Conflict, NotFound, SignalboxError, Unavailable
+from signalbox.wire import names, tensors
 from signalbox.wire.messages import Job, Record, State
 from signalbox.wire.names import Stream
+from signalbox.wire.tensors import Tensor
 
 _RACES: Final = 5
 _NO_JOB: Final = "There is no such job, or it is not yours."
@@ -117,17 +120,37 @@ class JobService:
         record = end.record
         if record.state is not State.SUCCEEDED:
             raise failure(record)
-        frame = end.body
         try:
             if record.ref is not None:
                 self._codec.require_answerable(record.ref.size)
-                frame = await payloads.fetch(self._bus, record.ref)
-            body = await self._codec.render(record.key_id, frame, record.style)
+            body = await self._codec.render(record.key_id, await self._frame(end), record.style)
         except SignalboxError as error:
             error.facts["job_id"] = record.id
             raise
         joblog.step("job.rendered", record, size_bytes=len(body))
         return body
+
+    async def outputs(self, end: End, limit_bytes: int) -> list[Tensor]:
+        """The outputs of a job that succeeded.
+
+        Raises the error that ended it otherwise, and :class:`ResultTooLarge` for more than the limit.
+        """
+        record = end.record
+        if record.state is not State.SUCCEEDED:
+            raise failure(record)
+        try:
+            if record.ref is not None and record.ref.size > limit_bytes:
+                raise too_large(record.ref.size, limit_bytes, "")
+            return tensors.decode(await self._frame(end))
+        except msgspec.MsgspecError as error:  # no fault of the caller's, whatever the model did
+            raise Bug(f"The result is no frame of tensors: {error}.") from error
+        except SignalboxError as error:
+            error.facts["job_id"] = record.id
+            raise
+
+    async def _frame(self, end: End) -> bytes:
+        ref = end.record.ref
+        return end.body if ref is None else await payloads.fetch(self._bus, ref)
 
     async def locate(self, record: Record, seq: int | None) -> QueuePosition:
         """Where a queued job stands. Raises nothing: what cannot be read is unknown."""

@@ -1,8 +1,15 @@
-"""A client's request as the hooks see it: from Tyk's message, or from an edge in this process."""
+"""A client's request as the hooks see it: from Tyk's message, or from a listener in this process."""
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
+from typing import Final
 
 import msgspec
+
+_FORWARDED: Final = "X-Forwarded-For"
+_REMEMBERED_NAMES: Final = 4096
+_LONGEST_REMEMBERED: Final = 64
+
+_canonical_names: dict[bytes, str] = {}
 
 
 class Request(msgspec.Struct):
@@ -12,3 +19,28 @@ class Request(msgspec.Struct):
     url: str
     headers: MutableMapping[str, str]
     raw_body: bytes
+
+
+def canonical(name: bytes) -> str:
+    """Go's canonical form of a header name, remembered for the names seen first that are not long."""
+    known = _canonical_names.get(name)
+    if known is None:
+        known = "-".join(part[:1].upper() + part[1:].lower() for part in name.decode().split("-"))
+        if len(name) <= _LONGEST_REMEMBERED and len(_canonical_names) < _REMEMBERED_NAMES:
+            _canonical_names[name] = known
+    return known
+
+
+def headers_of(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by canonical name, first value only. Raises UnicodeDecodeError if one is not UTF-8.
+
+    Only the lines of X-Forwarded-For are joined: the trusted proxy wrote the last of them. Tyk shows the first alone.
+    """
+    found: dict[str, str] = {}
+    for name, value in lines:
+        shown = _canonical_names.get(name) or canonical(name)
+        if shown not in found:
+            found[shown] = value.decode().rstrip(" \t")
+        elif shown == _FORWARDED:
+            found[shown] += ", " + value.decode().rstrip(" \t")
+    return found

@@ -62,6 +62,12 @@ class MethodNotAllowed(InvalidRequest):
     code = "method_not_allowed"
 
 
+class Unimplemented(InvalidRequest):
+    """The protocol has this, and Signalbox does not."""
+
+    code = "unimplemented"
+
+
 class TooLarge(InvalidRequest):
     """The body is larger than this model accepts."""
 
@@ -231,6 +237,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "invalid_json": Meaning(400, "INVALID_ARGUMENT", "Malformed JSON"),
     "invalid_input": Meaning(400, "INVALID_ARGUMENT", "Input does not fit the model"),
     "method_not_allowed": Meaning(405, "UNIMPLEMENTED", "Method not allowed"),
+    "unimplemented": Meaning(501, "UNIMPLEMENTED", "Not implemented"),
     "too_large": Meaning(413, "INVALID_ARGUMENT", "Body too large"),
     "unsupported_encoding": Meaning(415, "INVALID_ARGUMENT", "Encoding not taken"),
     "idempotency_key_reused": Meaning(422, "INVALID_ARGUMENT", "Idempotency-Key used for another request"),

@@ -127,7 +127,7 @@ async def test_a_caller_who_leaves_and_has_a_key_finds_the_job_again(front: Rig,
 
 
 async def test_a_crash_between_the_two_writes_converges_on_the_job_that_was_named(front: Rig, mine: Key) -> None:
-    dead, alive = Idempotency.__new__(Idempotency), front.gateway._post._acceptance._idempotency
+    dead, alive = Idempotency.__new__(Idempotency), front.gateway._acceptance._idempotency
     dead.__dict__.update(alive.__dict__)
     digest = digest_of("submit", "", "None", "None", "", body=json.dumps(JOB).encode())
     idem = await dead.hold(await dead.look_up(mine.stored, "order-17", digest))

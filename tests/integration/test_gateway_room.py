@@ -161,7 +161,7 @@ async def test_counting_an_account_s_keys_reads_none_of_them(rig: Rig, monkeypat
     await rig.publish(ours)
     for n in range(2):
         await submit(rig, ours, f"order-{n}")
-    idempotency = rig.gateway._post._acceptance._idempotency
+    idempotency = rig.gateway._acceptance._idempotency
     ask, answers = rig.gateway._bus.request_json, []
 
     async def noted(*args: Any) -> Any:
@@ -191,7 +191,7 @@ async def test_a_key_whose_job_may_have_been_forgotten_runs_nothing_again(rig: R
         await ends.of(job_id)
         for stream in (Stream.JOBS, Stream.STATE):
             await rig.bus.request_json(f"$JS.API.STREAM.PURGE.{stream}")
-        for part in (rig.gateway._jobs, rig.gateway._post._acceptance._idempotency):
+        for part in (rig.gateway._jobs, rig.gateway._acceptance._idempotency):
             part._wall = lambda: time.time() + 900
         again = await submit(rig, ours, "order-1")
         assert again.status == 409

@@ -131,7 +131,7 @@ async def test_an_account_is_held_to_its_share_and_another_is_not(rig: Rig) -> N
 async def test_what_is_refused_to_one_account_counts_for_no_other(rig: Rig) -> None:
     ours, theirs = key(tenant="ours", share=Share(stored_bytes=1)), key()
     await rig.publish(ours, theirs)
-    stored_inputs = rig.gateway._post._acceptance._submitter._stored
+    stored_inputs = rig.gateway._acceptance._submitter._stored
     for _ in range(4):
         assert (await submit(rig, ours)).status == 429
     assert stored_inputs._all.held("") == 0

@@ -168,7 +168,7 @@ async def test_five_hundred_mutated_keys_get_one_and_the_same_401(front: Rig) ->
 
     mine = key()
     await front.publish(mine)
-    for count in (front.gateway._post._keyring._of_ids, front.gateway._post._keyring._of_addresses):
+    for count in (front.gateway.keyring._of_ids, front.gateway.keyring._of_addresses):
         count._limit = 10_000
     rng = random.Random(4)
     texts: set[str] = set()

@@ -4,11 +4,12 @@ import uuid
 
 import pytest
 
-from gateway_plugin.edge import requests
 from gateway_plugin.edge.definition import load
-from gateway_plugin.edge.requests import ObjectMaker, canonical, client_address, headers_of, request_id
+from gateway_plugin.edge.requests import ObjectMaker, client_address, request_id
 from gateway_plugin.edge.target import RequestTarget
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
+from gateway_plugin.service import request
+from gateway_plugin.service.request import canonical, headers_of
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +35,8 @@ def test_names_without_bound_are_not_remembered() -> None:
     assert canonical(names[0]) == "X-0-A" + "a" * 60
     assert headers_of((name, b"1") for name in names).keys() == set(map(canonical, names))
     assert canonical(b"x-short") == "X-Short"
-    assert b"x-short" in requests._canonical_names
-    assert not requests._canonical_names.keys() & set(names)
+    assert b"x-short" in request._canonical_names
+    assert not request._canonical_names.keys() & set(names)
 
 
 def test_first_value_counts_and_padding_goes() -> None:

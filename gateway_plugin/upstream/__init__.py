@@ -1,0 +1,1 @@
+"""Serves what a hook cannot return: binary bodies and gRPC."""

@@ -1,0 +1,197 @@
+"""The upstream over gRPC: grpc.aio, gRPC's own server of the C core, with every bound before the first message.
+
+A caller is known by its metadata before its message is read, so what a stranger sends stays with the stranger (flow
+control), and what is read counts for an account. Methods are stream methods to gRPC, so that reading is ours to time;
+to a client there is no difference.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn
+
+import grpc.aio
+
+from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.pool import Pool, PoolShare
+from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
+from gateway_plugin.hooks.dispatcher import Outcomes, count_refusal
+from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
+from gateway_plugin.service.request import headers_of
+from gateway_plugin.settings import GatewaySettings
+from gateway_plugin.upstream.callers import Callers, require_single
+from gateway_plugin.upstream.unpacking import unpacked
+from signalbox.program import log
+from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, SignalboxError, TooLarge, meaning
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_GRPC: Final = "grpc"
+_FRONT_S_WORD: Final = "X-Client-Addr"
+_MAX_HEADER_BYTES: Final = 65_536
+_READ_S: Final = 60.0
+"""How long the message of a caller whose key is good may take."""
+_PING_S: Final = 10
+
+
+class GrpcUpstream:
+    """A gRPC server.
+
+    methods: by their full names. is_healthy: whether requests can be accepted now. is_front: clients call it directly,
+    so a client's address is that of its connection.
+    """
+
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        callers: Callers,
+        bodies: Pool,
+        settings: GatewaySettings,
+        *,
+        is_healthy: Callable[[], bool],
+        is_front: bool,
+    ) -> None:
+        self._callers = callers
+        self._bodies = bodies
+        self._limit_bytes = settings.max_upstream_bytes
+        self._is_healthy = is_healthy
+        self._is_front = is_front
+        self._outcomes = Outcomes()
+        self._reading = Pool(
+            max(2, settings.max_bodies_bytes // settings.max_upstream_bytes),
+            bound="reading",
+            of_all="As many messages are being read as may",
+            of_account="As many messages of your account are being read as may now",
+            mend="Send fewer large messages at once.",
+        )
+        self._services = frozenset(name.split("/")[1] for name in methods)
+        calls: dict[str, Callable[[object, Context], Any]] = {n: self._serve(n, m) for n, m in methods.items()}
+        calls[HEALTH] = self._health
+        self._server = grpc.aio.server(handlers=[_Methods(calls)], options=_options(settings))
+
+    async def bind(self, address: str) -> int:
+        """Listen on ``host:port``; returns the port. Raises :class:`RuntimeError`."""
+        port = self._server.add_insecure_port(address)
+        await self._server.start()
+        return port
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls at once, let those in flight end for at most ``grace_s``. Idempotent."""
+        await self._server.stop(grace_s)
+
+    # ------------------------------------------------------------------------------ calls
+
+    def _serve(self, name: str, method: Method) -> Callable[[object, Context], Any]:
+        async def call(_messages: object, context: Context) -> bytes:
+            try:
+                reply = await self._answer(method, context)
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception as error:  # noqa: BLE001  the edge of one request: becomes a status
+                await self._refuse(context, error, name)
+            self._outcomes.count(_GRPC, 0)
+            if reply.headers:
+                await context.send_initial_metadata([(name.lower(), text) for name, text in reply.headers.items()])
+            return reply.message
+
+        return call
+
+    async def _answer(self, method: Method, context: Context) -> GrpcReply:
+        lines = [(_bytes(name), _bytes(value)) for name, value in context.invocation_metadata() or ()]
+        require_single(lines)
+        try:
+            headers = headers_of(lines)
+        except UnicodeDecodeError as error:
+            raise InvalidRequest("A value of the metadata is not UTF-8.", bound="grpc") from error
+        if self._is_front:
+            headers[_FRONT_S_WORD] = _address(context.peer())
+        key = self._callers.key(headers)
+        tenant = tenant_of(key)
+        with PoolShare(self._bodies, tenant) as share:
+            message = await self._read(tenant, context)
+            share.take(len(message))
+            return await method(GrpcCall(key, headers, message, context.time_remaining()))
+
+    async def _read(self, tenant: str, context: Context) -> bytes:
+        """The one message of a call, unpacked. Raises :class:`TooLarge`, and as :meth:`Pool.take`."""
+        with PoolShare(self._reading, tenant) as place:
+            place.take(1)
+            try:
+                async with asyncio.timeout(_READ_S):
+                    message = await context.read()
+            except TimeoutError as error:
+                raise DeadlineExceeded(f"The message did not come within {_READ_S:.0f} s.", bound="reading") from error
+        if not isinstance(message, bytes):
+            raise InvalidRequest("The call has no message.", bound="grpc")
+        if len(message) > self._limit_bytes:
+            raise TooLarge(
+                f"The message has {len(message)} bytes; at most {self._limit_bytes} are taken.",
+                bound="bytes",
+                limit_bytes=self._limit_bytes,
+            )
+        return unpacked(message, self._limit_bytes)
+
+    async def _health(self, _messages: object, context: Context) -> bytes:
+        """``grpc.health.v1``, for anybody: of the whole, or of one of the services."""
+        asked = await context.read()
+        name = asked[2:].decode("utf-8", "replace") if isinstance(asked, bytes) and asked[:1] == b"\x0a" else ""
+        if name and name not in self._services:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        return SERVING if self._is_healthy() else NOT_SERVING
+
+    async def _refuse(self, context: Context, error: Exception, name: str) -> NoReturn:
+        if not isinstance(error, SignalboxError) or isinstance(error, Bug):
+            log.exception("gateway.upstream_failed", error=error, method=name)
+        if not isinstance(error, SignalboxError):
+            error = Bug()
+        bound = error.facts.get("bound", "")
+        count_refusal(f"{error.code}:{bound}" if bound else error.code)
+        means = meaning(error.code)
+        self._outcomes.count(_GRPC, means.http)
+        told = []
+        if isinstance(job_id := error.facts.get("job_id"), str):
+            told.append(("x-signalbox-job-id", job_id))
+        if error.retry_after_s is not None:
+            told.append(("retry-after", str(max(1, round(error.retry_after_s)))))
+        await context.abort(grpc.StatusCode[means.grpc], error.public_message, tuple(told))
+
+
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs, not in gRPC
+    """The methods of a server. Messages pass as bytes."""
+
+    def __init__(self, calls: Mapping[str, Callable[[object, Context], Any]]) -> None:
+        self._methods = {name: grpc.stream_unary_rpc_method_handler(call) for name, call in calls.items()}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """The method that a call names; None: there is none, and gRPC says so."""
+        method = self._methods.get(handler_call_details.method)
+        if method is None:
+            count_refusal("method_not_allowed:grpc")
+        return method
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _address(peer: str) -> str:
+    """The address in gRPC's name of a connection: ``ipv4:1.2.3.4:5`` or ``ipv6:%5B::1%5D:5``; "" for any other."""
+    kind, _, rest = peer.partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return ""
+    host = rest.rpartition(":")[0]
+    return host.replace("%5B", "").replace("%5D", "").strip("[]")
+
+
+def _options(settings: GatewaySettings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", settings.max_upstream_bytes),
+        ("grpc.max_send_message_length", -1),  # what a result may have is said in an error of ours
+        ("grpc.max_metadata_size", _MAX_HEADER_BYTES),
+        ("grpc.max_concurrent_streams", settings.max_concurrent),
+        ("grpc.per_message_decompression", 0),  # unpacked by us, within the bound
+        ("grpc.max_allowed_incoming_connections", settings.http_connections),
+        ("grpc.http2.bdp_probe", 0),  # it would let clients send ahead of what the server reads
+        ("grpc.http2.min_ping_interval_without_data_ms", _PING_S * 1000),
+        ("grpc.max_connection_idle_ms", round(settings.http_idle_s * 1000)),
+        ("grpc.so_reuseport", 1),
+    ]
