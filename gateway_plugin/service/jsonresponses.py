@@ -47,6 +47,14 @@ def refusal(error: SignalboxError, path: str) -> JsonResponse:
 
     Its status is that of the one table of codes; ``Retry-After`` where a retry helps.
     """
+    status, extra = meaning(error.code).http, error_headers(error)
+    if is_serving(path):
+        return json_response(status, {"error": error.public_message}, extra)
+    return json_response(status, problem(error), extra | {"Content-Type": PROBLEM})
+
+
+def error_headers(error: SignalboxError) -> dict[str, str]:
+    """What the headers of an error's response say in every dialect: when to ask again, the job, what is taken."""
     means = meaning(error.code)
     extra: dict[str, str] = {}
     if error.is_retryable or error.retry_after_s is not None or means.http in {429, 503}:
@@ -58,9 +66,7 @@ def refusal(error: SignalboxError, path: str) -> JsonResponse:
         extra["Www-Authenticate"] = "Bearer"
     if isinstance(error.facts.get("allow"), str):
         extra["Allow"] = str(error.facts["allow"])
-    if is_serving(path):
-        return json_response(means.http, {"error": error.public_message}, extra)
-    return json_response(means.http, problem(error), extra | {"Content-Type": PROBLEM})
+    return extra
 
 
 def problem(error: SignalboxError) -> dict[str, Any]:
