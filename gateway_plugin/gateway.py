@@ -11,6 +11,7 @@ from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
+from gateway_plugin.api.oip.dialect import open_inference
 from gateway_plugin.api.predictions import Predictions
 from gateway_plugin.api.tfserving.httprules import CrossOrigin
 from gateway_plugin.api.tfserving.views import ModelStatus
@@ -103,6 +104,9 @@ class Gateway:
             self._jobs,
             ModelStatus(catalog, workers),
             self.bodies,
+        )
+        self.open_inference = open_inference(
+            settings, catalog, workers, self._codec, self._predictions, lambda: self.is_healthy
         )
         self.auth = auth = Auth(
             keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies
