@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Final
 
-from benchmarks import console, fairness
+from benchmarks import console, fairness, images
 from benchmarks.day import turns
 from benchmarks.front import bare, path, transports
 from benchmarks.production import cost, sizes
@@ -18,7 +18,7 @@ from benchmarks.shortest import ratio
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import SignalboxError
 
-PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest")
+PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest", "images")
 ON_REQUEST: Final = ("transports", "queue")
 QUEUE: Final = ("models", "depth", "devices")
 """Parts of ``queue``, which takes twenty minutes."""
@@ -127,6 +127,11 @@ def _shortest(options: argparse.Namespace) -> None:
         asyncio.run(ratio.measure(Path(folder), seconds=options.seconds))
 
 
+def _images(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(images.measure(Path(folder), seconds=options.seconds))
+
+
 def _queue(options: argparse.Namespace) -> None:
     parts: dict[str, Callable[[Path], Coroutine[None, None, None]]] = {
         "models": lambda folder: models.measure(
@@ -172,6 +177,7 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "fairness": _fairness,
     "console": _console,
     "shortest": _shortest,
+    "images": _images,
     "queue": _queue,
     "production": _production,
     "leases": _leases,

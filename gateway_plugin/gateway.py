@@ -1,6 +1,7 @@
 """The plugin without its listeners: tables, hooks and the dispatcher over one connection to NATS."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Self
 
 from gateway_plugin.admission.acceptance import Acceptance
@@ -11,21 +12,28 @@ from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
+from gateway_plugin.api.calls import Method
 from gateway_plugin.api.oip.dialect import open_inference
 from gateway_plugin.api.predictions import Predictions
+from gateway_plugin.api.tfserving import grpcmethods
 from gateway_plugin.api.tfserving.httprules import CrossOrigin
+from gateway_plugin.api.tfserving.monitoring import RequestCounts
 from gateway_plugin.api.tfserving.views import ModelStatus
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.post import Post
+from gateway_plugin.hooks.session import Session
 from gateway_plugin.service.jobs import JobService
 from gateway_plugin.service.waiting import Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from gateway_plugin.tables.rollouts import RolloutController
+from gateway_plugin.upstream.callers import Callers
+from gateway_plugin.upstream.grpc import GrpcUpstream
+from gateway_plugin.upstream.http import Dialect, HttpUpstream
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Reserve
 from signalbox.bus.sharedclock import SharedClock
@@ -39,8 +47,8 @@ from signalbox.wire.names import Bucket
 class Gateway:
     """Builds the parts and owns them.
 
-    dispatcher: what listeners call. auth, keyring: who may call. of_edge: what an edge in this process calls, which
-    holds its bodies in ``bodies``.
+    dispatcher: what listeners of hook calls call. auth, keyring: who may call. of_edge: what an edge in this process
+    calls. bodies: what all bodies in flight are taken from. methods: those of gRPC, by path.
     """
 
     def __init__(self, bus: Bus, settings: GatewaySettings) -> None:
@@ -94,6 +102,15 @@ class Gateway:
         )
         self.bodies = bodies_pool(settings.max_bodies_bytes)
         self._predictions = Predictions(settings, keyring, catalog, self._acceptance, self._waiters, self._jobs)
+        status, counts = ModelStatus(catalog, workers), RequestCounts()
+        self.open_inference = open_inference(
+            settings, catalog, workers, self._codec, self._predictions, lambda: self.is_healthy
+        )
+        self.methods: dict[str, Method] = {
+            **grpcmethods.methods(catalog, status, self._predictions, counts),
+            **self.open_inference.grpc.methods(),
+        }
+        self._dialects: list[Dialect] = [self.open_inference.rest]
         post = Post(
             settings,
             keyring,
@@ -102,11 +119,9 @@ class Gateway:
             self._acceptance,
             self._predictions,
             self._jobs,
-            ModelStatus(catalog, workers),
+            status,
+            counts,
             self.bodies,
-        )
-        self.open_inference = open_inference(
-            settings, catalog, workers, self._codec, self._predictions, lambda: self.is_healthy
         )
         self.auth = auth = Auth(
             keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies
@@ -138,6 +153,27 @@ class Gateway:
         gateway._use.start()
         gateway._rollouts.start()
         return gateway
+
+    def http_upstream(self) -> HttpUpstream:
+        """The upstream for HTTP."""
+        return HttpUpstream(
+            self._dialects,
+            Callers(self.auth, self.keyring, trusted_proxies=self.settings.trusted_proxies),
+            self.bodies,
+            limit_bytes=self.settings.max_upstream_bytes,
+            answer_s=self.settings.longest_call_s,
+        )
+
+    def grpc_upstream(self, admit: Callable[[Session], None] | None) -> GrpcUpstream:
+        """The upstream for gRPC. admit: charges a call to its key; None: a gateway before it does."""
+        return GrpcUpstream(
+            self.methods,
+            Callers(self.auth, self.keyring, trusted_proxies=self.settings.trusted_proxies, admit=admit),
+            self.bodies,
+            self.settings,
+            is_healthy=lambda: self.is_healthy,
+            is_front=admit is not None,
+        )
 
     @property
     def _tables(self) -> tuple[Table[ApiKey], Table[Model], Table[Worker], Table[Desired], Table[Serving]]:

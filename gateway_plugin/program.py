@@ -5,31 +5,24 @@ import contextlib
 import gc
 import os
 import signal
-import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import uvloop
 
 from gateway_plugin.edge.report import report
 from gateway_plugin.gateway import Gateway
-from gateway_plugin.hooks.server import PluginServer
-from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
+from gateway_plugin.listeners import Listeners
+from gateway_plugin.settings import GatewaySettings
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.front.bounds import raise_descriptors
 from signalbox.program import log, metrics
 from signalbox.program.errors import Misconfigured
 from signalbox.program.heldfile import HeldFile
 from signalbox.program.looplag import LoopWatch
 from signalbox.program.tasks import Background
 
-if TYPE_CHECKING:
-    from gateway_plugin.edge.server import EdgeServer
-
 _LAST_WORDS_S: Final = 1.0
-_AGE_JITTER: Final = 1.2
-"""gRPC makes a connection's age a tenth longer or shorter, and redialling takes a moment."""
 _GC_THRESHOLDS: Final = (20_000, 20, 50)
 
 
@@ -56,22 +49,21 @@ async def serve(settings: GatewaySettings) -> None:
         await topology.require(bus)
         gateway = await Gateway.start(bus, settings)
         stack.push_async_callback(gateway.close)
-        server, edge = await _listen(settings, gateway)
+        listeners = Listeners(settings, gateway)
+        addresses = await listeners.start()
         metrics.serve(settings.metrics_port, host=settings.metrics_host)
         # Objects that live now live as long as the process: the collector need not look at them again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
-        if edge is not None:
+        if listeners.edge is not None:
             reporting = Background()
-            reporting.start(report(bus, edge.refused_connections), name="refused connections")
+            reporting.start(report(bus, listeners.edge.refused_connections), name="refused connections")
             stack.push_async_callback(reporting.cancel)
-        log.info(
-            "gateway.ready", listen=server.address if server else "", edge=edge.address if edge else "", pid=os.getpid()
-        )
+        log.info("gateway.ready", pid=os.getpid(), **addresses)
         await asked_to_stop.wait()
         log.info("gateway.draining", drain_s=settings.drain_s)
-        await _drain(settings, gateway, server, edge)
+        await _drain(settings, gateway, listeners)
     log.info("gateway.stopped")
 
 
@@ -86,52 +78,11 @@ def _held(pid_file: Path) -> HeldFile:
     raise Misconfigured(f"{pid_file} is that of another plugin (pid {held.holder()}).")
 
 
-async def _listen(settings: GatewaySettings, gateway: Gateway) -> "tuple[PluginServer | None, EdgeServer | None]":
-    server = edge = None
-    if settings.listen:
-        _check_folder(settings.listen)
-        server = await PluginServer.start(settings, gateway.dispatcher, lambda: gateway.is_healthy)
-    if settings.edge_listen:
-        from gateway_plugin.edge.definition import SOURCE
-        from gateway_plugin.edge.server import EdgeServer
-
-        raise_descriptors(settings, f"{PREFIX}HTTP_CONNECTIONS")
-        edge = await EdgeServer.start(
-            gateway.of_edge,
-            listen=settings.edge_listen,
-            folder=Path(settings.edge_files) if settings.edge_files else SOURCE,
-            secret=settings.secret,
-            bounds=settings,
-            has_proxy=settings.trusted_proxies > 0,
-            bodies=gateway.bodies,
-        )
-    return server, edge
-
-
-def _check_folder(listen: str) -> None:
-    """Raise :class:`Misconfigured` if another user could replace our socket with one of their own."""
-    if not listen.startswith(UNIX):
-        return
-    folder = Path(listen.removeprefix(UNIX)).parent
-    with contextlib.suppress(OSError):  # a folder that is not there is the server's to report
-        mode = folder.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise Misconfigured(f"Every user may write to {folder}, and so replace the plugin's socket; chmod o-w.")
-
-
-async def _drain(
-    settings: GatewaySettings, gateway: Gateway, server: PluginServer | None, edge: "EdgeServer | None"
-) -> None:
+async def _drain(settings: GatewaySettings, gateway: Gateway, listeners: Listeners) -> None:
     """Listen no more; calls in flight get their answers, and at the end of the grace their job's id."""
-    if server is not None and server.is_replaced:
-        await asyncio.sleep(settings.max_connection_age_s * _AGE_JITTER)
-    grace_s = settings.drain_s + _LAST_WORDS_S
+    await listeners.replaced()
     last_words = asyncio.get_running_loop().call_later(settings.drain_s, gateway.stop_waiting)
     try:
-        async with asyncio.TaskGroup() as group:
-            if server is not None:
-                group.create_task(server.stop(grace_s))
-            if edge is not None:
-                group.create_task(edge.close(grace_s))
+        await listeners.stop(settings.drain_s + _LAST_WORDS_S)
     finally:
         last_words.cancel()

@@ -1,6 +1,7 @@
 """The gateway plugin's settings: ``SIGNALBOX_GATEWAY_<FIELD>`` beside what every program shares."""
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
@@ -11,6 +12,7 @@ from gateway_plugin.codec.settings import CodecSettings
 PREFIX: Final = "SIGNALBOX_GATEWAY_"
 UNIX: Final = "unix://"
 _MIB: Final = 1024 * 1024
+_ADDRESS: Final = re.compile(r"[^/]+:\d{1,5}")
 
 
 class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
@@ -31,14 +33,28 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
         ),
     ] = "grpc"
     edge_listen: Annotated[str, Meta(description="`host:port` of the embedded edge (HTTP); empty = no edge.")] = ""
+    grpc_listen: Annotated[
+        str,
+        Meta(
+            description="`host:port` where TensorFlow Serving's and the Open Inference Protocol's gRPC is served: to "
+            "the gateway behind the auth hook, or to callers where `listen` is empty; empty = nowhere."
+        ),
+    ] = ""
+    upstream_listen: Annotated[
+        str,
+        Meta(
+            description="`host:port` where the gateway finds what is served over HTTP behind the auth hook alone "
+            "(`/v2`); empty = nowhere. The embedded edge needs none."
+        ),
+    ] = ""
     edge_files: Annotated[
         str, Meta(description="Folder of the edge's `tyk.conf` and `apps/`; empty = the project's `tyk/`.")
     ] = ""
     allow_remote: Annotated[
         bool,
         Meta(
-            description="Let `listen` be a non-loopback address. The protocol has no encryption and "
-            "no authentication: only for a network of its own."
+            description="Let `listen`, `grpc_listen` and `upstream_listen` be non-loopback addresses. Nothing there is "
+            "encrypted, and the hooks' protocol has no authentication: only for a network of its own."
         ),
     ] = False
     secret: Annotated[
@@ -51,6 +67,9 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
     ] = ""
     api_ids: Annotated[tuple[str, ...], Meta(description="API definitions whose calls are taken, comma-separated.")] = (
         "signalbox",
+        "signalbox-inference",
+        "signalbox-inference-grpc",
+        "signalbox-tensorflow-grpc",
     )
     org_ids: Annotated[tuple[str, ...], Meta(description="Organisations whose calls are taken, comma-separated.")] = (
         "signalbox",
@@ -104,12 +123,13 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             "free; more get 429.",
         ),
     ] = 512 * _MIB
+    max_message_bytes: Annotated[
+        int, Meta(ge=65_536, description="Largest message of a hook call, from or to the gateway; it holds the body.")
+    ] = 128 * _MIB
     max_upstream_bytes: Annotated[
-        int, Meta(ge=65_536, description="Largest gRPC message, or binary body, from or to a caller.")
+        int,
+        Meta(ge=65_536, description="Largest gRPC message or binary body of a caller; JSON has `max_body_bytes`."),
     ] = 64 * _MIB
-    max_message_bytes: Annotated[int, Meta(ge=65_536, description="Largest gRPC message from or to the gateway.")] = (
-        64 * _MIB
-    )
     max_concurrent: Annotated[int, Meta(ge=1, description="Most hook calls in flight, waiting ones included.")] = 2048
     max_waiting: Annotated[int, Meta(ge=1, description="Most callers kept waiting for a result; more get 503.")] = 1536
     account_waiting: Annotated[
@@ -175,6 +195,11 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
     ] = 10.0
 
     @property
+    def has_gateway(self) -> bool:
+        """Whether a gateway counts the calls of a key before they reach the upstream's listeners."""
+        return bool(self.listen)
+
+    @property
     def longest_call_s(self) -> float:
         """Longest time of a hook call: NATS asked, its body decoded, its result waited for and rendered."""
         return self.max_wait_s + 2 * self.decode_timeout_s + self.request_timeout_s
@@ -182,13 +207,9 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
     def problems(self) -> Iterator[str]:
         """Rules that span fields."""
         yield from super().problems()
-        if not self.listen and not self.edge_listen:
-            yield f"{PREFIX}LISTEN and {PREFIX}EDGE_LISTEN are both empty: no caller could reach the plugin"
-        if self.listen and not self.allow_remote and not is_local(self.listen):
-            yield (
-                f"{PREFIX}LISTEN={self.listen} is not a loopback address or unix socket; set "
-                f"{PREFIX}ALLOW_REMOTE=on if that network is the plugin's and Tyk's alone"
-            )
+        if not self.listen and not self.edge_listen and not self.grpc_listen:
+            yield f"{PREFIX}LISTEN, ..EDGE_LISTEN and ..GRPC_LISTEN are all empty: no caller could reach the plugin"
+        yield from self._misplaced()
         if self.listen and not self.listen.startswith(UNIX) and not self.secret:
             yield (
                 f"{PREFIX}SECRET must be set for {PREFIX}LISTEN={self.listen}: any process that connects to a port is "
@@ -196,14 +217,28 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             )
         if self.max_waiting >= self.max_concurrent:
             yield f"{PREFIX}MAX_WAITING must be below {PREFIX}MAX_CONCURRENT"
-        if self.max_bodies_bytes < self.max_body_bytes:
-            yield f"{PREFIX}MAX_BODIES_BYTES must be at least {PREFIX}MAX_BODY_BYTES"
-        if self.max_message_bytes < self.max_body_bytes + _MIB:
-            yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_BODY_BYTES by at least 1 MiB"
-        if self.max_message_bytes < self.max_answer_bytes + _MIB:
-            yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}MAX_ANSWER_BYTES by at least 1 MiB"
+        for name in ("max_body_bytes", "max_upstream_bytes"):
+            if self.max_bodies_bytes < getattr(self, name):
+                yield f"{PREFIX}MAX_BODIES_BYTES must be at least {PREFIX}{name.upper()}"
+        for name in ("max_body_bytes", "max_upstream_bytes", "max_answer_bytes"):
+            if self.max_message_bytes < getattr(self, name) + _MIB:
+                yield f"{PREFIX}MAX_MESSAGE_BYTES must exceed {PREFIX}{name.upper()} by at least 1 MiB"
         if not self.key_pepper:
             yield "SIGNALBOX_KEY_PEPPER must be set: API keys are checked with it"
+
+    def _misplaced(self) -> Iterator[str]:
+        """Addresses that are none, or that others reach."""
+        for name in ("listen", "grpc_listen", "upstream_listen"):
+            address: str = getattr(self, name)
+            variable = f"{PREFIX}{name.upper()}={address}"
+            if address and name != "listen" and not _ADDRESS.fullmatch(address):
+                yield f"{variable} is no address to listen on; write host:port"
+            elif address and not self.allow_remote and not is_local(address):
+                kinds = "a loopback address or unix socket" if name == "listen" else "a loopback address"
+                yield (
+                    f"{variable} is not {kinds}; set {PREFIX}ALLOW_REMOTE=on if that network is the plugin's and "
+                    "Tyk's alone"
+                )
 
 
 def is_local(listen: str) -> bool:

@@ -96,8 +96,12 @@ async def made_model(stack: UpStack, name: str, max_batch: int) -> Model:
     root = stack.data.path / "models"
     env = stack.env("worker")
     await stack.run_to_end("models", "workers.demo_models", str(root), "--only", name, env=env)
-    path = root / name / "1"
-    printed = await stack.run_to_end("inspect", "workers.inspect", str(path), env=env)
+    return await inspected(stack, name, root / name / "1", max_batch)
+
+
+async def inspected(stack: UpStack, name: str, path: Path, max_batch: int) -> Model:
+    """The model of one version that lies at ``path``."""
+    printed = await stack.run_to_end("inspect", "workers.inspect", str(path), env=stack.env("worker"))
     found: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
     version = Version(
         version=1,

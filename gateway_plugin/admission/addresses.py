@@ -40,6 +40,13 @@ def client_address(headers: Mapping[str, str], trusted_proxies: int) -> str:
     return written(headers.get(FRONT_S_WORD, ""))
 
 
+def before_front(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers of a request that the front has handed on, without its own peer at the end of X-Forwarded-For."""
+    sent = headers.get(_FORWARDED, "").rpartition(",")[0]
+    others = {name: value for name, value in headers.items() if name != _FORWARDED}
+    return others | {_FORWARDED: sent} if sent else others
+
+
 def written(text: str) -> str:
     """An address in its one written form, an IPv4 one that IPv6 maps as itself; "" = it is none."""
     found = _address(text)

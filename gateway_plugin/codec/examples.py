@@ -36,8 +36,8 @@ _WHOLE: Final = frozenset({int, bool})
 class Examples(NamedTuple):
     """Serialized examples, and what is common to all of them."""
 
-    context: bytes
-    each: list[bytes]
+    context: bytes | memoryview
+    each: Sequence[bytes | memoryview]
 
 
 def read(doc: Mapping[str, Any]) -> Examples:
@@ -135,7 +135,7 @@ def decode(
             bound="tensor_bytes",
             limit_bytes=max_tensor_bytes,
         )
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for one in found.each:
         parts += (struct.pack("<I", len(found.context) + len(one)), found.context, one)
     tensors = [Tensor(INPUT, "string", (len(found.each),), b"".join(parts))]

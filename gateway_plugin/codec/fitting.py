@@ -32,11 +32,11 @@ def fit(given: Mapping[str, Tensor], available: Mapping[str, Plan], signature: s
 
 def require_names(given: Collection[str], plan: Plan) -> None:
     """Raise :class:`InvalidInput` for names that are not exactly those of a signature's inputs."""
-    names = frozenset(given)
-    if names == plan.names:
+    missing = plan.names.difference(given)
+    unknown = missing or set(given) - plan.names
+    if not unknown:
         return
-    missing = plan.names - names
-    name = min(missing or names - plan.names)
+    name = min(unknown)
     (shown,) = some([name])
     raise InvalidInput(
         f'{"There is no" if missing else "There is an unknown"} input "{shown}"; the signature "{plan.name}" has '

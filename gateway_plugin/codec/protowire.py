@@ -5,7 +5,7 @@ be refused. Here a field is a slice of the message, and a message whose fields o
 protobuf's description of its encoding. Numbers that are packed: :mod:`gateway_plugin.codec.varints`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from signalbox.program.errors import InvalidRequest, TooLarge
@@ -16,13 +16,19 @@ LENGTH: Final = 2
 FIXED32: Final = 5
 MOST_FIELDS: Final = 100_000
 """Fields of one request, those of the messages in it included: each costs a step of Python where others wait."""
+FEW_FIELDS: Final = 4_096
+"""As many as delay no other request: those of a message's own level, and of tensors without strings."""
 MOST_NAMES: Final = 1_024
 """Entries of one kind that a request may name, such as inputs and outputs."""
-LONGEST_NAME: Final = 1_024
-"""Bytes of a name."""
+LONGEST_NAME: Final = 512
+"""Bytes of a name: an error that has it twice fits the 8 KiB that gRPC's clients take."""
 _FIXED_BYTES: Final = {FIXED64: 8, FIXED32: 4}
 _LARGEST: Final = 2**64 - 1
 _LONGEST_VARINT: Final = 10
+
+
+class TooManyFields(TooLarge):
+    """A request has more fields than are read."""
 
 
 class Field(NamedTuple):
@@ -43,12 +49,12 @@ class WireReader:
     def fields(self, message: memoryview) -> Iterator[Field]:
         """The fields of a message, in order. Each counts towards the bound of the whole request.
 
-        Raises :class:`InvalidRequest` for what is no message, and :class:`TooLarge` for too many fields.
+        Raises :class:`InvalidRequest` for what is no message, and :class:`TooManyFields`.
         """
         at, end = 0, len(message)
         while at < end:
             if not self._left:
-                raise TooLarge(
+                raise TooManyFields(
                     f"The {self._what} has more than {self._most} fields, strings and numbers that are not packed "
                     "included; send it in parts.",
                     bound="fields",
@@ -145,6 +151,11 @@ def head(number: int, size: int) -> bytes:
 def field(number: int, data: bytes) -> bytes:
     """A field that is a message, a string, bytes or packed numbers."""
     return head(number, len(data)) + data
+
+
+def wrapped(number: int, parts: Sequence[bytes]) -> list[bytes]:
+    """The same of a large message that is still in parts, in parts."""
+    return [head(number, sum(map(len, parts))), *parts]
 
 
 def number(number: int, value: int) -> bytes:

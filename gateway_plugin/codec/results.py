@@ -5,7 +5,7 @@ is empty, a score zero. Source: TensorFlow Serving's ``classifier.cc``, ``regres
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -27,14 +27,15 @@ def render(tensors: Sequence[Tensor], style: str) -> bytes:
     """
     verb, _, count = style.partition(":")
     outputs = {tensor.name: tensor for tensor in tensors}
-    results = _classifications(outputs, int(count)) if verb == CLASSIFY else _regressions(outputs, int(count))
+    results = classifications(outputs, int(count)) if verb == CLASSIFY else regressions(outputs, int(count))
     data = orjson.dumps({"results": results})
     if b"null" in data:  # it writes null for what is not finite, and nothing else of ours becomes null but labels
         return json.dumps({"results": results}, ensure_ascii=False, separators=(",", ":")).encode()
     return data
 
 
-def _classifications(outputs: dict[str, Tensor], count: int) -> list[list[list[Any]]]:
+def classifications(outputs: Mapping[str, Tensor], count: int) -> list[list[list[Any]]]:
+    """Pairs of label and score for each of ``count`` examples. Raises as :func:`render`."""
     classes, scores = outputs.get(CLASSES), outputs.get(SCORES)
     for tensor, dtype in ((classes, "string"), (scores, "float32")):
         if tensor is not None:
@@ -72,7 +73,8 @@ def _rows(items: list[str], tensor: Tensor) -> list[list[str]]:
     return [items[row * width : (row + 1) * width] for row in range(count)]
 
 
-def _regressions(outputs: dict[str, Tensor], count: int) -> list[float]:
+def regressions(outputs: Mapping[str, Tensor], count: int) -> list[float]:
+    """A number for each of ``count`` examples. Raises as :func:`render`."""
     tensor = outputs.get(OUTPUT)
     if tensor is None:
         raise InvalidRequest(f"Could not find output tensor '{OUTPUT}'")

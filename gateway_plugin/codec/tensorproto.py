@@ -229,19 +229,14 @@ def _refusal(name: str, expected: str, got: str) -> InvalidInput:
     )
 
 
-def write(tensor: Tensor) -> bytes:
-    """The message of a tensor, with its elements in the typed field of its dtype."""
+def write(tensor: Tensor) -> list[bytes]:
+    """The message of a tensor, in parts; its elements are in the typed field of its dtype."""
     dims = b"".join(protowire.field(2, protowire.number(1, size)) for size in tensor.shape)
     start = protowire.number(1, ENUMERATORS[tensor.dtype]) + protowire.field(2, dims)
-    if not tensor.data:
-        return start
-    number = _FIELDS[tensor.dtype]
+    number, values = _FIELDS[tensor.dtype], tensor.data
     if tensor.dtype == "string":
-        return start + b"".join(
-            part for item in split_strings(tensor.data) for part in (protowire.head(number, len(item)), item)
-        )
-    values = tensor.data
+        return [start, *(part for item in split_strings(values) for part in (protowire.head(number, len(item)), item))]
     if tensor.dtype not in _RAW:
-        numpy_name = "uint16" if tensor.dtype in {"float16", "bfloat16"} else tensor.dtype
-        values = varints.pack(np.frombuffer(tensor.data, np.dtype(numpy_name).newbyteorder("<")))
-    return start + protowire.head(number, len(values)) + values
+        of_numpy = "uint16" if tensor.dtype in {"float16", "bfloat16"} else tensor.dtype
+        values = varints.pack(np.frombuffer(values, np.dtype(of_numpy).newbyteorder("<")))
+    return [start, *protowire.wrapped(number, [values])] if values else [start]

@@ -4,24 +4,27 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gateway_plugin.admission.pool import Pool, PoolShare, bodies_pool
+from gateway_plugin.edge import gatewayerrors as errors
 from gateway_plugin.edge import responses
-from gateway_plugin.edge.definition import Definition
-from gateway_plugin.edge.limits import KeyLimits, Rate
+from gateway_plugin.edge.admit import Admission
+from gateway_plugin.edge.definition import CheckedApi, Definition
+from gateway_plugin.edge.gatewayerrors import GatewayError
+from gateway_plugin.edge.limits import KeyLimits, Quota, Rate
 from gateway_plugin.edge.plugin import Call, LocalPlugin, MessagePlugin, Page, Passed, Plugin, Reply
 from gateway_plugin.edge.responses import EdgeResponse, ErrorTemplates, Headers
 from gateway_plugin.edge.target import Redirect, RequestTarget, read
+from gateway_plugin.edge.upstream import Application, Handed, UpstreamPaths
 from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import count_refusal
-from gateway_plugin.hooks.session import Session
 from gateway_plugin.service.jsonresponses import refusal
 from gateway_plugin.service.request import Request, headers_of
 from gateway_plugin.upstream.body import BODIES_BYTES, BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
-from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable
+from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable, Unimplemented
 
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -29,21 +32,21 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 BAD_HTTP: Final = "invalid_request:http"
 _RETRY_AFTER: Final = b"Retry-After"
 _BODILESS: Final = frozenset({204, 304})
-_REASONS: Final = {
-    responses.KEY_INACTIVE: "forbidden:inactive",
-    responses.KEY_EXPIRED: "unauthorized:expired",
-    responses.API_DISALLOWED: "forbidden:api",
-    responses.NOT_LISTED: "forbidden:path",
-    responses.RATE_EXCEEDED: "limit_exceeded:rate",
-    responses.QUOTA_EXCEEDED: "limit_exceeded:quota",
-}
-"""Refusals that the edge counts. The plugin counts its own; other errors are no fault of a caller's."""
+
+
+class Admitted(NamedTuple):
+    """A request whose key may call. shown: headers of its rate, for the answer."""
+
+    passed: Passed
+    quota: Quota | None
+    shown: Headers
 
 
 class Edge:
     """One front. plugin: a function that calls it by Tyk's messages, or its hooks in this process.
 
-    bodies: what all bodies in flight are taken from, 512 MiB where nothing is said. monotonic, wall: clocks in seconds.
+    bodies: what all bodies in flight are taken from, 512 MiB where nothing is said. upstream: the application for what
+    the hooks do not answer. admission: what calls are charged by; one of its own where nothing is said.
     """
 
     def __init__(
@@ -52,16 +55,16 @@ class Edge:
         plugin: Call | DirectHooks,
         *,
         bodies: Pool | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        upstream: Application | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._front = front
         self._plugin: Plugin = (
             LocalPlugin(front, plugin) if isinstance(plugin, DirectHooks) else MessagePlugin(front, plugin)
         )
-        self._wall = wall
         self._pages = ErrorTemplates(front)
-        self._limits = KeyLimits(monotonic, wall)
+        self._admission = admission or Admission(KeyLimits(time.monotonic, time.time), time.time)
+        self._upstream = UpstreamPaths(front, upstream)
         self._bodies = bodies or bodies_pool(BODIES_BYTES)
         self._keyless = tuple((api.listen_path.encode(), api) for api in front.keyless)
 
@@ -75,6 +78,9 @@ class Edge:
         exchange.begin(self._front.answer_s)
         try:
             answer = await self.answer(scope, receive)
+            if isinstance(answer, Handed):
+                await self._upstream.answer(answer, receive, send)
+                return
         except ClientLeftError:
             return
         except asyncio.CancelledError:
@@ -85,27 +91,30 @@ class Edge:
             exchange.end()
         await _send(answer, send)
 
-    async def answer(self, scope: Scope, receive: Receive) -> EdgeResponse:
-        """The answer to one request, from a hook or from the edge itself."""
+    async def answer(self, scope: Scope, receive: Receive) -> EdgeResponse | Handed:
+        """The answer to one request, from a hook or from the edge itself, or what goes on to the upstream."""
         try:
             target = read(scope["raw_path"], scope["query_string"])
             headers = headers_of(scope["headers"])
         except UnicodeDecodeError:
             count_refusal(BAD_HTTP)
-            return self._pages.known(*responses.PLUGIN_AWAY)
+            return self._pages.known(errors.PLUGIN_AWAY)
         if target is None:
             count_refusal(BAD_HTTP)
             return responses.BAD_REQUEST
         body = RequestBody(headers, receive)
+        answer: EdgeResponse | Handed
         try:
             body.require_within(self._front.max_body_bytes)
             if isinstance(target, Redirect):
                 answer = responses.moved(target.location)
             else:
-                answer = self._mocked(scope, headers) or await self._hooked(scope, target, headers, body)
+                answer = self._mocked(scope, headers) or await self._routed(scope, target, headers, body)
         except BodyTooLargeError:
             count_refusal("too_large:http")
             answer = responses.TOO_LARGE
+        if isinstance(answer, Handed):
+            return answer
         # A client refused before its body was read sends the body all the same, and reads the answer only then.
         is_whole = body.is_over or await body.skip()
         return answer if is_whole else _closing(answer)
@@ -116,50 +125,67 @@ class Edge:
             if scope["raw_path"].startswith(prefix):
                 mock = api.mocks.get(scope["method"])
                 if mock is None:
-                    return self._page(responses.NOT_LISTED, headers)
+                    return self._page(errors.NOT_LISTED, headers)
                 return EdgeResponse(mock.status, responses.wire_headers(mock.headers.items()), mock.body.encode())
         return None
 
-    async def _hooked(
+    async def _routed(
         self, scope: Scope, target: RequestTarget, headers: dict[str, str], body: RequestBody
-    ) -> EdgeResponse:
-        """Check the key first, from the headers alone; read the body only once the key may call."""
-        method = scope["method"]
+    ) -> EdgeResponse | Handed:
+        """Check the key first, from the headers alone; what is for the upstream goes there before its body is read."""
+        api = self._upstream.of(scope["raw_path"])
+        if api is None:
+            found = await self._admitted(self._front.hooked, scope["method"], target, headers)
+            return await self._hooked(scope, target, headers, body, found) if isinstance(found, Admitted) else found
         try:
-            passed = await self._plugin.auth(method, target, headers)
+            self._upstream.require_served(api)
+        except Unimplemented as error:
+            return _refused(error, target, [])
+        if api.checked is None:
+            return Handed(self._upstream.handed(api, None, scope, headers), [])
+        found = await self._admitted(api.checked, scope["method"], target, headers)
+        if not isinstance(found, Admitted):
+            return found
+        return Handed(self._upstream.handed(api, found.passed, scope, headers), found.shown)
+
+    async def _admitted(
+        self, api: CheckedApi, method: str, target: RequestTarget, headers: dict[str, str]
+    ) -> Admitted | EdgeResponse:
+        """What a request of a key that may call brings along; the answer to any other."""
+        try:
+            passed = await self._plugin.auth(api, method, target, headers)
         except ValueError:  # a protobuf string must be UTF-8
             count_refusal(BAD_HTTP)
-            return self._page(responses.PLUGIN_AWAY, headers)
+            return self._page(errors.PLUGIN_AWAY, headers)
         if passed is None:
-            return self._page(responses.PLUGIN_AWAY, headers)
+            return self._page(errors.PLUGIN_AWAY, headers)
         if not isinstance(passed, Passed):
             return self._answer_of(passed, headers, [])
-        session = passed.session
-        token = session.token
-        if not token:
-            return self._page(responses.NO_SESSION, headers)
-        refusal = self._refusal(session)
-        if refusal:
-            return self._page(refusal, headers)
-        rate = self._limits.take(token, session) if self._front.hooked.is_rate_limited else None
-        shown = _rate_headers(rate) if rate and self._front.shows_rate else []
-        if rate and not rate.is_allowed:
-            return _later(self._page(responses.RATE_EXCEEDED, headers, shown), rate.left_s)
-        quota = self._limits.spend(token, session) if self._front.hooked.has_quota else None
-        if quota and not quota.is_allowed:
-            return _later(self._page(responses.QUOTA_EXCEEDED, headers, shown), quota.left_s)
+        if not passed.session.token:
+            return self._page(errors.NO_SESSION, headers)
+        found = self._admission.judge(passed.session, api)
+        shown = _rate_headers(found.rate) if found.rate and self._front.shows_rate else []
+        if found.error is not None:
+            return _later(self._page(found.error, headers, shown), found.left_s)
+        return Admitted(passed, found.quota, shown)
+
+    async def _hooked(
+        self, scope: Scope, target: RequestTarget, headers: dict[str, str], body: RequestBody, admitted: Admitted
+    ) -> EdgeResponse:
+        """The answer of the Post hook, once the body is read."""
+        passed, quota, shown = admitted
         client = scope.get("client")
-        with PoolShare(self._bodies, session.account) as share:
+        with PoolShare(self._bodies, passed.session.account) as share:
             try:
-                data = await self._body(body, session.body_bytes, share)
+                data = await self._body(body, passed.session.body_bytes, share)
             except (LimitExceeded, Unavailable, TooLarge) as error:
                 return _refused(error, target, shown)
-            request = Request(method, target.url, headers, data)
+            request = Request(scope["method"], target.url, headers, data)
             reply = await self._plugin.post(passed, request, client[0] if client else "", quota)
         if reply is None:
-            return self._page(responses.HOOK_FAILED, headers, shown)
+            return self._page(errors.HOOK_FAILED, headers, shown)
         if not reply.status:
-            return self._page(responses.NOT_PROXIED, headers, shown)  # the target is a sink
+            return self._page(errors.NOT_PROXIED, headers, shown)  # the target is a sink
         return self._answer_of(reply, headers, shown)
 
     async def _body(self, body: RequestBody, own: int, share: PoolShare) -> bytes:
@@ -171,23 +197,14 @@ class Edge:
             return await body.read(own, share)
         except BodyTooLargeError:
             raise TooLarge(
-                f"The body has more than the {own} bytes that this API key may send; split it, or use another key.",
+                f"The body is too large: at most {own} bytes of it are taken with this API key; send it in parts.",
                 bound="key",
             ) from None
 
-    def _refusal(self, session: Session) -> tuple[int, str] | None:
-        if session.is_inactive:
-            return responses.KEY_INACTIVE
-        if 0 < session.expires < self._wall():
-            return responses.KEY_EXPIRED
-        if session.api_ids and self._front.hooked.api_id not in session.api_ids:
-            return responses.API_DISALLOWED
-        return None
-
-    def _page(self, error: tuple[int, str], headers: dict[str, str], shown: Headers | None = None) -> EdgeResponse:
-        if error in _REASONS:
-            count_refusal(_REASONS[error])
-        page = self._pages.known(*error, headers.get("Content-Type", ""))
+    def _page(self, error: GatewayError, headers: dict[str, str], shown: Headers | None = None) -> EdgeResponse:
+        if error in errors.REASONS:
+            count_refusal(errors.REASONS[error])
+        page = self._pages.known(error, headers.get("Content-Type", ""))
         return page._replace(headers=page.headers + shown) if shown else page
 
     def _answer_of(self, reply: Reply, headers: dict[str, str], shown: Headers) -> EdgeResponse:
@@ -196,7 +213,8 @@ class Edge:
         written = responses.wire_headers(given.items())
         kept = [pair for pair in shown if pair[0].decode() not in given] if shown else shown
         if isinstance(reply, Page):
-            page = self._pages.page(status, reply.text or "Key not authorised", headers.get("Content-Type", ""))
+            error = GatewayError(status, reply.text or errors.PLUGIN_AWAY.text)
+            page = self._pages.page(error, headers.get("Content-Type", ""))
             named = {name for name, _ in page.headers}
             written = [pair for pair in written if pair[0] not in named]
             return EdgeResponse(page.status, [*kept, *written, *page.headers], page.body)

@@ -21,15 +21,23 @@ _DEFINITION_KEYS: Final = frozenset(
         *("strip_auth_data", "auth_configs", "proxy", "version_data", "enable_context_vars"),
         *("custom_middleware", "custom_middleware_bundle", "disable_rate_limit", "disable_quota"),
         *("session_lifetime", "cache_options", "do_not_track", "enable_detailed_recording", "CORS"),
-        *("error_overrides", "config_data"),
+        "config_data",
         "listen_port",  # Tyk's; the edge has a setting of its own
     )
 )
+_VERSION_KEYS: Final = frozenset({"name", "expires", "use_extended_paths", "global_headers"})
+_TIMEOUT: Final = "global_enforce_timeout"
+_GRPC: Final = "h2c://"
 
 
 class Override(msgspec.Struct, frozen=True):
-    """One rule of ``error_overrides``: a pattern over the gateway's own text, and what to answer."""
+    """One rule of ``error_overrides``: what to answer to the gateway's own error.
 
+    flag: the kind of error that it is for. pattern: over the texts of others that it is for. A rule with a flag leaves
+    an upstream's own answers alone.
+    """
+
+    flag: str
     pattern: str
     status: int
     body: str
@@ -51,11 +59,11 @@ class KeylessApi(msgspec.Struct, frozen=True):
     mocks: dict[str, Mock]
 
 
-class HookedApi(msgspec.Struct, frozen=True):
-    """The API whose requests go through the plugin's two hooks.
+class CheckedApi(msgspec.Struct, frozen=True):
+    """An API whose callers' keys the plugin's auth hook checks.
 
-    global_headers: set for the Post hook only; values as in the definition. overrides: per status,
-    in order, the first that matches wins. config_data: JSON text for the plugin, empty = none.
+    post_hook: empty = requests go on to the upstream. global_headers: set after the auth hook; values as in the
+    definition. config_data: JSON text for the plugin, empty = none.
     """
 
     api_id: str
@@ -65,25 +73,40 @@ class HookedApi(msgspec.Struct, frozen=True):
     is_rate_limited: bool
     has_quota: bool
     global_headers: dict[str, str]
-    overrides: dict[int, tuple[Override, ...]]
     config_data: str
+
+
+class UpstreamApi(msgspec.Struct, frozen=True):
+    """An API whose requests go on to the upstream. checked: None = it needs no key. is_grpc: over HTTP/2 only."""
+
+    listen_path: str
+    is_grpc: bool
+    checked: CheckedApi | None
 
 
 class Definition(msgspec.Struct, frozen=True):
     """All of ``tyk/`` that callers can observe. Sizes in bytes, times in seconds.
 
+    upstreams: that of the longest path first. overrides: per status, in order, the first that matches wins.
     shows_rate: X-RateLimit headers describe the rate limit. error_json, error_xml: templates with
     ``{{.Message}}``. xff_depth: which entry of X-Forwarded-For is believed, 0 = the first.
     """
 
-    hooked: HookedApi
+    hooked: CheckedApi
     keyless: tuple[KeylessApi, ...]
+    upstreams: tuple[UpstreamApi, ...]
+    overrides: dict[int, tuple[Override, ...]]
     max_body_bytes: int
     answer_s: float
     shows_rate: bool
     xff_depth: int
     error_json: str
     error_xml: str
+
+    @property
+    def checked(self) -> tuple[CheckedApi, ...]:
+        """All APIs that the plugin checks the keys of."""
+        return (self.hooked, *(api.checked for api in self.upstreams if api.checked))
 
 
 def load(folder: Path = SOURCE, *, secret: str = "") -> Definition:
@@ -97,13 +120,19 @@ def load(folder: Path = SOURCE, *, secret: str = "") -> Definition:
         templates = [(folder / "templates" / name).read_text() for name in _TEMPLATES]
     except (OSError, ValueError) as error:
         raise Misconfigured(f"the gateway's files in {folder} cannot be read: {error}") from error
-    hooked = [_hooked(doc, secret) for doc in documents if not doc.get("use_keyless")]
+    hooked = [doc for doc in documents if "post" in doc.get("custom_middleware", {})]
+    mocks = [doc for doc in documents if doc.get("use_keyless") and _version(doc).get("extended_paths")]
     if len(hooked) != 1:
-        raise Misconfigured(f"{folder}/apps must hold one API with hooks, it holds {len(hooked)}")
+        raise Misconfigured(f"{folder}/apps must hold one API with a post hook, it holds {len(hooked)}")
+    upstreams = [_upstream(doc, secret) for doc in documents if doc not in hooked and doc not in mocks]
     http = conf.get("http_server_options", {})
     return Definition(
-        hooked=hooked[0],
-        keyless=tuple(_keyless(doc) for doc in documents if doc.get("use_keyless")),
+        hooked=_hooked(hooked[0], secret),
+        keyless=tuple(map(_mock, mocks)),
+        upstreams=tuple(sorted(upstreams, key=lambda api: -len(api.listen_path))),
+        overrides={
+            int(status): tuple(map(_override, rules)) for status, rules in conf.get("error_overrides", {}).items()
+        },
         max_body_bytes=http.get("max_request_body_size", 0),
         answer_s=http.get("write_timeout", 120),
         shows_rate=conf.get("rate_limit_response_headers") == "rate_limits",
@@ -116,42 +145,67 @@ def load(folder: Path = SOURCE, *, secret: str = "") -> Definition:
 _TEMPLATES: Final = ("error.json", "error.xml")
 
 
-def _require(doc: dict[str, Any], where: str, wanted: object, found: object) -> None:
+def _require(where: str, what: str, wanted: object, found: object) -> None:
+    """Raise :class:`Misconfigured` unless ``what`` is as the edge needs it. where: the file or API that says so."""
     if found != wanted:
-        raise Misconfigured(f"API {doc.get('api_id')}: the edge needs {where} to be {wanted!r}, it is {found!r}")
+        raise Misconfigured(f"{where}: the edge needs {what} to be {wanted!r}, it is {found!r}")
 
 
-def _hooked(doc: dict[str, Any], secret: str) -> HookedApi:
+def _name(doc: dict[str, Any]) -> str:
+    return f"API {doc.get('api_id')}"
+
+
+def _version(doc: dict[str, Any]) -> dict[str, Any]:
+    _require(_name(doc), "version_data.not_versioned", True, doc["version_data"]["not_versioned"])
+    version: dict[str, Any] = doc["version_data"]["versions"]["Default"]
+    return version
+
+
+def _hooked(doc: dict[str, Any], secret: str) -> CheckedApi:
+    where, hooks = _name(doc), doc["custom_middleware"]
+    _require(where, "its hooks", {"driver", "auth_check", "post"}, set(hooks))
+    _require(where, "the number of post hooks", 1, len(hooks["post"]))
+    _require(where, "proxy.listen_path", "/", doc["proxy"]["listen_path"])
+    _require(where, "what else its version sets", set(), set(_version(doc)) - _VERSION_KEYS)
+    return _checked(doc, secret, hooks["post"][0])
+
+
+def _upstream(doc: dict[str, Any], secret: str) -> UpstreamApi:
+    where, proxy = _name(doc), doc["proxy"]
+    is_grpc = proxy["target_url"].startswith(_GRPC)
+    _require(where, "proxy.strip_listen_path", False, proxy.get("strip_listen_path"))
+    if is_grpc:  # its overrides are for callers that the edge's HTTP/1.1 does not reach; those of all are in tyk.conf
+        doc = {name: value for name, value in doc.items() if name != "error_overrides"}
+    if doc.get("use_keyless"):
+        _require(where, "what its version sets", {"name"}, set(_version(doc)))
+        return UpstreamApi(proxy["listen_path"], is_grpc, None)
+    _require(where, "its hooks", {"driver", "auth_check"}, set(doc["custom_middleware"]))
+    _require(where, "what else its version sets", set(), set(_version(doc)) - _VERSION_KEYS - {_TIMEOUT})
+    return UpstreamApi(proxy["listen_path"], is_grpc, _checked(doc, secret, None))
+
+
+def _checked(doc: dict[str, Any], secret: str, post: dict[str, Any] | None) -> CheckedApi:
+    where = _name(doc)
     for key in sorted(doc.keys() - _DEFINITION_KEYS):
-        raise Misconfigured(f"API {doc.get('api_id')}: the edge does not know {key!r}")
+        raise Misconfigured(f"{where}: the edge does not know {key!r}")
     hooks = doc["custom_middleware"]
-    _require(doc, "custom_middleware.driver", "grpc", hooks.get("driver"))
-    _require(doc, "its hooks", {"driver", "auth_check", "post"}, set(hooks))
-    _require(doc, "the number of post hooks", 1, len(hooks["post"]))
-    for hook in (hooks["auth_check"], *hooks["post"]):
-        _require(doc, f"{hook['name']}.raw_body_only", True, hook.get("raw_body_only"))
-    _require(doc, "enable_coprocess_auth", True, doc.get("enable_coprocess_auth"))
-    _require(doc, "active", True, doc.get("active"))
-    _require(doc, "strip_auth_data", False, doc.get("strip_auth_data", False))
-    _require(doc, "proxy.listen_path", "/", doc["proxy"]["listen_path"])
-    _require(doc, "cache_options.enable_cache", False, doc["cache_options"]["enable_cache"])
-    _require(doc, "CORS.enable", False, doc.get("CORS", {}).get("enable", False))
-    _require(doc, "version_data.not_versioned", True, doc["version_data"]["not_versioned"])
-    version = doc["version_data"]["versions"]["Default"]
-    known = {"name", "expires", "use_extended_paths", "global_headers"}
-    _require(doc, "what else its version sets", set(), set(version) - known)
-    return HookedApi(
+    _require(where, "custom_middleware.driver", "grpc", hooks.get("driver"))
+    for hook in filter(None, (hooks["auth_check"], post)):
+        _require(where, f"{hook['name']}.raw_body_only", True, hook.get("raw_body_only"))
+    _require(where, "enable_coprocess_auth", True, doc.get("enable_coprocess_auth"))
+    _require(where, "active", True, doc.get("active"))
+    _require(where, "use_keyless", False, doc.get("use_keyless", False))
+    _require(where, "strip_auth_data", False, doc.get("strip_auth_data", False))
+    _require(where, "cache_options.enable_cache", False, doc["cache_options"]["enable_cache"])
+    _require(where, "CORS.enable", False, doc.get("CORS", {}).get("enable", False))
+    return CheckedApi(
         api_id=doc["api_id"],
         org_id=doc["org_id"],
         auth_hook=hooks["auth_check"]["name"],
-        post_hook=hooks["post"][0]["name"],
+        post_hook=post["name"] if post else "",
         is_rate_limited=not doc.get("disable_rate_limit", False),
         has_quota=not doc.get("disable_quota", False),
-        global_headers=version.get("global_headers", {}),
-        overrides={
-            int(status): tuple(_override(doc, rule) for rule in rules)
-            for status, rules in doc.get("error_overrides", {}).items()
-        },
+        global_headers=_version(doc).get("global_headers", {}),
         config_data=_compact(({"secret": secret} if secret else {}) | (doc.get("config_data") or {})),
     )
 
@@ -161,22 +215,24 @@ def _compact(data: dict[str, Any] | None) -> str:
     return json.dumps(data, separators=(",", ":"), sort_keys=True) if data else ""
 
 
-def _override(doc: dict[str, Any], rule: dict[str, Any]) -> Override:
-    response = rule["response"]
-    _require(doc, "what an override matches", {"message_pattern"}, set(rule["match"]))
-    _require(doc, "an override", {"status_code", "body", "headers"}, set(response))
-    _require(doc, "templates in an override", False, "{{" in response["body"])
-    return Override(rule["match"]["message_pattern"], response["status_code"], response["body"], response["headers"])
+def _override(rule: dict[str, Any]) -> Override:
+    where, match, response = "tyk.conf", rule["match"], rule["response"]
+    _require(where, "what an override matches", {"flag", "message_pattern"}, set(match))
+    _require(where, "an override", {"status_code", "body", "headers"}, set(response))
+    _require(where, "templates in an override", False, "{{" in response["body"])
+    return Override(
+        match["flag"], match["message_pattern"], response["status_code"], response["body"], response["headers"]
+    )
 
 
-def _keyless(doc: dict[str, Any]) -> KeylessApi:
-    paths = doc["version_data"]["versions"]["Default"]["extended_paths"]
-    _require(doc, "extended_paths", {"white_list"}, set(paths))
-    _require(doc, "the number of white_list entries", 1, len(paths["white_list"]))
+def _mock(doc: dict[str, Any]) -> KeylessApi:
+    where, paths = _name(doc), _version(doc)["extended_paths"]
+    _require(where, "extended_paths", {"white_list"}, set(paths))
+    _require(where, "the number of white_list entries", 1, len(paths["white_list"]))
     entry = paths["white_list"][0]
-    _require(doc, "white_list path", doc["proxy"]["listen_path"], entry["path"])
+    _require(where, "white_list path", doc["proxy"]["listen_path"], entry["path"])
     mocks = {}
     for method, action in entry["method_actions"].items():
-        _require(doc, f"{method}.action", "reply", action["action"])
+        _require(where, f"{method}.action", "reply", action["action"])
         mocks[method] = Mock(action["code"], action["data"], action["headers"])
     return KeylessApi(doc["proxy"]["listen_path"], mocks)

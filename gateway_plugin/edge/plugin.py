@@ -1,16 +1,17 @@
 """The plugin as the edge calls it: by Tyk's messages, wherever it is, or its hooks in this process without them."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from gateway_plugin.edge.definition import Definition
+from gateway_plugin.edge.definition import CheckedApi, Definition
 from gateway_plugin.edge.limits import Quota
 from gateway_plugin.edge.requests import AddedHeaders, ObjectMaker, body_as_tyk_has_it
 from gateway_plugin.edge.target import RequestTarget, parameters
+from gateway_plugin.hooks import handover
 from gateway_plugin.hooks.direct import DirectHooks
-from gateway_plugin.hooks.dispatcher import AUTH, POST
+from gateway_plugin.hooks.dispatcher import AUTH, POST, UPSTREAM_AUTH
 from gateway_plugin.hooks.session import Session
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jsonresponses import JsonResponse
@@ -37,9 +38,14 @@ Reply = JsonResponse | Page
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """A request that its auth hook lets in. sent, replied: the messages, where there were any."""
+    """A request that its auth hook lets in. sent, replied: the messages, where there were any.
+
+    put, removed: headers that change before the request goes on to an upstream, by Go's canonical names.
+    """
 
     session: Session
+    put: Mapping[str, str] = {}
+    removed: Sequence[str] = ()
     sent: Object | None = None
     replied: Object | None = None
 
@@ -47,8 +53,10 @@ class Passed(msgspec.Struct, frozen=True):
 class Plugin(Protocol):
     """What the edge needs of the plugin."""
 
-    async def auth(self, method: str, target: RequestTarget, headers: dict[str, str]) -> Passed | Reply | None:
-        """Call the auth hook; None = it is away. Raises ValueError on text that its message cannot hold."""
+    async def auth(
+        self, api: CheckedApi, method: str, target: RequestTarget, headers: dict[str, str]
+    ) -> Passed | Reply | None:
+        """Call an API's auth hook; None = it is away. Raises ValueError on text that its message cannot hold."""
 
     async def post(self, passed: Passed, request: Request, peer: str, quota: Quota | None) -> Reply | None:
         """Call the Post hook. peer: address of the connection. Status 0: the hook has no answer. None: it failed."""
@@ -58,19 +66,24 @@ class LocalPlugin:
     """The hooks of this process."""
 
     def __init__(self, front: Definition, hooks: DirectHooks) -> None:
-        api = front.hooked
-        if (api.auth_hook, api.post_hook) != (AUTH, POST):
-            raise Misconfigured(f"API {api.api_id}: the plugin has the hooks {AUTH} and {POST}, not those of it")
+        for api in front.checked:
+            wanted = (AUTH, POST) if api.post_hook else (UPSTREAM_AUTH, "")
+            if (api.auth_hook, api.post_hook) != wanted:
+                raise Misconfigured(f"API {api.api_id}: the plugin has the hooks {' '.join(wanted)}, not those of it")
         self._hooks = hooks
-        self._added = AddedHeaders(api, front.xff_depth)
-        self._is_ours = hooks.knows(api.config_data, api.api_id, api.org_id)
+        self._added = AddedHeaders(front.hooked, front.xff_depth)
+        self._is_ours = {api.api_id: hooks.knows(api.config_data, api.api_id, api.org_id) for api in front.checked}
 
-    async def auth(self, method: str, target: RequestTarget, headers: dict[str, str]) -> Passed | Reply | None:
+    async def auth(
+        self, api: CheckedApi, method: str, target: RequestTarget, headers: dict[str, str]
+    ) -> Passed | Reply | None:
         """See :class:`Plugin`."""
         if "?" in target.url:
             parameters(target.url.partition("?")[2])  # raises for what a message cannot hold
-        found = self._hooks.auth(method, target.url, headers, is_ours=self._is_ours)
-        return Passed(found) if isinstance(found, Session) else found
+        found = self._hooks.auth(method, target.url, headers, is_ours=self._is_ours[api.api_id])
+        if not isinstance(found, Session):
+            return found
+        return Passed(found) if api.post_hook else Passed(found, *handover.changes(headers))
 
     async def post(self, passed: Passed, request: Request, peer: str, quota: Quota | None) -> Reply | None:
         """See :class:`Plugin`."""
@@ -84,11 +97,14 @@ class MessagePlugin:
 
     def __init__(self, front: Definition, call: Call) -> None:
         self._call = call
-        self._objects = ObjectMaker(front.hooked, front.xff_depth)
+        self._makers = {api.api_id: ObjectMaker(api, front.xff_depth) for api in front.checked}
+        self._hooked = self._makers[front.hooked.api_id]
 
-    async def auth(self, method: str, target: RequestTarget, headers: dict[str, str]) -> Passed | Reply | None:
+    async def auth(
+        self, api: CheckedApi, method: str, target: RequestTarget, headers: dict[str, str]
+    ) -> Passed | Reply | None:
         """See :class:`Plugin`."""
-        sent = self._objects.auth(method, target, headers)
+        sent = self._makers[api.api_id].auth(method, target, headers)
         replied = await self._dispatch(sent)
         if replied is None:
             return None
@@ -97,7 +113,10 @@ class MessagePlugin:
             return reply
         if replied.metadata:
             replied.session.metadata.MergeFrom(replied.metadata)
-        return Passed(Session.of(replied.session), sent, replied)
+        session, changed = Session.of(replied.session), replied.request
+        put = {canonical(name.encode()): value for name, value in changed.set_headers.items()}
+        removed = [canonical(name.encode()) for name in changed.delete_headers]
+        return Passed(session, put, removed, sent, replied)
 
     async def post(self, passed: Passed, request: Request, peer: str, quota: Quota | None) -> Reply | None:
         """See :class:`Plugin`."""
@@ -107,7 +126,7 @@ class MessagePlugin:
             passed.replied.session.quota_remaining = quota.remaining
             passed.replied.session.quota_renews = quota.renews_at
         try:
-            sent = self._objects.post(passed.sent, passed.replied, request.url, peer, request.raw_body)
+            sent = self._hooked.post(passed.sent, passed.replied, request.url, peer, request.raw_body)
         except ValueError as error:
             _log.warning("edge.reply_refused", error=str(error))
             return None

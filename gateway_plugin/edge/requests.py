@@ -5,7 +5,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 from gateway_plugin.admission.addresses import written
-from gateway_plugin.edge.definition import HookedApi
+from gateway_plugin.edge.definition import CheckedApi
 from gateway_plugin.edge.target import RequestTarget, parameters
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 from gateway_plugin.service.request import canonical
@@ -55,7 +55,7 @@ def body_as_tyk_has_it(headers: Mapping[str, str], body: bytes) -> bytes:
 class AddedHeaders:
     """The headers that an API definition adds to each request. Raises Misconfigured for an unknown variable."""
 
-    def __init__(self, api: HookedApi, xff_depth: int) -> None:
+    def __init__(self, api: CheckedApi, xff_depth: int) -> None:
         self._xff_depth = xff_depth
         self._added = [(canonical(n.encode()), v) for n, v in api.global_headers.items()]
         for name, value in self._added:
@@ -64,17 +64,22 @@ class AddedHeaders:
 
     def add(self, headers: MutableMapping[str, str], peer: str) -> None:
         """Add them to a request of ``peer``, in place of what a client gave by these names."""
-        for name, value in self._added:
-            if value == _ADDRESS:
-                headers[name] = client_address(headers, peer, self._xff_depth)
-            else:
-                headers[name] = request_id() if value == _REQUEST_ID else value
+        headers.update(self.of(headers, peer))
+
+    def of(self, headers: Mapping[str, str], peer: str) -> dict[str, str]:
+        """Those of a request of ``peer``."""
+        return {name: self._value(value, headers, peer) for name, value in self._added}
+
+    def _value(self, value: str, headers: Mapping[str, str], peer: str) -> str:
+        if value == _ADDRESS:
+            return client_address(headers, peer, self._xff_depth)
+        return request_id() if value == _REQUEST_ID else value
 
 
 class ObjectMaker:
     """Builds the objects of both hooks for one API."""
 
-    def __init__(self, api: HookedApi, xff_depth: int) -> None:
+    def __init__(self, api: CheckedApi, xff_depth: int) -> None:
         self._api = api
         self._template = Object(
             hook_type=HookType.CustomKeyCheck,

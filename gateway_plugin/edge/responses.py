@@ -6,20 +6,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from gateway_plugin.edge.definition import Definition, Override
+from gateway_plugin.edge.gatewayerrors import GatewayError
 
 Headers = list[tuple[bytes, bytes]]
-
-# The gateway's own texts; error_overrides are written against them.
-PLUGIN_AWAY: Final = (403, "Key not authorised")
-NO_SESSION: Final = (403, "Forbidden")
-HOOK_FAILED: Final = (500, "Middleware error")
-NOT_PROXIED: Final = (500, "There was a problem proxying the request")
-KEY_INACTIVE: Final = (403, "Key is inactive, please renew")
-KEY_EXPIRED: Final = (401, "Key has expired, please renew")
-API_DISALLOWED: Final = (403, "Access to this API has been disallowed")
-RATE_EXCEEDED: Final = (429, "Rate Limit Exceeded")
-QUOTA_EXCEEDED: Final = (403, "Quota exceeded")
-NOT_LISTED: Final = (403, "Requested endpoint is forbidden")
 
 _XML_TYPES: Final = frozenset({"application/soap+xml", "application/xml", "text/xml"})
 _BREAKS: Final = re.compile(r"[\r\n]")
@@ -80,25 +69,24 @@ class ErrorTemplates:
         self._json = front.error_json
         self._xml = front.error_xml
         self._overrides: dict[int, list[tuple[re.Pattern[str], Override]]] = {
-            status: [(re.compile(rule.pattern), rule) for rule in rules]
-            for status, rules in front.hooked.overrides.items()
+            status: [(re.compile(rule.pattern), rule) for rule in rules] for status, rules in front.overrides.items()
         }
         self._remembered = functools.lru_cache(maxsize=256)(self.page)
 
-    def known(self, status: int, message: str, content_type: str = "") -> EdgeResponse:
+    def known(self, error: GatewayError, content_type: str = "") -> EdgeResponse:
         """As :meth:`page`, remembered: for the gateway's own fixed texts only. Of the request nothing is kept."""
-        return self._remembered(status, message, _xml_type(content_type))
+        return self._remembered(error, _xml_type(content_type))
 
-    def page(self, status: int, message: str, content_type: str = "") -> EdgeResponse:
+    def page(self, error: GatewayError, content_type: str = "") -> EdgeResponse:
         """The answer for one error. content_type: the request's, it chooses JSON or XML."""
         xml = _xml_type(content_type)
         produced = xml or "application/json"
-        for pattern, rule in self._overrides.get(status, ()):
-            if pattern.search(message):
+        for pattern, rule in self._overrides.get(error.status, ()):
+            if error.flag == rule.flag or pattern.search(error.text):
                 headers = {"Content-Type": produced} | rule.headers
                 return EdgeResponse(rule.status, wire_headers(headers.items()), rule.body.encode())
         if xml:
-            body = self._xml.replace("{{.Message}}", message)
+            body = self._xml.replace("{{.Message}}", error.text)
         else:
-            body = self._json.replace("{{.Message}}", message.translate(_SCRIPT_ESCAPES))
-        return EdgeResponse(status, wire_headers([("Content-Type", produced)]), body.encode())
+            body = self._json.replace("{{.Message}}", error.text.translate(_SCRIPT_ESCAPES))
+        return EdgeResponse(error.status, wire_headers([("Content-Type", produced)]), body.encode())

@@ -10,6 +10,7 @@ from typing import Final, Self
 import uvicorn
 
 from gateway_plugin.admission.pool import Pool
+from gateway_plugin.edge.admit import Admission
 from gateway_plugin.edge.app import Edge
 from gateway_plugin.edge.definition import SOURCE, load
 from gateway_plugin.edge.plugin import Call
@@ -52,20 +53,28 @@ class EdgeServer:
         bounds: HttpBounds | None = None,
         has_proxy: bool = False,
         bodies: Pool | None = None,
+        upstream: Application | None = None,
+        admission: Admission | None = None,
     ) -> Self:
         """Listens on ``host:port`` (port 0: any) with the files of ``folder``.
 
-        secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. plugin,
-        bodies: see :class:`Edge`. Raises Misconfigured when the files are not valid or the address cannot be had.
+        secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. Others: see
+        :class:`Edge`. Raises Misconfigured when the files are not valid or the address cannot be had.
         """
-        edge = Edge(load(folder, secret=secret), plugin, bodies=bodies)
+        edge = Edge(load(folder, secret=secret), plugin, bodies=bodies, upstream=upstream, admission=admission)
         return await cls.serve(edge, listen=listen, bounds=bounds, has_proxy=has_proxy)
 
     @classmethod
     async def serve(
-        cls, app: Application, *, listen: str, bounds: HttpBounds | None = None, has_proxy: bool = False
+        cls,
+        app: Application,
+        *,
+        listen: str,
+        bounds: HttpBounds | None = None,
+        has_proxy: bool = False,
+        is_shared: bool = False,
     ) -> Self:
-        """Listens for any ASGI application."""
+        """Listens for any ASGI application. is_shared: on a port that another process of ours may have as well."""
         front = Front(bounds or HttpBounds(), refused=count_refusal, has_proxy=has_proxy)
         bare = uvicorn.Config(app, http="httptools", log_config=None)
         bare.load()
@@ -86,7 +95,7 @@ class EdgeServer:
             timeout_keep_alive=_FOR_EVER_S,
             callback_notify=tell,
         )
-        bound = _bind(listen)
+        bound = _bind(listen, is_shared=is_shared)
         host, port = bound.getsockname()[:2]
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[bound]), name="edge")
@@ -110,13 +119,15 @@ class EdgeServer:
         await self._serving
 
 
-def _bind(listen: str) -> socket.socket:
+def _bind(listen: str, *, is_shared: bool) -> socket.socket:
     host, separator, port = listen.rpartition(":")
     if not separator or not port.isdigit():
         raise Misconfigured(f"{listen!r} is no address to listen on; write host:port")
     host = host.strip("[]")
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         bound.bind((host, int(port)))
         bound.listen()  # a port that another took meanwhile is taken now

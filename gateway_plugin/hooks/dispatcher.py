@@ -13,13 +13,17 @@ import msgspec
 from prometheus_client import Counter
 
 from gateway_plugin.api.tfserving.httprules import CrossOrigin
-from gateway_plugin.proto.coprocess_pb2 import Object
+from gateway_plugin.hooks import handover
+from gateway_plugin.hooks.grpcrefusals import grpc_refusal, is_grpc
+from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
 from gateway_plugin.service.jsonresponses import JsonResponse, refusal
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, SignalboxError, Unavailable
 
 AUTH: Final = "SignalboxAuth"
 POST: Final = "SignalboxPost"
+UPSTREAM_AUTH: Final = "SignalboxUpstreamAuth"
+"""The auth hook of an API that goes on to the upstream."""
 _MOST_SPECS: Final = 64
 _LONGEST_SPEC: Final = 4096
 """Longest caller's spec that is remembered, in characters; a longer one is checked in each call."""
@@ -59,15 +63,18 @@ class Outcomes:
         counter.inc()
 
 
-def refused(error: Exception, hook: str, url: str) -> JsonResponse:
-    """The answer that an error stands for, counted; one that is no error of ours is a bug. Bugs are logged."""
+def refused(error: Exception, hook: str, url: str, *, is_call: bool = False) -> JsonResponse:
+    """The answer that an error stands for, counted; one that is no error of ours is a bug. Bugs are logged.
+
+    is_call: the request is a gRPC call.
+    """
     if not isinstance(error, SignalboxError) or isinstance(error, Bug):
         log.exception("gateway.hook_failed", error=error, hook=hook[:60])
     if not isinstance(error, SignalboxError):
         error = Bug()
     bound = error.facts.get("bound", "")
     count_refusal(f"{error.code}:{bound}" if bound else error.code)
-    return refusal(error, url)
+    return grpc_refusal(error) if is_call else refusal(error, url)
 
 
 def not_ours() -> Unavailable:
@@ -129,18 +136,22 @@ class Dispatcher:
         is_ours: what :meth:`trusts` says of it.
         """
         hook, request = obj.hook_name, obj.request
+        given = None
         try:
             if not is_ours:
                 raise not_ours()
             if hook == POST:
                 return False
-            if hook != AUTH:
+            if hook == AUTH:
+                given = self._origins.preflight(request.method, request.url, request.headers)
+            elif hook != UPSTREAM_AUTH:
                 raise Bug(f"The API definition names a hook this plugin does not have: {hook!r}.")
-            given = self._origins.preflight(request.method, request.url, request.headers)
             if given is None:
                 self._auth(obj)
+            if hook == UPSTREAM_AUTH:
+                _hand_over(request)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
-            given = refused(error, hook, request.url)
+            given = refused(error, hook, request.url, is_call=hook == UPSTREAM_AUTH and is_grpc(request.headers))
         if given is not None:
             _apply(obj, self._origins.let_in(request.url, given))
         self._count(obj)
@@ -148,7 +159,8 @@ class Dispatcher:
 
     def _count(self, obj: Object) -> None:
         hook = obj.hook_name
-        self._outcomes.count(hook if hook in {POST, AUTH} else "unknown", obj.request.return_overrides.response_code)
+        known = hook if hook in {POST, AUTH, UPSTREAM_AUTH} else "unknown"
+        self._outcomes.count(known, obj.request.return_overrides.response_code)
 
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""
@@ -176,6 +188,13 @@ class Dispatcher:
         except msgspec.MsgspecError:
             return False
         return hmac.compare_digest(given.encode(), self._secret)
+
+
+def _hand_over(request: MiniRequestObject) -> None:
+    """Change a request that goes on to the upstream."""
+    changed = handover.changes(request.headers)
+    request.set_headers.update(changed.put)
+    request.delete_headers.extend(changed.removed)
 
 
 def _apply(obj: Object, given: JsonResponse) -> None:

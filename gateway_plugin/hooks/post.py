@@ -64,6 +64,7 @@ class Post:
         predictions: Predictions,
         jobs: JobService,
         status: ModelStatus,
+        counts: RequestCounts,
         bodies: Pool,
     ) -> None:
         self._settings = settings
@@ -74,7 +75,7 @@ class Post:
         self._predictions = predictions
         self._jobs = jobs
         self._status = status
-        self._counts = RequestCounts()
+        self._counts = counts
         self._bodies = bodies
 
     async def hook(self, obj: Object) -> JsonResponse:

@@ -1,6 +1,7 @@
 """JSON responses to clients, with errors in the format of the protocol that the client spoke.
 
-TensorFlow Serving's paths get ``{"error": text}``, ours ``application/problem+json`` (RFC 9457).
+TensorFlow Serving's paths and the Open Inference Protocol's get ``{"error": text}``, ours
+``application/problem+json`` (RFC 9457).
 """
 
 import math
@@ -17,6 +18,7 @@ PROBLEM: Final = "application/problem+json"
 JOB_ID: Final = "X-Signalbox-Job-Id"
 _OURS: Final = re.compile(r"/v1/(?:jobs(?:/[^?]*)?|predict)(?:\?|\Z)")
 _METRICS: Final = "/monitoring/prometheus/metrics"
+_INFERENCE: Final = "/v2"
 _PREFIX: Final = len("/v1/")
 _TYPE_BASE: Final = "urn:signalbox:error:"
 _RETRY_AFTER_S: Final = 1
@@ -47,18 +49,8 @@ def refusal(error: SignalboxError, path: str) -> JsonResponse:
 
     Its status is that of the one table of codes; ``Retry-After`` where a retry helps.
     """
-    status, extra = meaning(error.code).http, error_headers(error)
-    if is_serving(path):
-        return json_response(status, {"error": error.public_message}, extra)
-    return json_response(status, problem(error), extra | {"Content-Type": PROBLEM})
-
-
-def error_headers(error: SignalboxError) -> dict[str, str]:
-    """What the headers of an error's response say in every dialect: when to ask again, the job, what is taken."""
     means = meaning(error.code)
-    extra: dict[str, str] = {}
-    if error.is_retryable or error.retry_after_s is not None or means.http in {429, 503}:
-        extra["Retry-After"] = str(retry_after(error.retry_after_s))
+    extra = retry_headers(error)
     job_id = error.facts.get("job_id")
     if isinstance(job_id, str):
         extra[JOB_ID] = job_id
@@ -66,7 +58,9 @@ def error_headers(error: SignalboxError) -> dict[str, str]:
         extra["Www-Authenticate"] = "Bearer"
     if isinstance(error.facts.get("allow"), str):
         extra["Allow"] = str(error.facts["allow"])
-    return extra
+    if is_serving(path) or path.startswith(_INFERENCE):
+        return json_response(means.http, {"error": error.public_message}, extra)
+    return json_response(means.http, problem(error), extra | {"Content-Type": PROBLEM})
 
 
 def problem(error: SignalboxError) -> dict[str, Any]:
@@ -83,6 +77,13 @@ def problem(error: SignalboxError) -> dict[str, Any]:
     if error.retry_after_s is not None:
         doc["retry_after_ms"] = round(error.retry_after_s * 1000)
     return doc | {k: v for k, v in facts.items() if k not in doc}
+
+
+def retry_headers(error: SignalboxError) -> dict[str, str]:
+    """``Retry-After`` where a retry of what ``error`` refused helps, else nothing."""
+    if error.is_retryable or error.retry_after_s is not None or meaning(error.code).http in {429, 503}:
+        return {"Retry-After": str(retry_after(error.retry_after_s))}
+    return {}
 
 
 def retry_after(seconds: float | None) -> int:

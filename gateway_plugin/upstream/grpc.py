@@ -66,7 +66,7 @@ class GrpcUpstream:
         self._services = frozenset(name.split("/")[1] for name in methods)
         calls: dict[str, Callable[[object, Context], Any]] = {n: self._serve(n, m) for n, m in methods.items()}
         calls[HEALTH] = self._health
-        self._server = grpc.aio.server(handlers=[_Methods(calls)], options=_options(settings))
+        self._server = grpc.aio.server(handlers=[_Methods(calls)], options=_options(settings, is_front=is_front))
 
     async def bind(self, address: str) -> int:
         """Listen on ``host:port``; returns the port. Raises :class:`RuntimeError`."""
@@ -182,7 +182,7 @@ def _address(peer: str) -> str:
     return host.replace("%5B", "").replace("%5D", "").strip("[]")
 
 
-def _options(settings: GatewaySettings) -> list[tuple[str, int]]:
+def _options(settings: GatewaySettings, *, is_front: bool) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", settings.max_upstream_bytes),
         ("grpc.max_send_message_length", -1),  # what a result may have is said in an error of ours
@@ -193,5 +193,5 @@ def _options(settings: GatewaySettings) -> list[tuple[str, int]]:
         ("grpc.http2.bdp_probe", 0),  # it would let clients send ahead of what the server reads
         ("grpc.http2.min_ping_interval_without_data_ms", _PING_S * 1000),
         ("grpc.max_connection_idle_ms", round(settings.http_idle_s * 1000)),
-        ("grpc.so_reuseport", 1),
+        ("grpc.so_reuseport", int(not is_front)),  # a new process listens before the old one drains
     ]

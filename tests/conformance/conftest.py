@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,10 @@ RUNNING = "running"
 
 @dataclass
 class Front:
-    """A front under test. plugin: the program that holds the plugin. gateway: the one that listens."""
+    """A front under test. plugin: the program that holds the plugin. gateway: the one that listens.
+
+    upstream: what is behind a Tyk's hooks; the edge has it in the plugin's process.
+    """
 
     kind: str
     url: str
@@ -34,6 +37,7 @@ class Front:
     control_url: str = ""
     redis: Program | None = None
     redis_port: int = 0
+    upstream: Program | None = None
     client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
 
     @property
@@ -79,13 +83,22 @@ def probed_front(kind: str, files: Path = FILES, **tyk_fields: str) -> Iterator[
         if kind == "edge-grpc":
             front.gateway = stack.enter_context(programs.edge(port=port, plugin=target, files=files))
         if kind == "tyk":
-            put_tyk_in_front(stack, front, port, target, folder, files, **tyk_fields)
+            ports = {"h2c": free_port(), "http": free_port()}
+            front.upstream = stack.enter_context(programs.upstream(ports))
+            put_tyk_in_front(stack, front, port, target, folder, files, ports, **tyk_fields)
         stack.callback(front.client.close)
         yield front
 
 
 def put_tyk_in_front(
-    stack: ExitStack, front: Front, port: int, plugin: str, folder: Path, files: Path, **fields: str
+    stack: ExitStack,
+    front: Front,
+    port: int,
+    plugin: str,
+    folder: Path,
+    files: Path,
+    upstream: Mapping[str, int],
+    **fields: str,
 ) -> None:
     """Starts Redis and Tyk before ``plugin``; skips the test where there is no Tyk."""
     binary = tyk_binary()
@@ -102,6 +115,7 @@ def put_tyk_in_front(
             control_port=control_port,
             redis_port=front.redis_port,
             plugin=plugin,
+            upstream=upstream,
             files=files,
             folder=folder,
             **fields,

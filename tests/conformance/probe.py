@@ -2,7 +2,8 @@
 
 Run as ``python probe.py --listen unix:///path`` or, with the edge in the same process,
 ``python probe.py --edge 127.0.0.1:port --files DIR``. The header ``X-Probe`` holds JSON: ``auth`` says what the
-auth hook does, ``post`` what the Post hook does; without them the key is good and Post shows what it got.
+auth hook does, ``post`` what the Post hook does; without them the key is good and Post shows what it got. Before the
+upstream the auth hook is the real one but for the keys that it knows.
 """
 
 import argparse
@@ -20,8 +21,13 @@ import uvloop
 from google.protobuf.json_format import MessageToDict
 
 from gateway_plugin.edge.server import EdgeServer
+from gateway_plugin.hooks.dispatcher import UPSTREAM_AUTH, Dispatcher
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
+from gateway_plugin.service.jsonresponses import JsonResponse
+from signalbox.program.errors import Unauthorized
+from tests.conformance import upstreamprobe
 
+_SIZES = [(f"grpc.max_{way}_message_length", 128 * 1024 * 1024) for way in ("receive", "send")]
 _calls: Counter[str] = Counter()
 _cancelled: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 _started: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -44,6 +50,8 @@ async def dispatch(obj: Object) -> Object:
         await _wait(tag, wanted["wait"])
     if wanted.get("raises"):
         raise RuntimeError("asked to")
+    if obj.hook_name == UPSTREAM_AUTH:
+        return await _before_upstream.dispatch(obj)
     if is_auth:
         return _authenticated(obj, wanted)
     if "was_cancelled" in wanted:
@@ -53,6 +61,21 @@ async def dispatch(obj: Object) -> Object:
         async with asyncio.timeout(60):
             await _started[wanted["was_started"]].wait()
     return _answered(obj, wanted, tag)
+
+
+def _upstream_auth(obj: Object) -> None:
+    """What the real hook does with a key, which is good unless the request says otherwise."""
+    wanted = json.loads(obj.request.headers.get("X-Probe", "{}")).get("auth", {})
+    if "refuses" in wanted:
+        raise Unauthorized(wanted["refuses"])
+    _authenticated(obj, wanted)
+
+
+async def _no_post(_: Object) -> JsonResponse:
+    raise AssertionError
+
+
+_before_upstream = Dispatcher(_upstream_auth, _no_post)
 
 
 async def _wait(tag: str, seconds: float) -> None:
@@ -122,9 +145,9 @@ async def main() -> None:
     parser.add_argument("--files", default="")
     given = parser.parse_args()
     if given.edge:
-        await EdgeServer.start(dispatch, listen=given.edge, folder=Path(given.files))
+        await EdgeServer.start(dispatch, listen=given.edge, folder=Path(given.files), upstream=upstreamprobe.app)
     if given.listen:
-        server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * 1024 * 1024)])
+        server = grpc.aio.server(options=_SIZES)
         handler = grpc.unary_unary_rpc_method_handler(_grpc, Object.FromString, Object.SerializeToString)
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("coprocess.Dispatcher", {"Dispatch": handler}),)

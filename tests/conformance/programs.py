@@ -147,13 +147,28 @@ def redis(port: int, folder: Path) -> Program:
 
 
 def tyk(
-    binary: str, *, port: int, control_port: int, redis_port: int, plugin: str, files: Path, folder: Path, **more: str
+    binary: str,
+    *,
+    port: int,
+    control_port: int,
+    redis_port: int,
+    plugin: str,
+    upstream: Mapping[str, int],
+    files: Path,
+    folder: Path,
+    **more: str,
 ) -> Program:
-    """A Tyk gateway on the files of ``tyk/``; but for the APIs' port, what this machine needs are variables."""
+    """A Tyk gateway on the files of ``tyk/``; but for the APIs' ports, what this machine needs are variables.
+
+    upstream: its ports by the scheme of ``target_url``.
+    """
     apps = folder / "apps"
     apps.mkdir()
     for path in (files / "apps").glob("*.json"):
         definition = json.loads(path.read_bytes()) | {"listen_port": port}
+        scheme, _, host = definition["proxy"]["target_url"].partition("://")
+        if host.startswith("plugin:"):
+            definition["proxy"]["target_url"] = f"{scheme}://{HOST}:{upstream[scheme]}"
         (apps / path.name).write_text(json.dumps(definition))
     fields = {
         "LISTENADDRESS": HOST,
@@ -175,6 +190,14 @@ def tyk(
         env={f"TYK_GW_{name}": value for name, value in fields.items()},
         cwd=folder,
     )
+
+
+def upstream(ports: Mapping[str, int]) -> Program:
+    """An upstream that tells what it got; see ``upstreamprobe.py``."""
+    argv = [sys.executable, str(Path(__file__).with_name("upstreamprobe.py"))]
+    for scheme, port in ports.items():
+        argv += [f"--{scheme}", f"{HOST}:{port}"]
+    return Program(argv, ready="upstream is ready", env={"PYTHONPATH": str(ROOT)})
 
 
 def edge(*, port: int, plugin: str, files: Path) -> Program:

@@ -11,19 +11,23 @@ import httpx
 import pytest
 
 from tests.conformance.conftest import Front
+from tests.conformance.programs import FILES
 
 JSON = {"Content-Type": "application/json"}
 MIB = 1024 * 1024
+LIMIT = json.loads((FILES / "tyk.conf").read_bytes())["http_server_options"]["max_request_body_size"]
 
 
-def raw(url: str, request: bytes) -> bytes:
-    """Bytes in, bytes out, on a connection of its own."""
+def raw(url: str, request: bytes, *, until: bytes = b"") -> bytes:
+    """Bytes in, bytes out, on a connection of its own. until: what the answer ends with; empty = the connection."""
     address = urlsplit(url)
     with socket.create_connection((str(address.hostname), address.port), timeout=60) as link:
         link.sendall(request)
         answer = b""
         while part := link.recv(65536):
             answer += part
+            if until and answer.endswith(until):
+                break
     return answer
 
 
@@ -127,7 +131,6 @@ def test_hooks_see_canonical_names_first_values_and_the_host(front: Front) -> No
         "/v1/models/a%2Fb:predict?x=1&y=%20z",
         "/v1/models/m/",
         "/v1/x?a;b",
-        "/v2/models/m/infer",
         "/",
     ],
 )
@@ -211,8 +214,8 @@ def test_chunked_body_arrives_intact(front: Front) -> None:
 def test_body_above_the_limit_is_413_and_post_is_not_called(front: Front, is_chunked: bool) -> None:
     """The edge looks at the key first, so it asks about that before it knows a chunked body's size."""
     tag = f"too-large-{is_chunked}"
-    size = 32 * MIB + 1
-    body = iter([b"x" * MIB] * 32 + [b"x"]) if is_chunked else b"x" * size
+    most = LIMIT // MIB
+    body = iter([b"x" * MIB] * most + [b"x"]) if is_chunked else b"x" * (LIMIT + 1)
     answer = front.ask({"tag": tag}, method="POST", content=body)
     assert answer.status_code == 413
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"

@@ -98,7 +98,9 @@ async def prepare(nats: NatsServer) -> None:
     await bus.close()
 
 
-def plugin_of(kind: str, transport: str, nats: NatsServer, target: str, port: int, secret: str) -> Program:
+def plugin_of(
+    kind: str, transport: str, nats: NatsServer, target: str, port: int, secret: str, upstream: dict[str, int]
+) -> Program:
     """The real plugin; with the edge inside where that is the front."""
     is_edge = kind == "edge"
     return Program(
@@ -111,6 +113,8 @@ def plugin_of(kind: str, transport: str, nats: NatsServer, target: str, port: in
             "SIGNALBOX_GATEWAY_TRANSPORT": transport,
             "SIGNALBOX_GATEWAY_LISTEN": "" if is_edge else target,
             "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{port}" if is_edge else "",
+            "SIGNALBOX_GATEWAY_GRPC_LISTEN": f"{HOST}:{upstream['h2c']}",
+            "SIGNALBOX_GATEWAY_UPSTREAM_LISTEN": f"{HOST}:{upstream['http']}",
         },
     )
 
@@ -122,13 +126,14 @@ def housed(kind: str, nats: NatsServer, files: Path = FILES, secret: str = "") -
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sb-house-")))
         target, port = f"unix://{folder}/plugin.sock", free_port()
-        plugin = stack.enter_context(plugin_of(kind, transport, nats, target, port, secret))
+        upstream = {"h2c": free_port(), "http": free_port()}
+        plugin = stack.enter_context(plugin_of(kind, transport, nats, target, port, secret, upstream))
         front = Front(kind, f"http://{HOST}:{port}", plugin, plugin)
         stack.callback(front.client.close)
         if kind == "edge-grpc":
             front.gateway = stack.enter_context(programs.edge(port=port, plugin=target, files=files))
         if kind == "tyk":
-            put_tyk_in_front(stack, front, port, target, folder, files)
+            put_tyk_in_front(stack, front, port, target, folder, files, upstream)
         yield House(kind, front.url, Wire(nats_url=nats.url), plugin)
 
 

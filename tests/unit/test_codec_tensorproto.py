@@ -51,7 +51,7 @@ def test_what_is_written_is_read(dtype: str, data: st.DataObject) -> None:
         raw = data.draw(st.binary(min_size=(size := prod(sizes) * ITEM_SIZE[dtype]), max_size=size))
         raw = bytes(byte & 1 for byte in raw) if dtype == "bool" else raw
     sent = Tensor("x", dtype, tuple(sizes), raw)
-    assert read(tensorproto.write(sent)) == sent
+    assert read(b"".join(tensorproto.write(sent))) == sent
 
 
 def test_one_value_stands_for_all_and_the_last_for_those_that_are_missing() -> None:

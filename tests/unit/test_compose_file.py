@@ -26,6 +26,7 @@ WORKERS = ("worker-1", "worker-2")
 USERS = ("gateway", "console", "admin", *WORKERS)
 API: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "signalbox.json").read_text())
 HELLO: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "hello.json").read_text())
+APIS: list[dict[str, Any]] = [json.loads(path.read_text()) for path in (ROOT / "tyk" / "apps").glob("*.json")]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 
 
@@ -75,6 +76,8 @@ def test_tyk_gives_up_a_plugin_that_went_without_a_word_within_ten_seconds() -> 
     """The kernel sends again after 0.2 s, then twice as late each time; it gives up after so many."""
     tries: int = SERVICES["tyk"]["sysctls"]["net.ipv4.tcp_retries2"]
     assert 2 < sum(0.2 * 2**n for n in range(tries + 1)) < 10
+    dials: int = SERVICES["tyk"]["sysctls"]["net.ipv4.tcp_syn_retries"]
+    assert 2 < sum(2**n for n in range(dials + 1)) < 10
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -234,7 +237,7 @@ def test_images_copy_what_exists_and_is_not_ignored() -> None:
 
 def test_ports_are_those_the_programs_listen_on() -> None:
     assert SERVICES["tyk"]["ports"] == [f"8080:{API['listen_port']}"]
-    assert HELLO["listen_port"] == API["listen_port"]
+    assert {api["listen_port"] for api in APIS} == {API["listen_port"]}
     port = SERVICES["console"]["environment"]["SIGNALBOX_CONSOLE_LISTEN"].rpartition(":")[2]
     assert SERVICES["console"]["ports"] == [f"127.0.0.1:8000:{port}"]
     assert {name for name, s in SERVICES.items() if "ports" in s} == {"tyk", "console"}
@@ -252,6 +255,9 @@ def test_tyk_finds_both_plugins_by_one_name_and_redis() -> None:
         assert address[1] in service["networks"]["gateway"]["aliases"]
         assert service["environment"]["SIGNALBOX_GATEWAY_LISTEN"].endswith(f":{address[2]}")
         assert float(service["environment"]["SIGNALBOX_GATEWAY_MAX_CONNECTION_AGE_S"]) > 0
+        listened = {service["environment"][f"SIGNALBOX_GATEWAY_{n}_LISTEN"] for n in ("GRPC", "UPSTREAM")}
+        targets = [api["proxy"]["target_url"].rpartition("//")[2] for api in APIS if api not in (HELLO, API)]
+        assert {f"{address[1]}:{each.rpartition(':')[2]}" for each in listened} == set(targets)
     assert TYK["storage"]["host"] in SERVICES
     assert "gateway" in SERVICES["tyk"]["networks"]
     assert SERVICES["redis"]["networks"] == ["gateway"]
@@ -269,9 +275,9 @@ def test_messages_to_the_plugin_have_room_for_the_largest_body() -> None:
 
     largest = TYK["http_server_options"]["max_request_body_size"]
     defaults = {f.name: f.default for f in _fields(GatewaySettings)}
-    assert defaults["max_body_bytes"] == largest
+    assert defaults["max_body_bytes"] < defaults["max_upstream_bytes"] < largest
     for name in ("grpc_recv_max_size", "grpc_send_max_size"):
-        assert TYK["coprocess_options"][name] == defaults["max_message_bytes"] > largest
+        assert TYK["coprocess_options"][name] == defaults["max_message_bytes"] > largest + 1_048_576
     assert defaults["max_wait_s"] < TYK["http_server_options"]["write_timeout"]
 
 

@@ -372,9 +372,18 @@ def api_of(change: Callable[[dict[str, Any]], object] = lambda _: None) -> dict[
 
 
 def test_our_own_api_definitions_have_nothing_to_mend() -> None:
-    assert list(tyk.examine_api(api_of(), "signalbox.json")) == []
-    hello = json.loads((ROOT / "tyk" / "apps" / "hello.json").read_bytes())
-    assert list(tyk.examine_api(hello, "hello.json")) == []
+    for path in (ROOT / "tyk" / "apps").glob("*.json"):
+        definition = json.loads(path.read_bytes())
+        if not definition["use_keyless"]:
+            definition["config_data"] = {"secret": LONG}
+        target = definition["proxy"]["target_url"]
+        definition["proxy"]["target_url"] = target.replace("//plugin:", "//127.0.0.1:")
+        assert list(tyk.examine_api(definition, path.name)) == []
+
+
+def to_an_upstream(api: dict[str, Any]) -> None:
+    api["custom_middleware"].pop("post")
+    api["proxy"]["target_url"] = "h2c://10.0.0.2:9112"
 
 
 APIS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
@@ -385,6 +394,7 @@ APIS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("tyk.recording", lambda api: api.update(enable_detailed_recording=True)),
     ("tyk.cors", lambda api: api.update(CORS={"enable": True, "allowed_origins": ["*"]})),
     ("tyk.upstream", lambda api: api["proxy"].update(target_url="http://internal.example/")),
+    ("tyk.upstream_plain", to_an_upstream),
     ("gateway.secret_missing", lambda api: api.pop("config_data")),
 ]
 

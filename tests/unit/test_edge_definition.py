@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from gateway_plugin.edge import gatewayerrors as errors
 from gateway_plugin.edge import responses
 from gateway_plugin.edge.definition import SOURCE, load
+from gateway_plugin.edge.gatewayerrors import GatewayError
 from gateway_plugin.edge.requests import ObjectMaker
 from gateway_plugin.edge.responses import ErrorTemplates
 from gateway_plugin.edge.target import RequestTarget
@@ -25,8 +27,8 @@ def files(tmp_path: Path) -> Path:
     return copied
 
 
-def changed(files: Path, change: Change) -> Path:
-    path = files / "apps" / "signalbox.json"
+def changed(files: Path, change: Change, file: str = "apps/signalbox.json") -> Path:
+    path = files / file
     doc = json.loads(path.read_bytes())
     change(doc)
     path.write_text(json.dumps(doc))
@@ -47,9 +49,21 @@ def test_every_folder_that_tyk_conf_names_is_there() -> None:
 def test_files_of_the_repository_are_read() -> None:
     front = load()
     assert front.hooked.api_id == "signalbox"
-    assert front.max_body_bytes == 32 * 1024 * 1024
+    assert front.max_body_bytes == 72 * 1024 * 1024
     assert front.shows_rate
     assert [api.listen_path for api in front.keyless] == ["/hello"]
+    assert {api.listen_path: (api.is_grpc, api.checked is None) for api in front.upstreams} == {
+        "/inference.GRPCInferenceService/": (True, False),
+        "/grpc.health.v1.Health/": (True, True),
+        "/tensorflow.serving.": (True, False),
+        "/v2/health/": (False, True),
+        "/v2": (False, False),
+    }
+
+
+def test_the_longest_path_comes_first_so_that_health_needs_no_key() -> None:
+    paths = [api.listen_path for api in load().upstreams]
+    assert paths.index("/v2/health/") < paths.index("/v2")
 
 
 @pytest.mark.parametrize(
@@ -64,14 +78,33 @@ def test_files_of_the_repository_are_read() -> None:
         lambda doc: doc["custom_middleware"].update(response=[{"name": "X"}]),
         lambda doc: doc["custom_middleware"]["post"].append({"name": "Y", "raw_body_only": True}),
         lambda doc: doc["version_data"]["versions"]["Default"].update(global_size_limit=1),
-        lambda doc: doc["error_overrides"]["403"][0]["match"].update(flag="AKI"),
-        lambda doc: doc["error_overrides"]["403"][0]["response"].update(body="{{.Message}}"),
+        lambda doc: doc.update(error_overrides={}),
         lambda doc: doc.update(use_keyless=True),
     ],
 )
 def test_what_the_edge_does_not_do_is_refused_by_name(files: Path, change: Change) -> None:
     with pytest.raises(Misconfigured, match=r"edge|apps"):
         load(changed(files, change))
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("tyk.conf", lambda doc: doc["error_overrides"]["403"][0]["match"].pop("flag")),
+        ("tyk.conf", lambda doc: doc["error_overrides"]["403"][0]["match"].update(body_field="error")),
+        ("tyk.conf", lambda doc: doc["error_overrides"]["403"][0]["response"].update(body="{{.Message}}")),
+        ("apps/inference.json", lambda doc: doc.update(error_overrides={})),
+        ("apps/inference.json", lambda doc: doc["proxy"].update(strip_listen_path=True)),
+        ("apps/inference.json", lambda doc: doc["custom_middleware"].update(response=[{"name": "X"}])),
+        ("apps/inference.json", lambda doc: doc["version_data"]["versions"]["Default"].update(global_size_limit=1)),
+        ("apps/inference-health.json", lambda doc: doc["version_data"]["versions"]["Default"].update(paths={})),
+    ],
+)
+def test_so_it_is_for_the_overrides_of_all_and_what_goes_to_the_upstream(
+    files: Path, file: str, change: Change
+) -> None:
+    with pytest.raises(Misconfigured, match="the edge"):
+        load(changed(files, change, file))
 
 
 def test_unknown_context_variable_is_refused(files: Path) -> None:
@@ -102,7 +135,7 @@ def test_missing_files_are_said_so(tmp_path: Path) -> None:
 
 
 def test_every_override_has_the_status_and_shape_of_our_errors() -> None:
-    for rules in load().hooked.overrides.values():
+    for rules in load().overrides.values():
         for rule in rules:
             doc = json.loads(rule.body)
             means = MEANINGS[doc["code"]]
@@ -116,40 +149,40 @@ def test_every_override_has_the_status_and_shape_of_our_errors() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        responses.PLUGIN_AWAY,
-        responses.NO_SESSION,
-        responses.HOOK_FAILED,
-        responses.NOT_PROXIED,
-        responses.KEY_INACTIVE,
-        responses.KEY_EXPIRED,
-        responses.API_DISALLOWED,
-        responses.RATE_EXCEEDED,
-        responses.QUOTA_EXCEEDED,
+        errors.PLUGIN_AWAY,
+        errors.NO_SESSION,
+        errors.HOOK_FAILED,
+        errors.NOT_PROXIED,
+        errors.KEY_INACTIVE,
+        errors.KEY_EXPIRED,
+        errors.API_DISALLOWED,
+        errors.RATE_EXCEEDED,
+        errors.QUOTA_EXCEEDED,
     ],
 )
-def test_each_text_of_the_gateway_has_an_override(error: tuple[int, str]) -> None:
-    page = ErrorTemplates(load()).page(*error)
+def test_each_text_of_the_gateway_has_an_override(error: GatewayError) -> None:
+    page = ErrorTemplates(load()).page(error)
     assert "code" in json.loads(page.body)
 
 
 def test_outage_is_never_answered_as_a_bad_key() -> None:
     pages = ErrorTemplates(load())
-    for error in (responses.PLUGIN_AWAY, responses.NO_SESSION, responses.HOOK_FAILED):
-        assert pages.page(*error).status == 503
+    for error in (errors.PLUGIN_AWAY, errors.NO_SESSION, errors.HOOK_FAILED):
+        assert pages.page(error).status == 503
 
 
 def test_a_remembered_page_keeps_nothing_of_the_request() -> None:
     pages = ErrorTemplates(load())
     for number in range(3):
-        shown = pages.known(*responses.HOOK_FAILED, f"text/{number};" + "a" * 100)
-        assert shown == pages.page(*responses.HOOK_FAILED)
-        xml = pages.known(*responses.HOOK_FAILED, f"text/xml; a={number}")
-        assert xml == pages.page(*responses.HOOK_FAILED, "text/xml")
+        shown = pages.known(errors.HOOK_FAILED, f"text/{number};" + "a" * 100)
+        assert shown == pages.page(errors.HOOK_FAILED)
+        xml = pages.known(errors.HOOK_FAILED, f"text/xml; a={number}")
+        assert xml == pages.page(errors.HOOK_FAILED, "text/xml")
     assert pages._remembered.cache_info().currsize == 2
 
 
 def test_interrupted_answer_does_not_claim_that_nothing_was_accepted() -> None:
-    page = ErrorTemplates(load()).page(*responses.HOOK_FAILED)
+    page = ErrorTemplates(load()).page(errors.HOOK_FAILED)
     assert json.loads(page.body)["code"] == "ambiguous"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway_plugin.admission.addresses import client_address, forwarded_address
+from gateway_plugin.admission.addresses import before_front, client_address, forwarded_address
 from gateway_plugin.admission.failures import Failures
 from gateway_plugin.admission.keyring import Keyring
 from signalbox.bus.table import Table
@@ -242,6 +242,9 @@ def test_a_key_limited_to_networks_is_good_there_and_nowhere_else(
 def test_an_address_is_believed_only_from_those_we_trust(headers: dict[str, str], proxies: int, address: str) -> None:
     assert client_address(headers, proxies) == address
     assert forwarded_address(headers, proxies) == (address if proxies else "")
+    sent = headers.get("X-Forwarded-For")
+    handed_on = headers | {"X-Forwarded-For": f"{sent}, 10.0.0.9" if sent else "10.0.0.9"}
+    assert before_front(handed_on) == headers
 
 
 def test_a_key_proven_once_is_refused_as_soon_as_its_record_changes() -> None:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_tyk_s_are_read_from_the_compose_file() -> None:
     tyk = compose.read(ROOT / "docker-compose.yml", {}).services["tyk"]
-    assert tyk.sysctls == {"net.ipv4.tcp_retries2": 4}
+    assert tyk.sysctls == {"net.ipv4.tcp_retries2": 4, "net.ipv4.tcp_syn_retries": 2}
 
 
 def test_one_that_would_change_this_machine_is_refused(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from gateway_plugin.codec.bodies import BodyCodec, DecodedInputs
 from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.oipoutputs import FLAT
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, error_headers, json_response
+from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, refusal
 from gateway_plugin.service.request import Request
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.jobs import times
-from signalbox.program.errors import InvalidRequest, NotServing, SignalboxError, TooLarge, meaning
+from signalbox.program.errors import InvalidRequest, NotServing, SignalboxError, TooLarge
 from signalbox.wire import tensors
 from signalbox.wire.messages import ApiKey
 
@@ -36,7 +36,7 @@ class OipRest:
     is_healthy: whether requests can be accepted now. max_binary_bytes: of a body that has tensors as bytes.
     """
 
-    prefix: Final = "/v2"
+    prefix = "/v2"
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class OipRest:
 
     def refusal(self, error: SignalboxError) -> JsonResponse:
         """The answer that an error stands for; its Content-Type is bare, as KServe's client wants it."""
-        return json_response(meaning(error.code).http, {"error": error.public_message}, error_headers(error))
+        return refusal(error, self.prefix)
 
     async def answer(self, request: Request, key: ApiKey | None) -> JsonResponse:
         """The whole answer. key: None only where :meth:`is_keyless`. Raises errors of ours."""

@@ -7,12 +7,18 @@ Names, labels and buckets are TensorFlow Serving's own, so that its dashboards g
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import accumulate
+from time import perf_counter
 from typing import Final
 
+from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.service.jsonresponses import JsonResponse
 from signalbox.program.errors import SignalboxError, meaning
+from signalbox.wire.messages import ApiKey
 
+REST: Final = "REST"
+GRPC: Final = "GRPC"
 BUCKETS_US: Final = tuple(10 * 1.8**power for power in range(33))
 """Upper bounds of the latency's buckets, in microseconds."""
 _COUNT: Final = ":tensorflow:serving:request_count"
@@ -23,13 +29,13 @@ _TEXT: Final = {"Content-Type": "text/plain"}
 
 
 class _Counts:
-    """Of one account and model: requests by status, and latencies of those that were answered, by verb."""
+    """Of one account and model: requests by status, and latencies of answered ones by API and entry point."""
 
     __slots__ = ("latencies", "statuses")
 
     def __init__(self) -> None:
         self.statuses: dict[str, int] = {}
-        self.latencies: dict[str, _Latency] = {}
+        self.latencies: dict[tuple[str, str], _Latency] = {}
 
 
 class _Latency:
@@ -46,13 +52,24 @@ class RequestCounts:
     def __init__(self) -> None:
         self._counts: OrderedDict[tuple[str, str], _Counts] = OrderedDict()
 
-    def answered(self, account: str, model: str, verb: str, seconds: float) -> None:
-        """Count a request that got its answer. verb: empty for status and metadata."""
+    @contextmanager
+    def counting(self, key: ApiKey, model: str, api: str, entrypoint: str) -> Iterator[None]:
+        """Count a request about a model that there is."""
+        account, began = tenant_of(key), perf_counter()
+        try:
+            yield
+        except SignalboxError as error:
+            self.refused(account, model, error)
+            raise
+        self.answered(account, model, api, perf_counter() - began, entrypoint)
+
+    def answered(self, account: str, model: str, api: str, seconds: float, entrypoint: str = REST) -> None:
+        """Count a request that got its answer. api: empty for status and metadata."""
         counts = self._of(account, model)
         counts.statuses["OK"] = counts.statuses.get("OK", 0) + 1
-        latency = counts.latencies.get(verb)
+        latency = counts.latencies.get((api, entrypoint))
         if latency is None:
-            latency = counts.latencies[verb] = _Latency()
+            latency = counts.latencies[api, entrypoint] = _Latency()
         latency.buckets[bisect_left(BUCKETS_US, seconds * 1e6)] += 1
         latency.sum_us += seconds * 1e6
 
@@ -86,8 +103,8 @@ def _lines(own: Mapping[str, _Counts]) -> Iterator[str]:
             yield f'{_COUNT}{{model_name="{_escaped(model)}",status="{status}"}} {count}'
     yield f"# TYPE {_LATENCY} histogram"
     for model, counts in own.items():
-        for verb, latency in counts.latencies.items():
-            labels = f'model_name="{_escaped(model)}",API="{verb}",entrypoint="REST"'
+        for (api, entrypoint), latency in counts.latencies.items():
+            labels = f'model_name="{_escaped(model)}",API="{api}",entrypoint="{entrypoint}"'
             bounds = [*(f"{bound:g}" for bound in BUCKETS_US), "+Inf"]
             totals = list(accumulate(latency.buckets))
             for bound, total in zip(bounds, totals, strict=True):

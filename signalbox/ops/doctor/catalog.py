@@ -323,7 +323,7 @@ CATALOG: Final[Mapping[str, Check]] = {
         _H, "Analytics store whole requests, keys and inputs included.", "enable_detailed_recording: false"
     ),
     "tyk.no_body_limit": Check(
-        _M, "A body of any size is read into memory.", "http_server_options.max_request_body_size: 33554432"
+        _M, "A body of any size is read into memory.", "http_server_options.max_request_body_size: 75497472"
     ),
     "tyk.version_shown": Check(_L, "The answer names the software.", "hide_generator_header: true"),
     "tyk.redis_open": Check(
@@ -346,6 +346,11 @@ CATALOG: Final[Mapping[str, Check]] = {
     "tyk.cors": Check(_M, "Any web page may call with the visitor's key.", "CORS.enable: false, or named origins."),
     "tyk.upstream": Check(
         _M, "Requests the plugin does not answer go on to another server.", 'target_url: "http://127.0.0.1:9/"'
+    ),
+    "tyk.upstream_plain": Check(
+        _M,
+        "API keys go on to the upstream readable.",
+        "Loopback, or a network of Tyk and plugin alone, accepted with that reason.",
     ),
     "file.unreadable": Check(
         _M, "What cannot be read was not examined.", "Give the right path, or run as a user who may read it."

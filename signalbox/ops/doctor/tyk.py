@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from signalbox.bus.encryption import is_loopback
 from signalbox.ops.doctor.catalog import Finding
@@ -10,6 +11,8 @@ _SHIPPED_SECRET: Final = "352d20ee67be67f6340b4c0605b044b7"  # noqa: S105  the o
 _SECRET_CHARS: Final = 16
 _NOWHERE: Final = "http://127.0.0.1:9"
 """The discard port: nothing listens there, so that what no hook answers goes nowhere."""
+_HEALTH: Final = frozenset({"/grpc.health.v1.Health/", "/v2/health/"})
+"""What the upstream tells anybody."""
 
 
 def examine_conf(
@@ -61,7 +64,10 @@ def examine_api(api: Mapping[str, Any], where: str) -> Iterator[Finding]:
     if not api.get("active", True) or _is_mock(api):
         return
     hooks: Mapping[str, Any] = api.get("custom_middleware", {})
+    proxy: Mapping[str, Any] = api.get("proxy", {})
     if api.get("use_keyless"):
+        if proxy.get("listen_path") in _HEALTH:
+            return
         yield Finding("tyk.keyless", where, "use_keyless: true")
     if not api.get("enable_coprocess_auth") or not hooks.get("auth_check", {}).get("name"):
         yield Finding("tyk.no_auth_hook", where, "no auth_check")
@@ -72,9 +78,12 @@ def examine_api(api: Mapping[str, Any], where: str) -> Iterator[Finding]:
     cors: Mapping[str, Any] = api.get("CORS", {})
     if cors.get("enable") and "*" in (cors.get("allowed_origins") or ["*"]):
         yield Finding("tyk.cors", where, "every origin")
-    target = str(api.get("proxy", {}).get("target_url", ""))
-    if target.rstrip("/") != _NOWHERE:
-        yield Finding("tyk.upstream", where, f"target_url: {target}")
+    target = str(proxy.get("target_url", ""))
+    if hooks.get("post"):
+        if target.rstrip("/") != _NOWHERE:
+            yield Finding("tyk.upstream", where, f"target_url: {target}")
+    elif not is_loopback(urlsplit(target).hostname or ""):
+        yield Finding("tyk.upstream_plain", where, f"target_url: {target}")
     if hooks.get("driver") == "grpc" and not (api.get("config_data") or {}).get("secret"):
         yield Finding("gateway.secret_missing", where, "config_data.secret is not set")
 

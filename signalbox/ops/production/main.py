@@ -44,6 +44,7 @@ async def _bring_up_and_keep(stack: ProductionStack) -> None:
 
 def _tell(stack: ProductionStack, shown: Shown) -> None:
     print(f"\n  front    {stack.front_url}   (past the forwarder: {stack.direct_front_url})")
+    print(f"  gRPC     {stack.grpc_address}")
     print(f"  console  {stack.console_url}   log in as {shown.user} with {shown.password}")
     print(f"  API key  {shown.api_key}")
     print(f"\n  All of this is in {stack.data.path / UP_FILE}. Ctrl-C stops everything.\n", flush=True)

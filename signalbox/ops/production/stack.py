@@ -75,6 +75,11 @@ class ProductionStack:
         return f"http://{HOST}:{self._ports[FRONT][1]}"
 
     @property
+    def grpc_address(self) -> str:
+        """``host:port`` where gRPC clients call."""
+        return self.front_url.rpartition("/")[2]
+
+    @property
     def console_url(self) -> str:
         """Where operators go."""
         return f"http://{HOST}:{self._ports[CONSOLE][1]}"
@@ -163,6 +168,7 @@ class ProductionStack:
         return {
             "front": self.front_url,
             "direct_front": self.direct_front_url,
+            "grpc": self.grpc_address,
             "console": self.console_url,
             "nats": self.nats_url,
             "nats_ca": self.nats_ca,

@@ -51,6 +51,7 @@ def note(stack: UpStack, shown: Shown) -> None:
     """Say in ``up.json`` what runs now."""
     doc = {
         "front": stack.front_url,
+        "grpc": stack.grpc_address,
         "console": stack.console_url,
         "nats": stack.nats_url,
         **shown.document(),
@@ -64,6 +65,7 @@ def note(stack: UpStack, shown: Shown) -> None:
 def _tell(stack: UpStack, shown: Shown) -> None:
     console, up_file = stack.console_url, stack.data.path / UP_FILE
     print(f"\n  front    {stack.front_url}")
+    print(f"  gRPC     {stack.grpc_address}")
     print(f"  console  {console}   log in as {shown.user} with {shown.password}")
     if shown.api_key:
         print(f"  API key  {shown.api_key}")

@@ -10,6 +10,8 @@ FRONTS: Final = ("auto", "edge", "tyk")
 USUAL_FRONT_PORT: Final = 8080
 USUAL_CONSOLE_PORT: Final = 8000
 USUAL_NATS_PORT: Final = 4222
+USUAL_GRPC_PORT: Final = 8500
+"""TensorFlow Serving's own."""
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +25,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ("cpu:0",)
     front: str = "auto"
     front_port: int | None = None
+    grpc_port: int | None = None
     console_port: int | None = None
     nats_port: int | None = None
     model_folders: tuple[Path, ...] = ()
@@ -48,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "embedded stand-in; auto: tyk where there is one (%(default)s)",
     )
     parser.add_argument("--port", type=_port, help=f"front ({USUAL_FRONT_PORT}, 0 = any free one)")
+    parser.add_argument("--grpc-port", type=_port, help=f"gRPC where no Tyk is in front ({USUAL_GRPC_PORT})")
     parser.add_argument("--console-port", type=_port, help=f"console ({USUAL_CONSOLE_PORT})")
     parser.add_argument("--nats-port", type=_port, help=f"NATS ({USUAL_NATS_PORT})")
     parser.add_argument(
@@ -81,6 +85,7 @@ def parsed(arguments: argparse.Namespace) -> UpOptions:
         devices=tuple(filter(None, map(str.strip, arguments.devices.split(",")))) or UpOptions().devices,
         front=arguments.front,
         front_port=port(arguments.port),
+        grpc_port=port(arguments.grpc_port),
         console_port=port(arguments.console_port),
         nats_port=port(arguments.nats_port),
         model_folders=tuple(arguments.models),

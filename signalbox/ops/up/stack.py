@@ -20,7 +20,13 @@ from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.up.child import Child, Spec, at_once
 from signalbox.ops.up.datadir import DataDir, metrics_port, write_private
 from signalbox.ops.up.natskeeper import NatsKeeper
-from signalbox.ops.up.options import USUAL_CONSOLE_PORT, USUAL_FRONT_PORT, USUAL_NATS_PORT, UpOptions
+from signalbox.ops.up.options import (
+    USUAL_CONSOLE_PORT,
+    USUAL_FRONT_PORT,
+    USUAL_GRPC_PORT,
+    USUAL_NATS_PORT,
+    UpOptions,
+)
 from signalbox.ops.up.streams import Streams
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import PREFIX, Wire, load
@@ -43,7 +49,10 @@ _OURS: Final = tuple(
 
 
 class UpStack:
-    """A whole Signalbox as child processes. say: called with sentences a person should read."""
+    """A whole Signalbox as child processes. say: called with sentences a person should read.
+
+    grpc_address: ``host:port`` where gRPC clients call, once the front runs.
+    """
 
     def __init__(self, options: UpOptions, data: DataDir, say: Callable[[str], None]) -> None:
         self.options = options
@@ -53,6 +62,7 @@ class UpStack:
         self.nats_port = choose_port(options.nats_port, USUAL_NATS_PORT, "--nats-port")
         self.console_port = choose_port(options.console_port, USUAL_CONSOLE_PORT, "--console-port")
         self.front_port = choose_port(options.front_port, USUAL_FRONT_PORT, "--port")
+        self.grpc_address = f"{HOST}:{self.front_port}"
         self._bus: Bus | None = None
         self._streams: Streams | None = None
         self._beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -150,11 +160,13 @@ class UpStack:
         await self.start(spec._replace(stop_s=20.0))
 
     async def start_edge(self) -> None:
-        """The plugin with the edge inside: the front where no Tyk is."""
+        """The plugin with the edge inside: the front where no Tyk is. gRPC has a port of its own then."""
+        self.grpc_address = f"{HOST}:{choose_port(self.options.grpc_port, USUAL_GRPC_PORT, '--grpc-port')}"
         env = {
             **self.env("gateway"),
             "SIGNALBOX_GATEWAY_LISTEN": "",
             "SIGNALBOX_GATEWAY_EDGE_LISTEN": f"{HOST}:{self.front_port}",
+            "SIGNALBOX_GATEWAY_GRPC_LISTEN": self.grpc_address,
         }
         ready = partial(probes.http, self.front_url, "/hello")
         await self.start(self.spec("gateway", "gateway_plugin", env=env, ready=ready))

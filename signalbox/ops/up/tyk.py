@@ -23,6 +23,8 @@ from signalbox.program.errors import Misconfigured
 
 OLDEST: Final = (5, 13)
 VERSION_S: Final = 20.0
+_PLUGIN: Final = "plugin:"
+"""Where a deployment's definitions find the plugin."""
 
 
 class Programs(NamedTuple):
@@ -67,6 +69,7 @@ class Tyk:
         self._redis_port = free_port()
         self._control_port = free_port()
         self._socket = stack.data.path / "plugin.sock"
+        self._targets = {"h2c": free_port(), "http": free_port()}
 
     async def start(self) -> None:
         """Redis, plugin, Tyk, each ready before the next."""
@@ -100,6 +103,8 @@ class Tyk:
             **self._stack.env("gateway"),
             "SIGNALBOX_GATEWAY_LISTEN": f"unix://{self._socket}",
             "SIGNALBOX_GATEWAY_EDGE_LISTEN": "",
+            "SIGNALBOX_GATEWAY_GRPC_LISTEN": f"{HOST}:{self._targets['h2c']}",
+            "SIGNALBOX_GATEWAY_UPSTREAM_LISTEN": f"{HOST}:{self._targets['http']}",
             "SIGNALBOX_GATEWAY_SECRET_FILE": str(self._stack.data.secret("plugin")),
         }
         module = (self._plugin, str(self._socket)) if self._plugin else ("gateway_plugin",)
@@ -132,13 +137,16 @@ class Tyk:
         await self._stack.start(Spec("tyk", argv, env, ready, stop_s=5.0))
 
     def _write_definitions(self, source: Path, target: Path) -> None:
-        """The API definitions on our port, with the secret that the plugin asks for, readable by us only."""
+        """The API definitions on our ports, with the secret that the plugin asks for, readable by us only."""
         target.mkdir(mode=0o700, exist_ok=True)
         secret = self._stack.data.secret("plugin").read_text().strip()
         for path in source.glob("*.json"):
             definition = json.loads(path.read_bytes()) | {"listen_port": self._stack.front_port}
             if not definition.get("use_keyless"):
                 definition["config_data"] = {"secret": secret}
+            scheme, _, host = definition["proxy"]["target_url"].partition("://")
+            if host.startswith(_PLUGIN):
+                definition["proxy"]["target_url"] = f"{scheme}://{HOST}:{self._targets[scheme]}"
             write_private(target / path.name, json.dumps(definition, indent=2))
 
 

@@ -1,0 +1,159 @@
+"""TensorFlow Serving's Predict over gRPC: named TensorProtos in and out.
+
+Texts that name what is wrong are TensorFlow Serving's own (its ``predict_util.cc``), followed by ours.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from gateway_plugin.api.calls import GrpcCall, GrpcReply
+from gateway_plugin.api.predictions import Asked, Predictions, job_headers
+from gateway_plugin.api.tfserving import modelspec
+from gateway_plugin.api.tfserving.monitoring import GRPC, RequestCounts
+from gateway_plugin.codec import dtypes, forms, offloading, protowire, tensorproto
+from gateway_plugin.codec.binding import bind
+from gateway_plugin.codec.bodies import DecodedInputs
+from gateway_plugin.codec.fitting import require_names
+from gateway_plugin.codec.inputs import Plan, UnknownSignature, choose, some
+from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.codec.protowire import FEW_FIELDS, WireReader
+from gateway_plugin.proto.serving_pb2 import ModelSpec
+from gateway_plugin.tables.catalog import Catalog
+from signalbox.program.errors import InvalidInput, InvalidRequest
+from signalbox.wire.tensors import Tensor
+
+_WHAT: Final = "PredictRequest"
+
+
+class PredictRequest(NamedTuple):
+    """A request whose tensors are still messages. outputs: names of those that are wanted; empty = all."""
+
+    spec: ModelSpec
+    inputs: Mapping[str, memoryview]
+    outputs: Sequence[str]
+
+
+class PredictService:
+    """Answers Predict."""
+
+    def __init__(self, catalog: Catalog, predictions: Predictions, counts: RequestCounts) -> None:
+        self._catalog = catalog
+        self._predictions = predictions
+        self._counts = counts
+
+    async def predict(self, call: GrpcCall) -> GrpcReply:
+        """A PredictResponse. Raises errors of ours."""
+        request = read(call.body)
+        ready = modelspec.ready(request.spec, self._catalog, call.key)
+        with self._counts.counting(call.key, ready.model.name, "Predict", GRPC):
+            inputs = await offloading.read(len(call.body), partial(decoded, request, ready))
+            ran = await self._predictions.run(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
+            wanted = [tensor for tensor in ran.outputs if not request.outputs or tensor.name in request.outputs]
+            size = sum(len(tensor.data) for tensor in wanted)
+            spec = modelspec.effective(ready, inputs.signature)
+            return GrpcReply(await offloading.write(size, partial(written, wanted, spec)), job_headers(ran.record))
+
+
+def read(body: bytes) -> PredictRequest:
+    """Raises :class:`InvalidRequest` for what is no PredictRequest, or names no model."""
+    reader = WireReader(_WHAT, FEW_FIELDS)
+    spec: list[memoryview] = []
+    inputs: dict[str, memoryview] = {}
+    outputs: list[str] = []
+    for field in reader.fields(memoryview(body)):
+        if field.number == 1:
+            spec.append(reader.message(field))
+        elif field.number == 2:
+            name, value = reader.entry(field)
+            inputs[name] = reader.message(value) if value is not None else memoryview(b"")
+        elif field.number == 3:
+            outputs.append(reader.name(field))
+    return PredictRequest(modelspec.read(spec), inputs, outputs)
+
+
+def decoded(request: PredictRequest, ready: PreparedVersion, most_fields: int) -> DecodedInputs:
+    """The inputs of a request for a version. most_fields: see :class:`WireReader`.
+
+    Raises :class:`InvalidRequest` and :class:`TooLarge`, also for outputs that the signature has not.
+    """
+    name, limit = request.spec.signature_name, ready.model.limits.max_payload_bytes
+    plan = _plan(name, ready)
+    try:
+        require_names(request.inputs, plan)
+    except InvalidInput as error:
+        forms.put_before(error, _other_names(request.inputs, plan))
+        raise
+    reader, room = WireReader(_WHAT, most_fields), limit
+    found: dict[str, Tensor] = {}
+    for one in plan.inputs:
+        tensor = found[one.name] = tensorproto.read(reader, one.name, request.inputs[one.name], room)
+        room -= len(tensor.data)
+    try:
+        inputs = bind(found, ready, name, max_tensor_bytes=limit)
+    except InvalidInput as error:
+        if theirs := _other_dtype(found, plan):
+            forms.put_before(error, theirs)
+        raise
+    _require_outputs(request.outputs, plan)
+    return inputs
+
+
+def written(outputs: Iterable[Tensor], spec: ModelSpec) -> bytes:
+    """The PredictResponse."""
+    parts: list[bytes] = []
+    for tensor in outputs:
+        entry = [protowire.field(1, tensor.name.encode()), *protowire.wrapped(2, tensorproto.write(tensor))]
+        parts += protowire.wrapped(1, entry)
+    return b"".join((*parts, protowire.field(2, spec.SerializeToString())))
+
+
+def _plan(name: str, ready: PreparedVersion) -> Plan:
+    try:
+        return choose({"signature_name": name}, ready.plans)
+    except UnknownSignature as error:
+        forms.put_before(error, f'Serving signature key "{some([name])[0]}" not found')
+        raise
+
+
+def _other_names(given: Collection[str], plan: Plan) -> str:
+    if len(given) == len(plan.names):
+        alias = min(set(given) - plan.names)
+        return (
+            f"input tensor alias not found in signature: {some([alias])[0]}. "
+            f"Inputs expected to be in the set {_set(plan.names)}"
+        )
+    return (
+        f"input size does not match signature: {len(given)}!={len(plan.names)} len({_set(given)}) != "
+        f"len({_set(plan.names)}). Sent extra: {_set(set(given) - plan.names)}. "
+        f"Missing but required: {_set(plan.names.difference(given))}"
+    )
+
+
+def _other_dtype(found: Mapping[str, Tensor], plan: Plan) -> str:
+    for index, one in enumerate(plan.inputs):
+        dtype = found[one.name].dtype
+        if dtype != one.dtype:
+            return f"Expects arg[{index}] to be {dtypes.word(one.dtype)} but {dtypes.word(dtype)} is provided"
+    return ""
+
+
+def _require_outputs(wanted: Sequence[str], plan: Plan) -> None:
+    """Raise :class:`InvalidRequest` for an output that the signature has not, or that is named twice."""
+    known, seen = plan.signature.outputs, set[str]()
+    for name in wanted:
+        (shown,) = some([name])
+        if name not in known:
+            raise InvalidRequest(
+                f"output tensor alias not found in signature: {shown} Outputs expected to be in the set "
+                f'{_set(known)}. It is in output_filter, and the signature is "{plan.name}".',
+                output=shown,
+                expected=sorted(known),
+            )
+        if name in seen:
+            raise InvalidRequest(f"duplicate output tensor alias: {shown}. output_filter names it twice.", output=shown)
+        seen.add(name)
+
+
+def _set(names: Iterable[str]) -> str:
+    return "{" + ",".join(some(names)) + "}"
