@@ -165,24 +165,40 @@ def _require_distinct(given: list[GivenTensor]) -> None:
 
 
 def _is_plain(text: bytes, doc: Mapping[str, Any]) -> bool:
-    """Whether the data of all inputs is plain, judged by the marks in the text: what is beside the data accounts for
-    each quotation mark, ``true`` and ``false``."""
+    """Whether the data of all inputs is plain, judged by marks in the text: what is beside the data accounts for each
+    quotation mark, and for each letter of ``true`` and ``false`` that no number has."""
     inputs = [{field: None if field == "data" else value for field, value in one.items()} for one in doc["inputs"]]
-    texts, booleans = 0, 0
+    texts: list[str] = []
+    booleans: list[bool] = []
     level: list[Any] = [{**doc, "inputs": inputs}]
     while level:
         inner: list[Any] = []
         for value in level:
             if type(value) is dict:
-                texts += len(value)
+                texts += value
                 inner += value.values()
             else:
                 inner += value
-        kinds = list(map(type, inner))
-        texts += kinds.count(str)
-        booleans += kinds.count(bool)
-        level = [value for value, kind in zip(inner, kinds, strict=True) if kind is dict or kind is list]
-    return text.count(b'"') <= 2 * texts and text.count(b"true") + text.count(b"false") <= booleans
+        texts += [value for value in inner if type(value) is str]
+        booleans += [value for value in inner if type(value) is bool]
+        level = [value for value in inner if type(value) is dict or type(value) is list]
+    beside = "".join(texts)
+    return (
+        b"\\" not in text
+        and _occurs(b'"', text, 2 * len(texts))
+        and _occurs(b"t", text, beside.count("t") + booleans.count(True))
+        and _occurs(b"s", text, beside.count("s") + booleans.count(False))
+    )
+
+
+def _occurs(mark: bytes, text: bytes, times: int) -> bool:
+    """Whether a byte occurs just so often. To find a rare byte takes a tenth of the time that counting takes."""
+    at = -1
+    for _ in range(times):
+        at = text.find(mark, at + 1)
+        if at < 0:
+            return False
+    return text.find(mark, at + 1) < 0
 
 
 def _refusal(name: str, expected: str, got: str) -> InvalidInput:

@@ -150,7 +150,7 @@ def test_numbers_are_strict_and_what_is_wrong_is_named(data: Any, dtype: str, wo
     assert words in refused(request(one(dtype, data, [2]), signature_name=dtype))
 
 
-@pytest.mark.parametrize("note", ["plain", 'a "quoted" word', "true", "\\u0074rue"])
+@pytest.mark.parametrize("note", ["plain", 'a "quoted" word', "true", "\\u0074rue", "tests"])
 @pytest.mark.parametrize("bad", ['"1"', "true", "false"])
 def test_texts_and_booleans_beside_the_data_hide_none_in_it(note: str, bad: str) -> None:
     text = (
