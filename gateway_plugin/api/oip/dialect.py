@@ -32,17 +32,9 @@ def open_inference(
     is_healthy: Callable[[], bool],
 ) -> OpenInference:
     """The dialect. is_healthy: whether requests can be accepted now."""
-    targets, views, statistics = Targets(catalog), ModelViews(workers), Statistics()
-    inference = Inference(targets, predictions, statistics)
+    targets, views = Targets(catalog), ModelViews(workers)
+    inference = Inference(targets, predictions, Statistics())
     return OpenInference(
-        OipRest(
-            targets,
-            views,
-            inference,
-            statistics,
-            codec,
-            is_healthy=is_healthy,
-            max_binary_bytes=settings.max_upstream_bytes,
-        ),
-        OipGrpc(targets, views, inference, statistics, is_healthy=is_healthy, max_elements=settings.max_elements),
+        OipRest(targets, views, inference, codec, is_healthy=is_healthy, max_binary_bytes=settings.max_upstream_bytes),
+        OipGrpc(targets, views, inference, is_healthy=is_healthy, max_elements=settings.max_elements),
     )

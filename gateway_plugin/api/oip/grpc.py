@@ -8,11 +8,9 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference
-from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
 from gateway_plugin.codec import oipmessages
@@ -50,7 +48,6 @@ class OipGrpc:
         targets: Targets,
         model_views: ModelViews,
         inference: Inference,
-        statistics: Statistics,
         *,
         is_healthy: Callable[[], bool],
         max_elements: int,
@@ -58,7 +55,6 @@ class OipGrpc:
         self._targets = targets
         self._views = model_views
         self._inference = inference
-        self._statistics = statistics
         self._is_healthy = is_healthy
         self._max_elements = max_elements
 
@@ -108,8 +104,8 @@ class OipGrpc:
 
     async def _model_statistics(self, call: GrpcCall) -> GrpcReply:
         asked = _read(messages.ModelRequest, call.body)
-        versions = self._targets.versions(call.key, asked.name, asked.version)
-        return _reply(messages.ModelStatisticsResponse(**self._statistics.of(tenant_of(call.key), versions)))
+        doc = self._inference.statistics(call.key, asked.name, asked.version)
+        return _reply(messages.ModelStatisticsResponse(**doc))
 
     async def _repository_index(self, call: GrpcCall) -> GrpcReply:
         asked = _read(messages.RepositoryIndexRequest, call.body)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from gateway_plugin.admission.keyring import SUBMIT, require_scope, require_urgent, tenant_of
+from gateway_plugin.admission.keyring import SUBMIT, may_use, require_scope, tenant_of
 from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.api.oip.targets import Targets
@@ -14,7 +14,6 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.tables.catalog import require_open
 from signalbox.program.errors import Bug, SignalboxError
 from signalbox.wire.messages import ApiKey, Record
-from signalbox.wire.names import PRIORITIES
 from signalbox.wire.tensors import Tensor
 
 
@@ -44,6 +43,15 @@ class Inference:
         require_open(ready.model)
         return ready
 
+    def statistics(self, key: ApiKey, name: str, version: str) -> dict[str, Any]:
+        """What was counted for a key's account: of all versions where none is named; of all models where none is, those
+        that it has called. Raises as :meth:`Targets.version`.
+        """
+        account = tenant_of(key)
+        if name:
+            return self._statistics.of(account, self._targets.versions(key, name, version))
+        return self._statistics.of(account, [one for one in self._statistics.counted(account) if may_use(key, one[0])])
+
     async def run(
         self,
         key: ApiKey,
@@ -57,8 +65,6 @@ class Inference:
 
         Raises as :meth:`Predictions.run`.
         """
-        if options.submit.priority == PRIORITIES[0]:
-            require_urgent(key)
         wait_s = min((time_s for time_s in (timeout_s, options.timeout_s) if time_s is not None), default=None)
         account, began = tenant_of(key), perf_counter()
         try:

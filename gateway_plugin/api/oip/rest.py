@@ -8,7 +8,6 @@ from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference, Inferred
 from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.paths import Operation, Route
-from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
 from gateway_plugin.codec import oipoutputs
@@ -43,7 +42,6 @@ class OipRest:
         targets: Targets,
         model_views: ModelViews,
         inference: Inference,
-        statistics: Statistics,
         codec: BodyCodec,
         *,
         is_healthy: Callable[[], bool],
@@ -52,7 +50,6 @@ class OipRest:
         self._targets = targets
         self._views = model_views
         self._inference = inference
-        self._statistics = statistics
         self._codec = codec
         self._is_healthy = is_healthy
         self._max_binary_bytes = max_binary_bytes
@@ -88,8 +85,7 @@ class OipRest:
         if operation is Operation.INDEX:
             return await self._views.index(self._targets.all(key), is_ready=_only_ready(request.raw_body))
         if operation is Operation.STATISTICS:
-            versions = self._targets.versions(key, route.model, route.version)
-            return self._statistics.of(tenant_of(key), versions)
+            return self._inference.statistics(key, route.model, route.version)
         ready = self._targets.version(key, route.model, route.version)
         if operation is Operation.CONFIG:
             return views.config(ready)

@@ -62,6 +62,10 @@ class Statistics:
         counts.failed += 1
         counts.failed_ns += round(seconds * _S)
 
+    def counted(self, account: str) -> list[tuple[str, int]]:
+        """The models and versions that an account's inferences are counted of."""
+        return sorted((model, version) for owner, model, version in self._counts if owner == account)
+
     def of(self, account: str, asked: Iterable[tuple[str, int]]) -> dict[str, Any]:
         """Triton's statistics of these versions of models."""
         return {"model_stats": [self._one(account, model, version) for model, version in asked]}

@@ -1,5 +1,6 @@
 """Finds the models and versions that requests name."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from gateway_plugin.admission.keyring import may_use, require_model
@@ -44,14 +45,11 @@ class Targets:
         return self._catalog.ready(name, number)
 
     def versions(self, key: ApiKey, name: str, version: str) -> list[tuple[str, int]]:
-        """The models and versions that a request means: those of all models where it names none, all of the model
-        where it names no version. Raises as :meth:`version`."""
-        if not name:
-            return [(model.name, one.version) for model in self.all(key) for one in model.versions]
+        """The model, and the version that a request names, or all of them. Raises as :meth:`version`."""
         if version:
             return [(name, self.version(key, name, version).version.version)]
         return [(name, one.version) for one in self.model(key, name).versions]
 
-    def all(self, key: ApiKey) -> list[Model]:
-        """The models that a key may use."""
-        return [model for model in self._catalog.all() if may_use(key, model.name)]
+    def all(self, key: ApiKey) -> Iterator[Model]:
+        """The models that a key may use, one in memory at a time: there may be very many."""
+        return (model for model in self._catalog.all() if may_use(key, model.name))

@@ -4,7 +4,7 @@ The messages of :mod:`gateway_plugin.proto.inference_pb2` have the same fields.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import signalbox
@@ -93,7 +93,7 @@ class ModelViews:
         found = self._availabilities.of(ready.model, ready.version.version)
         return "" if found.is_available else found.message or "The version is being loaded."
 
-    async def index(self, models: Sequence[Model], *, is_ready: bool) -> list[dict[str, Any]]:
+    async def index(self, models: Iterable[Model], *, is_ready: bool) -> list[dict[str, Any]]:
         """Triton's index of the versions of models. is_ready: only those that could run now."""
         residencies = self._workers.residencies()
         entries = []
