@@ -13,6 +13,7 @@ from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
 from gateway_plugin.api.calls import Method
+from gateway_plugin.api.oip.dialect import open_inference
 from gateway_plugin.api.predictions import Predictions
 from gateway_plugin.api.tfserving import grpcmethods
 from gateway_plugin.api.tfserving.httprules import CrossOrigin
@@ -102,8 +103,14 @@ class Gateway:
         self.bodies = bodies_pool(settings.max_bodies_bytes)
         self._predictions = Predictions(settings, keyring, catalog, self._acceptance, self._waiters, self._jobs)
         status, counts = ModelStatus(catalog, workers), RequestCounts()
-        self.methods: dict[str, Method] = grpcmethods.methods(catalog, status, self._predictions, counts)
-        self._dialects: list[Dialect] = []
+        self.open_inference = open_inference(
+            settings, catalog, workers, self._codec, self._predictions, lambda: self.is_healthy
+        )
+        self.methods: dict[str, Method] = {
+            **grpcmethods.methods(catalog, status, self._predictions, counts),
+            **self.open_inference.grpc.methods(),
+        }
+        self._dialects: list[Dialect] = [self.open_inference.rest]
         post = Post(
             settings,
             keyring,

@@ -22,7 +22,7 @@ from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
 from signalbox.program import metrics
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from signalbox.wire.names import MODEL_NAME, Bucket, untoken
+from signalbox.wire.names import MODEL_NAME, RESERVED_MODEL_NAMES, Bucket, untoken
 
 SETTINGS = (
     "description",
@@ -375,6 +375,11 @@ def _check_name(name: str) -> None:
         raise InvalidRequest(
             "A model's name is letters, digits, '.', '_' or '-', starts with a letter or digit,"
             " and has at most 100 characters."
+        )
+    if name.lower() in RESERVED_MODEL_NAMES and not ServedModel.objects.filter(name=name).exists():
+        raise InvalidRequest(
+            f"\"{name}\" cannot be a model's name: it stands in paths of the API where models' names stand. These are "
+            f"reserved: {', '.join(sorted(RESERVED_MODEL_NAMES))}."
         )
 
 

@@ -24,7 +24,7 @@ from signalbox.wire.names import PRIORITIES, Priority
 
 _HEADER_BYTES: Final = 4096
 """Bytes allowed for a record beside its result; more than it takes."""
-_LONGEST_DEADLINE_S: Final = 7 * 86_400.0
+LONGEST_DEADLINE_S: Final = 7 * 86_400.0
 
 
 class SubmitOptions(NamedTuple):
@@ -42,9 +42,9 @@ def read_options(fields: Mapping[str, Any]) -> SubmitOptions:
     deadline = fields.get("deadline_s")
     if deadline is None:
         return SubmitOptions(priority)
-    if type(deadline) not in {int, float} or not 0 < deadline <= _LONGEST_DEADLINE_S:
+    if type(deadline) not in {int, float} or not 0 < deadline <= LONGEST_DEADLINE_S:
         raise InvalidRequest(
-            f'"deadline_s" must be a number of seconds above 0 and at most {_LONGEST_DEADLINE_S:.0f}.',
+            f'"deadline_s" must be a number of seconds above 0 and at most {LONGEST_DEADLINE_S:.0f}.',
             field="deadline_s",
         )
     return SubmitOptions(priority, float(deadline))

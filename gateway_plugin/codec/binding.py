@@ -1,74 +1,17 @@
-"""Tensors that came with their dtype and shape to the inputs of a signature: for dialects that send tensors, not JSON.
+"""Tensors that came with their dtype and shape to the inputs of a job: for dialects that send tensors, not JSON."""
 
-Names, dtypes and sizes are checked here, as :mod:`gateway_plugin.codec.inputs` checks those of a JSON body. Whether a
-shape suits the model is TensorFlow's to judge.
-"""
-
-from collections.abc import Collection, Mapping
-from math import prod
+from collections.abc import Mapping
 
 from gateway_plugin.codec.bodies import DecodedInputs
-from gateway_plugin.codec.inputs import COLUMNAR, Plan, choose, listed, require_bounded, some
+from gateway_plugin.codec.fitting import fit
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.codec.values import Input
-from signalbox.program.errors import InvalidInput
 from signalbox.wire import tensors
-from signalbox.wire.tensors import ITEM_SIZE, MAX_RANK, Tensor
+from signalbox.wire.tensors import Tensor
 
 
 def bind(
     given: Mapping[str, Tensor], ready: PreparedVersion, signature: str, *, max_tensor_bytes: int
 ) -> DecodedInputs:
-    """The inputs of a request. given: exactly the signature's inputs, by name. signature: empty = the default one.
-
-    Raises :class:`UnknownSignature`, :class:`InvalidInput` that says which input, expected and got, and
-    :class:`TooLarge`. The elements of string tensors are taken to be well formed.
-    """
-    plan = choose({"signature_name": signature}, ready.plans)
-    if not plan.inputs:
-        raise InvalidInput(f'The signature "{plan.name}" has no inputs and cannot be called. {listed(ready.plans)}')
-    require_names(given, plan)
-    found = [given[one.name] for one in plan.inputs]
-    for tensor, one in zip(found, plan.inputs, strict=True):
-        _require_fit(tensor, one)
-    require_bounded(found, max_tensor_bytes)
-    rows, key = plan.batch_key(found)
-    return DecodedInputs(tensors.encode(found), plan.name, COLUMNAR, rows, key)
-
-
-def require_names(given: Collection[str], plan: Plan) -> None:
-    """Raise :class:`InvalidInput` where these are not exactly the inputs of a signature."""
-    missing = plan.names.difference(given)
-    unknown = missing or set(given) - plan.names
-    if not unknown:
-        return
-    name = min(unknown)
-    (shown,) = some([name])
-    raise InvalidInput(
-        f'{"There is no" if missing else "There is an unknown"} input "{shown}"; the signature "{plan.name}" has '
-        f"{plan.listed()}.",
-        input=shown,
-        expected=sorted(plan.names),
-        got=some(given),
-    )
-
-
-def _require_fit(tensor: Tensor, one: Input) -> None:
-    """Raise for a tensor of another dtype, or whose bytes do not fill its shape."""
-    dtype, shape = tensor.dtype, tensor.shape
-    if dtype != one.dtype:
-        raise _refusal(one.name, one.dtype, dtype)
-    if len(shape) > MAX_RANK:
-        raise _refusal(one.name, f"at most {MAX_RANK} dimensions", str(len(shape)))
-    if min(shape, default=0) < 0:
-        raise _refusal(one.name, "sizes of at least 0", f"shape {list(shape)}")
-    if dtype != "string":
-        size = ITEM_SIZE[dtype] * prod(shape)
-        if len(tensor.data) != size:
-            raise _refusal(one.name, f"{size} bytes for {dtype}{list(shape)}", f"{len(tensor.data)} bytes")
-    if dtype == "bool" and (other := tensor.data.translate(None, b"\0\1")):
-        raise _refusal(one.name, "bytes 0 and 1 for bool", f"a byte {other[0]}")
-
-
-def _refusal(name: str, expected: str, got: str) -> InvalidInput:
-    return InvalidInput(f'Input "{name}": expected {expected}, got {got}.', input=name, expected=expected, got=got)
+    """The inputs of a request, as :func:`gateway_plugin.codec.fitting.fit`."""
+    found = fit(given, ready.plans, signature, max_tensor_bytes)
+    return DecodedInputs(tensors.encode(found.tensors), found.signature, found.style, found.rows, found.batch_key)

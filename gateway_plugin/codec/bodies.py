@@ -16,6 +16,7 @@ import orjson
 
 from gateway_plugin.codec import forms
 from gateway_plugin.codec.decoder import (
+    ENCODINGS,
     LENGTH,
     Ask,
     DecodeAsk,
@@ -168,10 +169,13 @@ class BodyCodec:
         return len(body) <= self._inline_bytes and not encoding
 
     def read_here(
-        self, body: bytes, choose: Choose[C], form: Form = Form.JOB
+        self, body: bytes, choose: Choose[C], form: Form = Form.JOB, header_bytes: int | None = None
     ) -> tuple[C, PreparedVersion, DecodedInputs]:
-        """Parse, let the caller choose the version, decode. Raises what the codec and ``choose`` raise."""
-        parsed = forms.read(form, body, self._bounds)
+        """Parse, let the caller choose the version, decode. Raises what the codec and ``choose`` raise.
+
+        header_bytes: see :func:`gateway_plugin.codec.forms.read`.
+        """
+        parsed = forms.read(form, body, self._bounds, header_bytes)
         kept, ready = choose(parsed.fields)
         found = forms.decode(parsed, ready.plans, ready.model.limits.max_payload_bytes)
         return (
@@ -181,19 +185,33 @@ class BodyCodec:
         )
 
     async def read_elsewhere(
-        self, account: str, body: bytes, encoding: str, choose: Choose[C], form: Form = Form.JOB
+        self,
+        account: str,
+        body: bytes,
+        encoding: str,
+        choose: Choose[C],
+        form: Form = Form.JOB,
+        header_bytes: int | None = None,
+        limit_bytes: int = 0,
     ) -> tuple[C, PreparedVersion, DecodedInputs]:
-        """:meth:`read_here` in another process, when it is the account's turn; ``encoding``: Content-Encoding."""
-        if encoding not in {"", "identity", "gzip"}:
-            raise UnsupportedEncoding(f"Content-Encoding {encoding[:40]!r} is not taken; use gzip.", bound="encoding")
-        if len(body) > self._bounds.body_bytes:
-            raise TooLarge(
-                f"The body has {len(body)} bytes; at most {self._bounds.body_bytes} are taken.",
-                bound="bytes",
-                limit_bytes=self._bounds.body_bytes,
+        """:meth:`read_here` in another process, when it is the account's turn; ``encoding``: Content-Encoding.
+
+        limit_bytes: of the body, inflated or not; 0 = that of JSON.
+        """
+        if encoding not in {"", "identity", *ENCODINGS}:
+            raise UnsupportedEncoding(
+                f"Content-Encoding {encoding[:40]!r} is not taken; use {' or '.join(ENCODINGS)}.", bound="encoding"
             )
+        limit_bytes = limit_bytes or self._bounds.body_bytes
+        if len(body) > limit_bytes:
+            raise TooLarge(
+                f"The body has {len(body)} bytes; at most {limit_bytes} are taken.",
+                bound="bytes",
+                limit_bytes=limit_bytes,
+            )
+        encoding = "" if encoding == "identity" else encoding
         async with self._process(account) as process:
-            parsed = await process.ask(ParseAsk(body, self._bounds, encoding == "gzip", form))
+            parsed = await process.ask(ParseAsk(body, self._bounds, limit_bytes, encoding, form, header_bytes))
             kept, ready = choose(orjson.loads(parsed.data))
             found = await process.ask(
                 DecodeAsk(dict(ready.version.signatures), ready.batch_prefix, ready.model.limits.max_payload_bytes)

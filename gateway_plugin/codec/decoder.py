@@ -10,7 +10,7 @@ import struct
 import sys
 import traceback
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final
 
 import msgspec
@@ -18,27 +18,36 @@ import msgspec
 from gateway_plugin.codec import forms, results
 from gateway_plugin.codec.forms import Form, ReadBody
 from gateway_plugin.codec.inputs import plans
+from gateway_plugin.codec.oipoutputs import FLAT, flat
 from gateway_plugin.codec.outputs import least_bytes, render
 from signalbox.front.jsonbody import FREE_BYTES, MAX_RATIO, Bounds
 from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, ResultTooLarge, SignalboxError, TooLarge
 from signalbox.wire import tensors
 from signalbox.wire.messages import Signature
+from signalbox.wire.tensors import Tensor
 
 LENGTH: Final = struct.Struct(">I")
 INPUT_FIELDS: Final = frozenset({"instances", "inputs", "input"})
-_GZIP_WINDOW: Final = 31
+ENCODINGS: Final = {"gzip": 31, "deflate": 15}
+"""Each Content-Encoding that is taken, with zlib's word for it; deflate is zlib's format, as RFC 9110 says."""
 _MOST_FIELDS_BYTES: Final = 65_536
 _LONGEST_TEXT: Final = 1024
 """Characters handed on of a text that is not an input: more than any name has."""
 
 
 class ParseAsk(msgspec.Struct, tag="parse"):
-    """Parse ``body`` and keep it; answered with its fields other than the inputs, as JSON."""
+    """Parse ``body`` and keep it; answered with its fields other than the inputs, as JSON.
+
+    encoding: ``gzip``, ``deflate`` or empty. limit_bytes: of the body once inflated. header_bytes: see
+    :func:`gateway_plugin.codec.forms.read`.
+    """
 
     body: bytes
     bounds: Bounds
-    is_gzip: bool = False
+    limit_bytes: int
+    encoding: str = ""
     form: Form = Form.JOB
+    header_bytes: int | None = None
 
 
 class DecodeAsk(msgspec.Struct, tag="decode"):
@@ -79,18 +88,18 @@ Ask = ParseAsk | DecodeAsk | RenderAsk
 Reply = Done | ErrorReply
 
 
-def inflate(body: bytes, limit: int) -> bytes:
-    """A gzip body as it was before.
+def inflate(body: bytes, limit: int, encoding: str = "gzip") -> bytes:
+    """A body as it was before it was compressed. encoding: ``gzip`` or ``deflate``.
 
     Raises :class:`TooLarge` above ``limit`` bytes or ``MAX_RATIO`` times its size, before more is
-    inflated, and :class:`InvalidRequest` for anything that is not gzip.
+    inflated, and :class:`InvalidRequest` for anything that is not so encoded.
     """
     most = min(limit, max(FREE_BYTES, MAX_RATIO * len(body)))
-    inflater = zlib.decompressobj(_GZIP_WINDOW)
+    inflater = zlib.decompressobj(ENCODINGS[encoding])
     try:
         data = inflater.decompress(body, most + 1)
     except zlib.error as error:
-        raise InvalidRequest("The body is not valid gzip.", bound="encoding") from error
+        raise InvalidRequest(f"The body is not valid {encoding}.", bound="encoding") from error
     if len(data) > most:
         raise TooLarge(
             f"The inflated body has more than {most} bytes.",
@@ -98,9 +107,9 @@ def inflate(body: bytes, limit: int) -> bytes:
             limit_bytes=most,
         )
     if not inflater.eof:
-        raise InvalidRequest("The gzip body ends too early.", bound="encoding")
+        raise InvalidRequest(f"The {encoding} body ends too early.", bound="encoding")
     if inflater.unused_data:
-        raise InvalidRequest("Something follows the end of the gzip body.", bound="encoding")
+        raise InvalidRequest(f"Something follows the end of the {encoding} body.", bound="encoding")
     return data
 
 
@@ -127,10 +136,16 @@ def rendered(frame: bytes, style: str, limit: int) -> bytes:
         raise Bug(f"The result is no frame of tensors: {error}.") from error
     if least_bytes(outputs) > limit:
         raise too_large(len(frame), limit)
-    data = results.render(outputs, style) if ":" in style else render(outputs, style)
+    data = _written(outputs, style)
     if len(data) > limit:
         raise too_large(len(frame), limit)
     return data
+
+
+def _written(outputs: Sequence[Tensor], style: str) -> bytes:
+    if style == FLAT:
+        return flat(outputs)
+    return results.render(outputs, style) if ":" in style else render(outputs, style)
 
 
 def fields_of(doc: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,9 +200,9 @@ class Decoder:
 
     def _parse(self, ask: ParseAsk) -> Done:
         self._kept = None
-        raw = _inflated(ask) if ask.is_gzip else ask.body
-        self._kept = forms.read(ask.form, raw, ask.bounds)
-        fields = msgspec.json.encode(fields_of(self._kept.fields))
+        raw = _inflated(ask) if ask.encoding else ask.body
+        self._kept = forms.read(ask.form, raw, ask.bounds, ask.header_bytes)
+        fields = msgspec.json.encode(self._kept.fields if ask.form is Form.INFER else fields_of(self._kept.fields))
         if len(fields) > _MOST_FIELDS_BYTES:
             raise TooLarge("The body has too many fields beside the inputs.", bound="fields")
         return Done(fields)
@@ -205,11 +220,11 @@ class Decoder:
 def _inflated(ask: ParseAsk) -> bytes:
     """As :func:`inflate`; what is no gzip is nothing to TensorFlow Serving."""
     try:
-        return inflate(ask.body, ask.bounds.body_bytes)
+        return inflate(ask.body, ask.limit_bytes, ask.encoding)
     except TooLarge:
         raise
     except InvalidRequest as error:
-        if ask.form is not Form.JOB:
+        if ask.form not in {Form.JOB, Form.INFER}:
             forms.put_before(error, "JSON Parse error: The document is empty")
         raise
 

@@ -1,4 +1,5 @@
-"""What kind of request a body is: our own job, or TensorFlow Serving's predict, classify or regress.
+"""What kind of request a body is: our own job, TensorFlow Serving's predict, classify or regress, or an inference of
+the Open Inference Protocol.
 
 A body is read in two steps, since only its fields, or the path, say which model it is for: :func:`read` parses it,
 :func:`decode` makes it the inputs of a version. As in TensorFlow Serving the first step finds what is wrong whatever
@@ -7,11 +8,12 @@ the model is.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gateway_plugin.codec import examples, inputs, mismatch
+from gateway_plugin.codec import examples, inputs, mismatch, oipinputs, oiprequest
 from gateway_plugin.codec.examples import Examples
 from gateway_plugin.codec.inputs import SERVING_WORDS, Decoded, Plan, UnknownSignature
+from gateway_plugin.codec.oiprequest import InferBody
 from gateway_plugin.codec.rapidjson import parse_as_served, shown
 from signalbox.front.jsonbody import Body, Bounds, parse
 from signalbox.program.errors import InvalidRequest, TooLarge
@@ -24,24 +26,36 @@ class Form(StrEnum):
     PREDICT = "predict"
     CLASSIFY = examples.CLASSIFY
     REGRESS = examples.REGRESS
+    INFER = "infer"
+
+
+_NO_BODY: Final = Body(None, is_plain=False)
 
 
 class ReadBody(NamedTuple):
-    """A body that was read, and its examples if it has any."""
+    """A body that was read, and its examples if it has any. An inference request is no ``body`` but its own."""
 
     form: Form
     body: Body
     examples: Examples | None = None
+    inference: InferBody | None = None
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The whole object."""
+        """The whole object; of an inference request what stands beside the inputs."""
+        if self.inference is not None:
+            return self.inference.fields
         fields: dict[str, Any] = self.body.doc
         return fields
 
 
-def read(form: Form, body: bytes, bounds: Bounds) -> ReadBody:
-    """Raises as :func:`signalbox.front.jsonbody.parse`, and :class:`InvalidRequest` for what no model can take."""
+def read(form: Form, body: bytes, bounds: Bounds, header_bytes: int | None = None) -> ReadBody:
+    """A body that was parsed. header_bytes: see :func:`gateway_plugin.codec.oiprequest.read`.
+
+    Raises as :func:`signalbox.front.jsonbody.parse`, and :class:`InvalidRequest` for what no model can take.
+    """
+    if form is Form.INFER:
+        return ReadBody(form, _NO_BODY, inference=oiprequest.read(body, bounds, header_bytes))
     if form is Form.JOB:
         return ReadBody(form, parse(body, bounds))
     parsed = parse_as_served(body, bounds)
@@ -58,7 +72,9 @@ def decode(read_body: ReadBody, available: Mapping[str, Plan], max_tensor_bytes:
     Raises :class:`InvalidRequest` and :class:`TooLarge`; for TensorFlow Serving's requests in its
     words, followed by ours.
     """
-    form, body, found = read_body
+    form, body, found, inference = read_body
+    if inference is not None:
+        return oipinputs.decode(inference, available, max_tensor_bytes)
     if found is not None:
         return examples.decode(body.doc, found, available, form.value, max_tensor_bytes)
     if form is Form.JOB:

@@ -50,9 +50,14 @@ def render(tensors: Sequence[Tensor], style: str) -> bytes:
         doc = {"outputs": values[0][1]}
     else:
         doc = {"outputs": {t.name: value for t, value in values}}
+    return dumped(doc, [value for _, value in values])
+
+
+def dumped(doc: Any, values: Sequence[Any]) -> bytes:
+    """JSON of what holds these values, each as :func:`jsonable` gives it; not finite numbers as bare tokens."""
     data = orjson.dumps(doc, option=orjson.OPT_SERIALIZE_NUMPY)
     # It writes null for what is not finite, and nothing else of ours becomes null.
-    if b"null" in data and any(_has_non_finite(value) for _, value in values):
+    if b"null" in data and any(map(_has_non_finite, values)):
         return json.dumps(doc, default=plain, ensure_ascii=False, separators=(",", ":")).encode()
     return data
 

@@ -92,7 +92,7 @@ def read(reader: WireReader, name: str, message: memoryview, room_bytes: int) ->
         elif content:
             data = _raw(content, count * ITEM_SIZE[dtype])
         else:
-            data = _numbers(fields, dtype, count)
+            data = numbers(fields, dtype, count)
     except ValueError as error:
         raise _refusal(name, f"{count} elements of {dtype}", str(error)) from error
     return Tensor(name, dtype, shape, data)
@@ -138,7 +138,7 @@ def _raw(content: memoryview, size: int) -> bytes:
     return bytes(content)
 
 
-def _numbers(fields: list[Field], dtype: str, count: int) -> bytes:
+def numbers(fields: list[Field], dtype: str, count: int) -> bytes:
     """``count`` elements of a typed field: what is too much is not looked at, what is missing is the last, or zero."""
     item = ITEM_SIZE[dtype]
     wire_type = _RAW.get(dtype, VARINT)
@@ -176,7 +176,7 @@ def _whole(values: varints.Array, dtype: str) -> Any:
 
 
 def _strings(fields: list[Field], count: int, room_bytes: int) -> bytes:
-    """``count`` elements of ``string_val``, as :func:`_numbers`."""
+    """``count`` elements of ``string_val``, as :func:`numbers`."""
     if any(field.kind != LENGTH for field in fields):
         msg = "values of another type than string's"
         raise ValueError(msg)

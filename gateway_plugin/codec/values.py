@@ -37,6 +37,8 @@ _PACK: Final = {
     "uint32": "I",
     "uint64": "Q",
 }
+_LEAST_ROW: Final = 16
+"""Elements of a row that is packed by itself; shorter ones cost less together."""
 _TOP: Final = "the top"
 _BOOL: Final = frozenset({bool})
 _INT: Final = frozenset({int})
@@ -76,19 +78,24 @@ class Input:
         return Tensor(self.name, self.dtype, array.shape, data)
 
     def _packed(self, value: list[Any]) -> Tensor | None:
-        """A list of numbers, or of such lists, without an array, which costs three times as much.
+        """A list of numbers, or of such lists in any depth, without an array, which costs three times as much.
 
-        None for what is nested otherwise, or wrong: the array tells.
+        None for what is not regular, or wrong: the array tells.
         """
-        is_nested = bool(value) and type(value[0]) is list
-        rows = value if is_nested else [value]
-        width = len(rows[0])
-        pack = struct.Struct(f"<{width}{self._code}").pack
+        rows, shape = [value], [len(value)]
         try:
+            while rows and shape[-1] and type(rows[0][0]) is list:
+                rows = list(chain.from_iterable(rows))
+                shape.append(len(rows[0]))
+                if set(map(len, rows)) != {shape[-1]}:
+                    return None
+            if shape[-1] < _LEAST_ROW:
+                rows = [list(chain.from_iterable(rows))]
+            pack = struct.Struct(f"<{len(rows[0])}{self._code}").pack
             data = b"".join([pack(*row) for row in rows])
         except (struct.error, OverflowError, TypeError):
             return None
-        return Tensor(self.name, self.dtype, (len(rows), width) if is_nested else (width,), data)
+        return Tensor(self.name, self.dtype, tuple(shape), data)
 
     def _complex(self, value: Any, is_plain: bool) -> Tensor:
         """A complex number is a pair ``[real, imaginary]``; TF Serving has no form for it."""

@@ -40,9 +40,10 @@ class Catalog:
         return asked.model if asked is not None else None
 
     def all(self) -> Iterator[Model]:
-        """Every model, by name."""
+        """Every model, by name. One that is removed before its turn is left out."""
         models = self._table.items()
-        return (models[key] for key in sorted(models, key=untoken))
+        found = map(models.get, sorted(models, key=untoken))
+        return (model for model in found if model is not None)
 
     def labelled(self, name: str, label: str) -> int:
         """The version that a label stands for now. Raises :class:`InvalidRequest`, for an unknown model too."""

@@ -1,6 +1,7 @@
 """The workers that would run a job, from their presence: for texts and estimates, never for decisions."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 from signalbox.bus.table import Table
 from signalbox.jobs import delivery
@@ -49,3 +50,12 @@ class LiveWorkers:
             for resident in worker.models
             if (resident.model, resident.version) == (model, version) and resident.state != "spare"
         }
+
+    def residencies(self) -> Mapping[tuple[str, int], set[str]]:
+        """:meth:`states_of` every model and version that some worker names."""
+        found: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+        for worker in self.present:
+            for resident in worker.models:
+                if resident.state != "spare":
+                    found[resident.model, resident.version].add(resident.state)
+        return found

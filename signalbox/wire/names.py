@@ -13,6 +13,22 @@ Priority = Literal["hi", "mid", "lo"]
 PRIORITIES: Final[tuple[Priority, ...]] = ("hi", "mid", "lo")
 
 MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
+RESERVED_MODEL_NAMES: Final = frozenset(
+    {
+        "cudasharedmemory",
+        "health",
+        "jobs",
+        "logging",
+        "models",
+        "predict",
+        "predictions",
+        "repository",
+        "stats",
+        "systemsharedmemory",
+        "trace",
+    }
+)
+"""Names, in small letters, that stand in the paths of some dialect where a model's name could: no new model has one."""
 JOB_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9A-F]{2})")

@@ -134,6 +134,19 @@ def test_names_that_would_not_fit_the_wire_are_refused(admin: Actor, base: Path,
         services.register(admin, name, str(base))
 
 
+@pytest.mark.parametrize("name", ["models", "Health", "stats"])
+def test_names_that_paths_of_the_api_need_are_refused_with_the_reason(admin: Actor, base: Path, name: str) -> None:
+    with pytest.raises(InvalidRequest, match="it stands in paths of the API"):
+        services.register(admin, name, str(base))
+
+
+def test_a_model_that_has_such_a_name_keeps_it(admin: Actor, base: Path) -> None:
+    services.register(admin, "digits", str(base / "1"))
+    ServedModel.objects.filter(name="digits").update(name="stats")
+    services.register(admin, "stats", str(base))
+    assert [version.version for version in published("stats").versions] == [1, 2]
+
+
 def test_settings_are_published_and_audited_before_and_after(admin: Actor, base: Path) -> None:
     services.register(admin, "digits", str(base))
     services.change_settings(

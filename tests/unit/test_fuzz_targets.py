@@ -25,8 +25,8 @@ def test_nothing_hostile_crashes_hangs_or_is_our_fault(name: str, tmp_path: Path
     assert report.outcomes > 1 or target.one(target.seeds[0]) is None, "every input looks the same"
 
 
-@pytest.mark.parametrize("name", ["serving", "serving_grpc"])
-def test_more_than_two_thousand_malformed_calls_of_tensorflow_serving_s_apis_are_refused_in_their_shape(
+@pytest.mark.parametrize("name", ["serving", "serving_grpc", "oip"])
+def test_more_than_two_thousand_malformed_calls_of_a_dialect_are_refused_in_its_shape(
     name: str, tmp_path: Path
 ) -> None:
     target = harness.target(name)

@@ -197,8 +197,14 @@ class Plugin:
         pairs = TensorSpec(dtype="float32", shape=(-1, 2))
         classify = Signature(inputs={"inputs": text}, outputs={"classes": text, "scores": pairs})
         regress = Signature(inputs={"inputs": text}, outputs={"outputs": x.outputs["y"]})
+        mixed = {
+            "i": TensorSpec(dtype="int32", shape=(-1, 2)),
+            "f": TensorSpec(dtype="bool", shape=None),
+            "h": TensorSpec(dtype="float16", shape=(-1,)),
+        }
         signatures = {
             "serving_default": x,
+            "mixed": Signature(inputs=mixed, outputs=x.outputs),
             "classify": classify,
             "regress": regress,
             "__init": Signature(inputs={}, outputs={}),

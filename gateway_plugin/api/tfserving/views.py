@@ -4,6 +4,7 @@ from typing import Any
 
 from gateway_plugin.codec import dtypes
 from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.service.availability import Availabilities
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.program.errors import NotFound
@@ -15,7 +16,7 @@ class ModelStatus:
 
     def __init__(self, catalog: Catalog, workers: LiveWorkers) -> None:
         self._catalog = catalog
-        self._workers = workers
+        self._availabilities = Availabilities(workers)
 
     def of(self, name: str, version: int | None, label: str | None) -> dict[str, Any]:
         """TensorFlow Serving's status of all versions, newest first, or of the one that is named or labelled.
@@ -36,23 +37,8 @@ class ModelStatus:
         return {"model_version_status": [self._version(model, number) for number in versions]}
 
     def _version(self, model: Model, version: int) -> dict[str, Any]:
-        state, code, text = self._state(model, version)
+        state, code, text = self._availabilities.of(model, version)
         return {"version": str(version), "state": state, "status": {"error_code": code, "error_message": text}}
-
-    def _state(self, model: Model, version: int) -> tuple[str, str, str]:
-        """State, error code and message of a version: AVAILABLE if a job could run on it now, loaded or not."""
-        if not model.is_enabled:
-            return "END", "UNAVAILABLE", "The model is disabled."
-        if model.replicas <= 0:
-            return "END", "UNAVAILABLE", "The model has no replicas."
-        if not self._workers.serving(model):
-            return "START", "UNAVAILABLE", f"no worker serves {model.name}"
-        states = self._workers.states_of(model.name, version)
-        if "ready" in states or states <= {"crowded"}:
-            return "AVAILABLE", "OK", ""
-        if "loading" in states:
-            return "LOADING", "OK", ""
-        return "END", "UNKNOWN", "The version could not be loaded."
 
 
 def metadata(ready: PreparedVersion) -> dict[str, Any]:

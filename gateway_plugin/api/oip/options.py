@@ -1,0 +1,111 @@
+"""What an inference request asks for beside its inputs: outputs, priority, time. The same for JSON and gRPC."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, SubmitOptions
+from gateway_plugin.codec.oipinputs import signature_of
+from gateway_plugin.codec.oiprequest import LONGEST_NAME, MOST_TENSORS, REQUEST, name_of, parameters_of
+from gateway_plugin.codec.oiptypes import BINARY_ONLY, datatype
+from gateway_plugin.codec.prepared import PreparedVersion
+from signalbox.front.jsonbody import kind_of
+from signalbox.program.errors import InvalidInput, InvalidRequest
+from signalbox.wire.messages import Signature
+from signalbox.wire.names import PRIORITIES, Priority
+
+_US: Final = 1e6
+_SHOWN: Final = 120
+_SEQUENCE: Final = "sequence_id"
+_CLASSIFICATION: Final = "classification"
+
+
+class InferOptions(NamedTuple):
+    """What a request asks for. id: None = it has none. outputs: names, in the order of the answer.
+
+    binary: those of them that go as bytes. timeout_s: None = as long as the model lets callers wait.
+    """
+
+    id: str | None
+    outputs: tuple[str, ...]
+    binary: frozenset[str]
+    submit: SubmitOptions
+    timeout_s: float | None
+
+
+def read(ready: PreparedVersion, fields: Mapping[str, Any], *, is_binary: bool = False) -> InferOptions:
+    """The options of a request. fields: ``id``, ``parameters`` and ``outputs``. is_binary: outputs, unless they say so.
+
+    Raises :class:`InvalidRequest`, and :class:`InvalidInput` for an output that the signature has not.
+    """
+    parameters = parameters_of(fields, REQUEST)
+    signature = signature_of(parameters, ready.plans).signature
+    if parameters.get(_SEQUENCE):
+        raise InvalidRequest("Models keep no state between requests here: sequence_id is not taken.")
+    is_binary = _boolean(parameters, "binary_data_output", REQUEST, default=is_binary)
+    asked = _outputs(fields.get("outputs"), signature, is_binary=is_binary)
+    binary = frozenset(name for name, goes_binary in asked.items() if goes_binary)
+    for name in asked.keys() - binary:
+        dtype = signature.outputs[name].dtype
+        if dtype in BINARY_ONLY:
+            raise InvalidInput(
+                f'Output "{name}": {datatype(dtype)} has no JSON; ask for its bytes with "parameters": '
+                '{"binary_data_output": true}.',
+                output=name,
+            )
+    timeout_us = _whole(parameters, "timeout")
+    return InferOptions(
+        _id(fields.get("id")),
+        tuple(asked),
+        binary,
+        SubmitOptions(_priority(_whole(parameters, "priority"))),
+        min(timeout_us / _US, LONGEST_DEADLINE_S) if timeout_us else None,
+    )
+
+
+def _id(value: Any) -> str | None:
+    if value is not None and (type(value) is not str or len(value) > LONGEST_NAME):
+        raise InvalidRequest(f'"id" must be a string of at most {LONGEST_NAME} characters.', field="id")
+    return value
+
+
+def _outputs(value: Any, signature: Signature, *, is_binary: bool) -> dict[str, bool]:
+    """Whether each output that was asked for goes as bytes; all of them where none was named."""
+    if value is None or value == []:
+        return dict.fromkeys(signature.outputs, is_binary)
+    if type(value) is not list or len(value) > MOST_TENSORS:
+        raise InvalidRequest(f'"outputs" must be a list of at most {MOST_TENSORS} objects.', field="outputs")
+    asked: dict[str, bool] = {}
+    for index, one in enumerate(value):
+        name = name_of(one, f'"outputs"[{index}]')
+        shown = f'output "{name[:_SHOWN]}"'
+        if name not in signature.outputs:
+            listed = ", ".join(f'"{known}"' for known in sorted(signature.outputs))
+            raise InvalidInput(f"There is no {shown}; the outputs are {listed or 'none'}.", output=name[:_SHOWN])
+        if name in asked:
+            raise InvalidRequest(f"The {shown} is asked for twice.", output=name)
+        parameters = parameters_of(one, shown)
+        if parameters.get(_CLASSIFICATION):
+            raise InvalidRequest(f"The {shown} is asked for as a classification, which is not offered.", output=name)
+        asked[name] = _boolean(parameters, "binary_data", shown, default=is_binary)
+    return asked
+
+
+def _priority(level: int) -> Priority:
+    """Triton's levels: 1 is the highest, 0 the default."""
+    return PRIORITIES[min(level, len(PRIORITIES)) - 1] if level else "mid"
+
+
+def _whole(parameters: Mapping[str, Any], name: str) -> int:
+    value = parameters.get(name, 0)
+    if type(value) is not int or not 0 <= value < 2**64:
+        raise InvalidRequest(
+            f'The parameter "{name}" must be a whole number of at least 0, not {kind_of(value)}.', field=name
+        )
+    return value
+
+
+def _boolean(parameters: Mapping[str, Any], name: str, where: str, *, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if type(value) is not bool:
+        raise InvalidRequest(f'The parameter "{name}" of {where} must be true or false, not {kind_of(value)}.')
+    return value

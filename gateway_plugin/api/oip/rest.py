@@ -1,0 +1,167 @@
+"""The Open Inference Protocol over HTTP."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.api.oip import options, paths, views
+from gateway_plugin.api.oip.inference import Inference, Inferred
+from gateway_plugin.api.oip.options import InferOptions
+from gateway_plugin.api.oip.paths import Operation, Route
+from gateway_plugin.api.oip.targets import Targets
+from gateway_plugin.api.oip.views import ModelViews
+from gateway_plugin.codec import oipoutputs
+from gateway_plugin.codec.bodies import BodyCodec, DecodedInputs
+from gateway_plugin.codec.forms import Form
+from gateway_plugin.codec.oipoutputs import FLAT
+from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, refusal
+from gateway_plugin.service.request import Request
+from signalbox.front.jsonbody import Bounds, parse
+from signalbox.jobs import times
+from signalbox.program.errors import InvalidRequest, NotServing, SignalboxError, TooLarge
+from signalbox.wire import tensors
+from signalbox.wire.messages import ApiKey
+
+HEADER_BYTES: Final = "Inference-Header-Content-Length"
+_BINARY: Final = "application/octet-stream"
+_INDEX_BOUNDS: Final = Bounds(65_536, 1_000)
+_MOST_DIGITS: Final = 12
+
+
+class OipRest:
+    """Answers requests below ``/v2``.
+
+    is_healthy: whether requests can be accepted now. max_binary_bytes: of a body that has tensors as bytes.
+    """
+
+    prefix = "/v2"
+
+    def __init__(
+        self,
+        targets: Targets,
+        model_views: ModelViews,
+        inference: Inference,
+        codec: BodyCodec,
+        *,
+        is_healthy: Callable[[], bool],
+        max_binary_bytes: int,
+    ) -> None:
+        self._targets = targets
+        self._views = model_views
+        self._inference = inference
+        self._codec = codec
+        self._is_healthy = is_healthy
+        self._max_binary_bytes = max_binary_bytes
+
+    def is_keyless(self, method: str, path: str) -> bool:
+        """Whether a request needs no key."""
+        return paths.is_keyless(method, path)
+
+    def refusal(self, error: SignalboxError) -> JsonResponse:
+        """The answer that an error stands for; its Content-Type is bare, as KServe's client wants it."""
+        return refusal(error, self.prefix)
+
+    async def answer(self, request: Request, key: ApiKey | None) -> JsonResponse:
+        """The whole answer. key: None only where :meth:`is_keyless`. Raises errors of ours."""
+        route = paths.route_of(request.method, request.url.partition("?")[0])
+        if route.operation is Operation.LIVE:
+            return json_response(200, {"live": True})
+        if route.operation is Operation.READY:
+            is_ready = self._is_healthy()
+            return json_response(200 if is_ready else 503, {"ready": is_ready})
+        assert key is not None, "only the health of the server is shown without a key"
+        if route.operation is Operation.INFER:
+            return await self._infer(request, key, route)
+        return json_response(200, await self._shown(request, key, route))
+
+    async def _shown(self, request: Request, key: ApiKey, route: Route) -> Any:
+        """What there is to see of the server and its models."""
+        operation = route.operation
+        if operation is Operation.SERVER:
+            return views.SERVER
+        if operation is Operation.MODELS:
+            return {"models": [model.name for model in self._targets.all(key)]}
+        if operation is Operation.INDEX:
+            return await self._views.index(self._targets.all(key), is_ready=_only_ready(request.raw_body))
+        if operation is Operation.STATISTICS:
+            return self._inference.statistics(key, route.model, route.version)
+        ready = self._targets.version(key, route.model, route.version)
+        if operation is Operation.CONFIG:
+            return views.config(ready)
+        if operation is Operation.MODEL_READY:
+            if why := self._views.unready(ready):
+                raise NotServing(why, model=route.model)
+            return {"name": route.model, "ready": True}
+        return views.metadata(ready)
+
+    async def _infer(self, request: Request, key: ApiKey, route: Route) -> JsonResponse:
+        ready = self._inference.target(key, route.model, route.version)
+        asked, inputs = await self._read(request, key, ready)
+        found = await self._inference.run(key, request.headers, ready, inputs, asked)
+        return await self._answered(key, found, asked)
+
+    async def _read(self, request: Request, key: ApiKey, ready: PreparedVersion) -> tuple[InferOptions, DecodedInputs]:
+        """Options and inputs of a body: JSON that is large, or compressed, is read by another process."""
+        headers, body = request.headers, request.raw_body
+        header_bytes = _header_bytes(headers.get(HEADER_BYTES))
+        encoding = headers.get("Content-Encoding", "").lower()
+
+        def choose(fields: Mapping[str, Any]) -> tuple[InferOptions, PreparedVersion]:
+            return options.read(ready, fields, is_binary=header_bytes == 0), ready
+
+        text = body if header_bytes is None else body[:header_bytes]
+        if self._codec.is_small(text, encoding):
+            self._require_taken(body)
+            asked, _, inputs = self._codec.read_here(body, choose, Form.INFER, header_bytes)
+        else:
+            limit = 0 if header_bytes is None else self._max_binary_bytes
+            asked, _, inputs = await self._codec.read_elsewhere(
+                tenant_of(key), body, encoding, choose, Form.INFER, header_bytes, limit
+            )
+        return asked, inputs
+
+    def _require_taken(self, body: bytes) -> None:
+        if len(body) > self._max_binary_bytes:
+            raise TooLarge(
+                f"The body has {len(body)} bytes; at most {self._max_binary_bytes} are taken.",
+                bound="bytes",
+                limit_bytes=self._max_binary_bytes,
+            )
+
+    async def _answered(self, key: ApiKey, found: Inferred, asked: InferOptions) -> JsonResponse:
+        record = found.record
+        as_json = [tensor for tensor in found.outputs if tensor.name not in asked.binary]
+        try:
+            lines = await self._codec.render(tenant_of(key), tensors.encode(as_json), FLAT) if as_json else b""
+        except SignalboxError as error:
+            error.facts["job_id"] = record.id
+            raise
+        body, header_bytes = oipoutputs.answer(found.head, found.outputs, asked.binary, lines)
+        headers = {
+            "Content-Type": JSON if header_bytes is None else _BINARY,
+            JOB_ID: record.id,
+            "X-Signalbox-Queue-Ms": str(round(times.wait_ms(record.phases) or 0.0)),
+        }
+        if header_bytes is not None:
+            headers[HEADER_BYTES] = str(header_bytes)
+        return JsonResponse(200, body, headers)
+
+
+def _header_bytes(text: str | None) -> int | None:
+    """The length of the JSON before the bytes of tensors; None where all of the body is JSON."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise InvalidRequest(f"{HEADER_BYTES} must be a whole number, not {text[:40]!r}.")
+    return int(text)
+
+
+def _only_ready(body: bytes) -> bool:
+    """Whether an index is to have only what could run now. Clients send an empty body, ``null`` or an object."""
+    if body.strip() in {b"", b"null"}:
+        return False
+    value = parse(body, _INDEX_BOUNDS).doc.get("ready", False)
+    if type(value) is not bool:
+        raise InvalidRequest('"ready" must be true or false.', field="ready")
+    return value

@@ -1,0 +1,55 @@
+"""Finds the models and versions that requests name."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from gateway_plugin.admission.keyring import may_use, require_model
+from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.tables.catalog import Catalog
+from signalbox.program.errors import NotFound
+from signalbox.wire.messages import ApiKey, Model
+
+_LARGEST: Final = 2**63 - 1
+_MOST_DIGITS: Final = 19
+_SHOWN: Final = 120
+
+
+class Targets:
+    """Looks models up for the keys that may use them."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def model(self, key: ApiKey, name: str) -> Model:
+        """A model's document. Raises :class:`Forbidden` and :class:`NotFound`."""
+        require_model(key, name)
+        found = self._catalog.find(name)
+        if found is None:
+            raise NotFound(f"Request for unknown model: '{name[:_SHOWN]}' is not found.", model=name[:_SHOWN])
+        return found
+
+    def version(self, key: ApiKey, name: str, version: str) -> PreparedVersion:
+        """A version made ready.
+
+        version: its number, or a label, which the protocol has no other place for; empty = what requests get now.
+        Raises as :meth:`model`, :class:`NotFound`, and :class:`InvalidRequest` for an unknown label.
+        """
+        self.model(key, name)
+        if not version:
+            return self._catalog.ready(name)
+        if not (version.isascii() and version.isdigit()):
+            return self._catalog.ready(name, label=version[:_SHOWN])
+        number = int(version) if len(version) <= _MOST_DIGITS else _LARGEST + 1
+        if number > _LARGEST:
+            raise NotFound(f"Request for unknown model: '{name}' has no version {version[:_SHOWN]}.", model=name)
+        return self._catalog.ready(name, number)
+
+    def versions(self, key: ApiKey, name: str, version: str) -> list[tuple[str, int]]:
+        """The model, and the version that a request names, or all of them. Raises as :meth:`version`."""
+        if version:
+            return [(name, self.version(key, name, version).version.version)]
+        return [(name, one.version) for one in self.model(key, name).versions]
+
+    def all(self, key: ApiKey) -> Iterator[Model]:
+        """The models that a key may use, one in memory at a time: there may be very many."""
+        return (model for model in self._catalog.all() if may_use(key, model.name))
