@@ -28,6 +28,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _GRPC: Final = "grpc"
 _FRONT_S_WORD: Final = "X-Client-Addr"
 _MAX_HEADER_BYTES: Final = 65_536
+_MOST_SAID_BYTES: Final = 6144
+"""Clients take 8 KiB of metadata, and lose all of an answer that has more."""
 _READ_S: Final = 60.0
 """How long the message of a caller whose key is good may take."""
 _PING_S: Final = 10
@@ -152,7 +154,7 @@ class GrpcUpstream:
             told.append(("x-signalbox-job-id", job_id))
         if error.retry_after_s is not None:
             told.append(("retry-after", str(max(1, round(error.retry_after_s)))))
-        await context.abort(grpc.StatusCode[means.grpc], error.public_message, tuple(told))
+        await context.abort(grpc.StatusCode[means.grpc], _cut(error.public_message), tuple(told))
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs, not in gRPC
@@ -167,6 +169,11 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
         if method is None:
             count_refusal("method_not_allowed:grpc")
         return method
+
+
+def _cut(text: str) -> str:
+    """A text that fits into a client's metadata, where each byte beyond ASCII takes three."""
+    return text if len(text.encode()) * 3 <= _MOST_SAID_BYTES else text[: _MOST_SAID_BYTES // 12]
 
 
 def _bytes(text: str | bytes) -> bytes:
