@@ -130,6 +130,8 @@ def _input(reader: WireReader, message: Field) -> GivenInput:
 def _sizes(reader: WireReader, field: Field) -> list[int]:
     if field.kind != LENGTH:
         return [reader.integer(field)]
+    if (data := bytes(field.data)).isascii():  # each of one byte, as sizes mostly are
+        return list(data[: MAX_RANK + 1])
     try:
         sizes: list[int] = varints.unpack(field.data, MAX_RANK + 1).astype("i8").tolist()
     except ValueError as error:

@@ -19,6 +19,8 @@ LONGEST_NAME: Final = 1_024
 REQUEST: Final = "the request"
 """What the parameters of a request are of, in errors."""
 _SHOWN: Final = 120
+_LEAST_JUDGED: Final = 4096
+"""Bytes of JSON up to which it costs less to look at the data than to find out that this is not needed."""
 _LARGEST: Final = 2**63
 _FIELDS: Final = ("id", "parameters", "outputs")
 _SHARED_MEMORY: Final = "shared_memory_region"
@@ -37,8 +39,8 @@ class GivenTensor(NamedTuple):
 class InferBody(NamedTuple):
     """A request that was read.
 
-    fields: those beside the inputs. inputs: None in raw mode, where ``raw`` is the one input's bytes. is_plain: no
-    input's JSON holds a string, ``true`` or ``false``.
+    fields: those beside the inputs. inputs: None in raw mode, where ``raw`` is the one input's bytes. is_plain: it is
+    known that no input's JSON holds a string, ``true`` or ``false``.
     """
 
     fields: Mapping[str, Any]
@@ -73,7 +75,8 @@ def read(body: bytes, bounds: Bounds, header_bytes: int | None) -> InferBody:
     if rest:
         raise InvalidRequest(f"{len(rest)} bytes follow those of the last input that has a binary_data_size.")
     _require_distinct(given)
-    return InferBody({name: doc[name] for name in _FIELDS if name in doc}, tuple(given), _is_plain(text, doc))
+    is_plain = len(text) > _LEAST_JUDGED and _is_plain(text, doc)
+    return InferBody({name: doc[name] for name in _FIELDS if name in doc}, tuple(given), is_plain)
 
 
 def parameters_of(value: Mapping[str, Any], where: str) -> Mapping[str, Any]:
