@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks import console, fairness, images
 from benchmarks.day import turns
-from benchmarks.front import bare, path, transports
+from benchmarks.front import bare, path, transports, ways
 from benchmarks.production import cost, sizes
 from benchmarks.queue import depth, devices, models
 from benchmarks.shortest import ratio
@@ -93,6 +93,7 @@ def _tyk(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
         ours = asyncio.run(path.measure(Path(folder) / "ours", seconds=seconds, tyk=programs))
         ceiling = asyncio.run(bare.measure(Path(folder) / "bare", programs, seconds=seconds))
+        asyncio.run(ways.measure(Path(folder) / "ways", programs, seconds=seconds))
     for in_flight, rate in ours.items():
         share = rate / ceiling[in_flight]
         print(f"share of a plugin that only answers, {in_flight} in flight: {share:.2f}")
