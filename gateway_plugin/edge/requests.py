@@ -68,12 +68,13 @@ class AddedHeaders:
 
     def of(self, headers: Mapping[str, str], peer: str) -> dict[str, str]:
         """Those of a request of ``peer``."""
-        return {name: self._value(value, headers, peer) for name, value in self._added}
-
-    def _value(self, value: str, headers: Mapping[str, str], peer: str) -> str:
-        if value == _ADDRESS:
-            return client_address(headers, peer, self._xff_depth)
-        return request_id() if value == _REQUEST_ID else value
+        found = {}
+        for name, value in self._added:
+            if value == _ADDRESS:
+                found[name] = client_address(headers, peer, self._xff_depth)
+            else:
+                found[name] = request_id() if value == _REQUEST_ID else value
+        return found
 
 
 class ObjectMaker:

@@ -136,9 +136,9 @@ def test_what_the_upstream_refuses_passes_untouched_even_in_the_gateways_words(
     assert (answer.status_code, answer.text, answer.headers["content-type"]) == (status, body, "text/plain")
 
 
-@pytest.mark.parametrize("is_chunked", [False, True])
-def test_a_body_of_30_mb_arrives_intact(front: Front, is_chunked: bool) -> None:
-    body = os.urandom(30 * MIB)
+@pytest.mark.parametrize(("mib", "is_chunked"), [(30, False), (30, True), (64, False)])
+def test_a_large_body_arrives_intact(front: Front, mib: int, is_chunked: bool) -> None:
+    body = os.urandom(mib * MIB)
     sent = iter([body[at : at + MIB] for at in range(0, len(body), MIB)]) if is_chunked else body
     answer = ask(front, content=sent, headers={"Content-Type": "application/octet-stream"})
     assert answer.json()["size"] == len(body)

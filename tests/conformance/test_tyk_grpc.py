@@ -122,8 +122,9 @@ def test_a_method_that_the_upstream_does_not_have_is_unimplemented(caller: Calle
     assert caller.refused(method="/tensorflow.serving.SessionService/None")[0] == "UNIMPLEMENTED"
 
 
-def test_a_message_of_30_mb_arrives_intact(caller: Caller) -> None:
-    body = os.urandom(30 * MIB)
+@pytest.mark.parametrize("mib", [30, 64])
+def test_a_large_message_arrives_intact(caller: Caller, mib: int) -> None:
+    body = os.urandom(mib * MIB)
     seen = caller.ask(body=body)
     assert (seen["size"], seen["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
 
