@@ -129,6 +129,7 @@ def _shortest(options: argparse.Namespace) -> None:
 
 
 def _images(options: argparse.Namespace) -> None:
+    images.decoding()
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
         asyncio.run(images.measure(Path(folder), seconds=options.seconds))
 

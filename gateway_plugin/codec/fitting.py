@@ -51,18 +51,20 @@ def _require_fit(tensor: Tensor, one: Input) -> None:
     """Raise for a tensor of another dtype, or whose bytes do not fill its shape."""
     dtype, shape = tensor.dtype, tensor.shape
     if dtype != one.dtype:
-        raise _refusal(one.name, one.dtype, dtype)
+        raise misfit(one.name, one.dtype, dtype)
     if len(shape) > MAX_RANK:
-        raise _refusal(one.name, f"at most {MAX_RANK} dimensions", str(len(shape)))
+        raise misfit(one.name, f"at most {MAX_RANK} dimensions", str(len(shape)))
     if min(shape, default=0) < 0:
-        raise _refusal(one.name, "sizes of at least 0", f"shape {list(shape)}")
+        raise misfit(one.name, "sizes of at least 0", f"shape {list(shape)}")
     if dtype != "string":
         size = ITEM_SIZE[dtype] * prod(shape)
         if len(tensor.data) != size:
-            raise _refusal(one.name, f"{size} bytes for {dtype}{list(shape)}", f"{len(tensor.data)} bytes")
+            raise misfit(one.name, f"{size} bytes for {dtype}{list(shape)}", f"{len(tensor.data)} bytes")
     if dtype == "bool" and (other := tensor.data.translate(None, b"\0\1")):
-        raise _refusal(one.name, "bytes 0 and 1 for bool", f"a byte {other[0]}")
+        raise misfit(one.name, "bytes 0 and 1 for bool", f"a byte {other[0]}")
 
 
-def _refusal(name: str, expected: str, got: str) -> InvalidInput:
-    return InvalidInput(f'Input "{name}": expected {expected}, got {got}.', input=name, expected=expected, got=got)
+def misfit(name: str, expected: str, got: str) -> InvalidInput:
+    """The error for an input that does not fit."""
+    (shown,) = some([name])
+    return InvalidInput(f'Input "{shown}": expected {expected}, got {got}.', input=shown, expected=expected, got=got)

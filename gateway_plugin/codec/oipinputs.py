@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Final
 
-from gateway_plugin.codec.fitting import fit, require_names
+from gateway_plugin.codec.fitting import fit, misfit, require_names
 from gateway_plugin.codec.inputs import Decoded, Plan, choose
 from gateway_plugin.codec.oiprequest import GivenTensor, InferBody
 from gateway_plugin.codec.oiptypes import datatype
@@ -49,7 +49,7 @@ def require_dtype(name: str, dtype: str, plan: Plan) -> None:
     """Raise :class:`InvalidInput`, in the protocol's words, for an input of another dtype than the signature's."""
     wanted = plan.signature.inputs[name].dtype
     if dtype != wanted:
-        raise _refusal(name, datatype(wanted), datatype(dtype))
+        raise misfit(name, datatype(wanted), datatype(dtype))
 
 
 def from_bytes(name: str, dtype: str, shape: tuple[int, ...], data: bytes) -> Tensor:
@@ -68,7 +68,7 @@ def _tensor(one: GivenTensor, *, is_plain: bool) -> Tensor:
         return from_bytes(name, dtype, shape, bytes(binary))
     built = Input(name, TensorSpec(dtype=dtype, shape=None)).build(data, is_plain)
     if prod(built.shape) != prod(shape):
-        raise _refusal(name, f"{prod(shape)} elements for shape {list(shape)}", str(prod(built.shape)))
+        raise misfit(name, f"{prod(shape)} elements for shape {list(shape)}", str(prod(built.shape)))
     return Tensor(name, dtype, shape, built.data)
 
 
@@ -86,7 +86,7 @@ def _raw(data: bytes, plan: Plan) -> Tensor:
         shape = _deduced(name, spec.shape, 1)
         return Tensor(name, "string", shape, len(data).to_bytes(_PREFIX_BYTES, "little") + data)
     if spec.dtype not in ITEM_SIZE or len(data) % ITEM_SIZE[spec.dtype]:
-        raise _refusal(name, f"a body of {datatype(spec.dtype)}", f"{len(data)} bytes")
+        raise misfit(name, f"a body of {datatype(spec.dtype)}", f"{len(data)} bytes")
     shape = _deduced(name, spec.shape, len(data) // ITEM_SIZE[spec.dtype])
     return from_bytes(name, spec.dtype, shape, data)
 
@@ -105,7 +105,7 @@ def _deduced(name: str, sizes: Sequence[int], count: int) -> tuple[int, ...]:
         shape[free[0]] = 1
         shape[free[0]] = count // prod(shape) if prod(shape) else 0
     if prod(shape) != count:
-        raise _refusal(name, f"a body that fills the shape {list(sizes)}", f"{count} elements")
+        raise misfit(name, f"a body that fills the shape {list(sizes)}", f"{count} elements")
     return tuple(shape)
 
 
@@ -122,8 +122,4 @@ def _require_strings(name: str, data: bytes, count: int) -> None:
         at += _PREFIX_BYTES + int.from_bytes(data[at : at + _PREFIX_BYTES], "little")
         found += 1
     if at != len(data) or found != count:
-        raise _refusal(name, f"{count} strings, each a 4-byte length and its bytes", f"{len(data)} bytes that are not")
-
-
-def _refusal(name: str, expected: str, got: str) -> InvalidInput:
-    return InvalidInput(f'Input "{name}": expected {expected}, got {got}.', input=name, expected=expected, got=got)
+        raise misfit(name, f"{count} strings, each a 4-byte length and its bytes", f"{len(data)} bytes that are not")

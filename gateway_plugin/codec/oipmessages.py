@@ -10,6 +10,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.codec import protowire, tensorproto, varints
+from gateway_plugin.codec.fitting import misfit
 from gateway_plugin.codec.oipinputs import from_bytes
 from gateway_plugin.codec.oiprequest import parameters_of
 from gateway_plugin.codec.oiptypes import DATATYPES, datatype
@@ -114,21 +115,23 @@ def _input(reader: WireReader, message: Field) -> GivenInput:
         elif field.number == 5:
             contents.append(reader.message(field))
         if len(sizes) > MAX_RANK:
-            raise _refusal(name, f"at most {MAX_RANK} dimensions", "more")
+            raise misfit(name, f"at most {MAX_RANK} dimensions", "more")
     if not name:
         raise reader.malformed("an input has no name")
     parameters_of({"parameters": parameters}, f'input "{name[:_SHOWN]}"')
     dtype = DATATYPES.get(word)
     if dtype is None:
-        raise _refusal(name, f"a datatype ({', '.join(DATATYPES)})", f'"{word[:_SHOWN]}"')
+        raise misfit(name, f"a datatype ({', '.join(DATATYPES)})", f'"{word[:_SHOWN]}"')
     if min(sizes, default=0) < 0:
-        raise _refusal(name, "sizes of at least 0", f"shape {sizes}")
+        raise misfit(name, "sizes of at least 0", f"shape {sizes}")
     return GivenInput(name, dtype, tuple(sizes), tuple(part for part in contents if part))
 
 
 def _sizes(reader: WireReader, field: Field) -> list[int]:
     if field.kind != LENGTH:
         return [reader.integer(field)]
+    if (data := bytes(field.data)).isascii():  # each of one byte, as sizes mostly are
+        return list(data[: MAX_RANK + 1])
     try:
         sizes: list[int] = varints.unpack(field.data, MAX_RANK + 1).astype("i8").tolist()
     except ValueError as error:
@@ -186,11 +189,11 @@ def _typed(reader: WireReader, one: GivenInput) -> bytes:
     """The elements of typed fields: exactly as many as the shape has, in the field of the dtype and no other."""
     name, dtype, shape, contents = one
     if dtype not in _CONTENTS:
-        raise _refusal(name, f"raw_input_contents for {datatype(dtype)}", "contents")
+        raise misfit(name, f"raw_input_contents for {datatype(dtype)}", "contents")
     number, kind = _CONTENTS[dtype]
     fields = [field for part in contents for field in reader.fields(part)]
     if any(field.number != number or field.kind not in {kind, LENGTH} for field in fields):
-        raise _refusal(name, f"contents of {datatype(dtype)} alone", "others")
+        raise misfit(name, f"contents of {datatype(dtype)} alone", "others")
     count = prod(shape)
     if kind == LENGTH:
         found = len(fields)
@@ -199,7 +202,7 @@ def _typed(reader: WireReader, one: GivenInput) -> bytes:
     else:
         found = sum(len(field.data) for field in fields) // ITEM_SIZE[dtype]
     if found != count:
-        raise _refusal(name, f"{count} elements for shape {list(shape)}", str(found))
+        raise misfit(name, f"{count} elements for shape {list(shape)}", str(found))
     if kind == LENGTH:
         return b"".join(part for field in fields for part in (struct.pack("<I", len(field.data)), field.data))
     if not fields:
@@ -207,7 +210,7 @@ def _typed(reader: WireReader, one: GivenInput) -> bytes:
     try:
         return tensorproto.numbers(fields, dtype, count)
     except ValueError as error:
-        raise _refusal(name, f"elements of {datatype(dtype)}", str(error)) from error
+        raise misfit(name, f"elements of {datatype(dtype)}", str(error)) from error
 
 
 def write(head: Mapping[str, str], outputs: Sequence[Tensor]) -> bytes:
@@ -230,8 +233,3 @@ def _described(tensor: Tensor) -> bytes:
         + protowire.field(2, datatype(tensor.dtype).encode())
         + protowire.field(3, sizes)
     )
-
-
-def _refusal(name: str, expected: str, got: str) -> InvalidInput:
-    shown = name[:_SHOWN]
-    return InvalidInput(f'Input "{shown}": expected {expected}, got {got}.', input=shown, expected=expected, got=got)

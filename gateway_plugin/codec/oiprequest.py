@@ -7,6 +7,7 @@ the protocol's ``required_api.md`` and Triton's binary tensor data extension.
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from gateway_plugin.codec.fitting import misfit
 from gateway_plugin.codec.oiptypes import BINARY_ONLY, DATATYPES
 from signalbox.front.jsonbody import Bounds, kind_of, parse
 from signalbox.program.errors import InvalidInput, InvalidRequest
@@ -18,6 +19,8 @@ LONGEST_NAME: Final = 1_024
 REQUEST: Final = "the request"
 """What the parameters of a request are of, in errors."""
 _SHOWN: Final = 120
+_LEAST_JUDGED: Final = 4096
+"""Bytes of JSON up to which it costs less to look at the data than to find out that this is not needed."""
 _LARGEST: Final = 2**63
 _FIELDS: Final = ("id", "parameters", "outputs")
 _SHARED_MEMORY: Final = "shared_memory_region"
@@ -36,8 +39,8 @@ class GivenTensor(NamedTuple):
 class InferBody(NamedTuple):
     """A request that was read.
 
-    fields: those beside the inputs. inputs: None in raw mode, where ``raw`` is the one input's bytes. is_plain: no
-    input's JSON holds a string, ``true`` or ``false``.
+    fields: those beside the inputs. inputs: None in raw mode, where ``raw`` is the one input's bytes. is_plain: it is
+    known that no input's JSON holds a string, ``true`` or ``false``.
     """
 
     fields: Mapping[str, Any]
@@ -66,17 +69,14 @@ def read(body: bytes, bounds: Bounds, header_bytes: int | None) -> InferBody:
         one, size = _input(value, f'"inputs"[{index}]')
         if size is not None:
             if size > len(rest):
-                raise InvalidInput(
-                    f'Input "{one.name[:_SHOWN]}": expected {size} bytes (its binary_data_size) after the JSON, got '
-                    f"{len(rest)}.",
-                    input=one.name[:_SHOWN],
-                )
+                raise misfit(one.name, f"{size} bytes (its binary_data_size) after the JSON", str(len(rest)))
             one, rest = one._replace(binary=rest[:size]), rest[size:]
         given.append(one)
     if rest:
         raise InvalidRequest(f"{len(rest)} bytes follow those of the last input that has a binary_data_size.")
     _require_distinct(given)
-    return InferBody({name: doc[name] for name in _FIELDS if name in doc}, tuple(given), _is_plain(text, doc))
+    is_plain = len(text) > _LEAST_JUDGED and _is_plain(text, doc)
+    return InferBody({name: doc[name] for name in _FIELDS if name in doc}, tuple(given), is_plain)
 
 
 def parameters_of(value: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -125,13 +125,13 @@ def _input(value: Any, where: str) -> tuple[GivenTensor, int | None]:
     dtype = DATATYPES.get(datatype) if type(datatype) is str else None
     if dtype is None:
         got = f'"{datatype[:_SHOWN]}"' if type(datatype) is str else kind_of(datatype)
-        raise _refusal(name, f"a datatype ({', '.join(DATATYPES)})", got)
+        raise misfit(name, f"a datatype ({', '.join(DATATYPES)})", got)
     shape = _shape(name, value.get("shape"))
     size = parameters_of(value, shown).get("binary_data_size")
     data = value.get("data")
     if size is not None:
         if type(size) is not int or not 0 <= size < _LARGEST:
-            raise _refusal(name, "a whole number of bytes in binary_data_size", kind_of(size))
+            raise misfit(name, "a whole number of bytes in binary_data_size", kind_of(size))
         if data is not None:
             raise InvalidInput(f'I{shown[1:]} has both "data" and a binary_data_size; send one of them.', input=name)
         return GivenTensor(name, dtype, shape, None, None), size
@@ -141,18 +141,18 @@ def _input(value: Any, where: str) -> tuple[GivenTensor, int | None]:
             input=name[:_SHOWN],
         )
     if type(data) is not list:
-        raise _refusal(name, 'a list in "data"', kind_of(data))
+        raise misfit(name, 'a list in "data"', kind_of(data))
     return GivenTensor(name, dtype, shape, data, None), None
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...]:
     if type(value) is not list:
-        raise _refusal(name, 'a list in "shape"', kind_of(value))
+        raise misfit(name, 'a list in "shape"', kind_of(value))
     if len(value) > MAX_RANK:
-        raise _refusal(name, f"at most {MAX_RANK} dimensions", str(len(value)))
+        raise misfit(name, f"at most {MAX_RANK} dimensions", str(len(value)))
     for size in value:
         if type(size) is not int or not 0 <= size < _LARGEST:
-            raise _refusal(name, "whole numbers of at least 0 in its shape", kind_of(size))
+            raise misfit(name, "whole numbers of at least 0 in its shape", kind_of(size))
     return tuple(value)
 
 
@@ -199,8 +199,3 @@ def _occurs(mark: bytes, text: bytes, times: int) -> bool:
         if at < 0:
             return False
     return text.find(mark, at + 1) < 0
-
-
-def _refusal(name: str, expected: str, got: str) -> InvalidInput:
-    shown = name[:_SHOWN]
-    return InvalidInput(f'Input "{shown}": expected {expected}, got {got}.', input=shown, expected=expected, got=got)

@@ -69,13 +69,17 @@ def pack(values: Array) -> bytes:
     return b"".join(_packed(piece.view(np.uint64)) for piece in pieces)
 
 
-def _packed(values: Array) -> bytes:
-    width = max(1, -(-int(values.max()).bit_length() // 7))
-    rest = values[:, np.newaxis] >> (np.uint64(7) * np.arange(width, dtype=np.uint64))  # [values, bytes]
-    parts = (rest & np.uint64(0x7F)).astype(np.uint8)
-    parts[rest > 0x7F] |= 0x80
-    is_used = rest != 0
-    is_used[:, 0] = True
+def _packed(rest: Array) -> bytes:
+    """These as varints; they are zero afterwards."""
+    width = max(1, -(-int(rest.max()).bit_length() // 7))
+    parts = np.empty((rest.size, width), np.uint8)
+    is_used = np.ones((rest.size, width), np.bool_)
+    for place in range(width):
+        parts[:, place] = rest & np.uint64(0x7F)
+        rest >>= np.uint64(7)
+        if place + 1 < width:
+            is_used[:, place + 1] = goes_on = rest != 0
+            parts[:, place] |= goes_on.view(np.uint8) << 7
     data: bytes = parts[is_used].tobytes()
     return data
 

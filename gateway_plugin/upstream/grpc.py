@@ -14,6 +14,7 @@ import grpc.aio
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
+from gateway_plugin.codec.turns import Turns
 from gateway_plugin.hooks.dispatcher import Outcomes, count_refusal
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
 from gateway_plugin.service.request import headers_of
@@ -21,15 +22,27 @@ from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.upstream.callers import Callers, require_single
 from gateway_plugin.upstream.unpacking import unpacked
 from signalbox.program import log
-from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, SignalboxError, TooLarge, meaning
+from signalbox.program.errors import (
+    Bug,
+    DeadlineExceeded,
+    InvalidRequest,
+    LimitExceeded,
+    SignalboxError,
+    TooLarge,
+    Unavailable,
+    meaning,
+)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _GRPC: Final = "grpc"
 _FRONT_S_WORD: Final = "X-Client-Addr"
 _MAX_HEADER_BYTES: Final = 65_536
+_MOST_SAID_BYTES: Final = 6144
+"""Clients take 8 KiB of metadata, and lose all of an answer that has more."""
 _READ_S: Final = 60.0
-"""How long the message of a caller whose key is good may take."""
+"""How long the message of a caller whose key is good may take, until its turn and until it is whole."""
+_RETRY_AFTER_S: Final = 2.0
 _PING_S: Final = 10
 
 
@@ -56,13 +69,7 @@ class GrpcUpstream:
         self._is_healthy = is_healthy
         self._is_front = is_front
         self._outcomes = Outcomes()
-        self._reading = Pool(
-            max(2, settings.max_bodies_bytes // settings.max_upstream_bytes),
-            bound="reading",
-            of_all="As many messages are being read as may",
-            of_account="As many messages of your account are being read as may now",
-            mend="Send fewer large messages at once.",
-        )
+        self._reading = Turns(max(2, settings.max_bodies_bytes // settings.max_upstream_bytes))
         self._services = frozenset(name.split("/")[1] for name in methods)
         calls: dict[str, Callable[[object, Context], Any]] = {n: self._serve(n, m) for n, m in methods.items()}
         calls[HEALTH] = self._health
@@ -112,14 +119,18 @@ class GrpcUpstream:
             return await method(GrpcCall(key, headers, message, context.time_remaining(), share.take))
 
     async def _read(self, tenant: str, context: Context) -> bytes:
-        """The one message of a call, unpacked. Raises :class:`TooLarge`, and as :meth:`Pool.take`."""
-        with PoolShare(self._reading, tenant) as place:
-            place.take(1)
-            try:
-                async with asyncio.timeout(_READ_S):
-                    message = await context.read()
-            except TimeoutError as error:
-                raise DeadlineExceeded(f"The message did not come within {_READ_S:.0f} s.", bound="reading") from error
+        """The one message of a call, unpacked, when it is its account's turn to be read.
+
+        Raises :class:`TooLarge`, and for a message or a turn that does not come in time :class:`DeadlineExceeded`,
+        :class:`LimitExceeded` or :class:`Unavailable`.
+        """
+        is_read = False
+        try:
+            async with asyncio.timeout(_READ_S), self._reading.turn(tenant, _READ_S):
+                is_read = True
+                message = await context.read()
+        except TimeoutError as error:
+            raise self._late(tenant, is_read=is_read) from error
         if not isinstance(message, bytes):
             raise InvalidRequest("The call has no message.", bound="grpc")
         if len(message) > self._limit_bytes:
@@ -129,6 +140,17 @@ class GrpcUpstream:
                 limit_bytes=self._limit_bytes,
             )
         return unpacked(message, self._limit_bytes)
+
+    def _late(self, tenant: str, *, is_read: bool) -> SignalboxError:
+        if is_read:
+            return DeadlineExceeded(f"The message did not come within {_READ_S:.0f} s.", bound="reading")
+        if self._reading.holds(tenant):
+            return LimitExceeded(
+                "Too many large messages of your account at once; send fewer at a time.",
+                retry_after_s=_RETRY_AFTER_S,
+                bound="reading",
+            )
+        return Unavailable("Too many large messages at once.", retry_after_s=_RETRY_AFTER_S, bound="reading")
 
     async def _health(self, _messages: object, context: Context) -> bytes:
         """``grpc.health.v1``, for anybody: of the whole, or of one of the services."""
@@ -152,7 +174,7 @@ class GrpcUpstream:
             told.append(("x-signalbox-job-id", job_id))
         if error.retry_after_s is not None:
             told.append(("retry-after", str(max(1, round(error.retry_after_s)))))
-        await context.abort(grpc.StatusCode[means.grpc], error.public_message, tuple(told))
+        await context.abort(grpc.StatusCode[means.grpc], _cut(error.public_message), tuple(told))
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs, not in gRPC
@@ -167,6 +189,11 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
         if method is None:
             count_refusal("method_not_allowed:grpc")
         return method
+
+
+def _cut(text: str) -> str:
+    """A text that fits into a client's metadata, where each byte beyond ASCII takes three."""
+    return text if len(text.encode()) * 3 <= _MOST_SAID_BYTES else text[: _MOST_SAID_BYTES // 12]
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -1,5 +1,6 @@
 """The gRPC upstream: who is let in, what is bounded, and how errors reach a client."""
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -72,9 +73,17 @@ async def upstream(made: Rig, *, is_front: bool = False) -> AsyncIterator[Client
 
 
 @asynccontextmanager
-async def ready(nats: NatsServer, folder: Path, *, is_front: bool = False) -> AsyncIterator[tuple[Client, Key]]:
+async def ready(
+    nats: NatsServer, folder: Path, *, is_front: bool = False, places: int = 512
+) -> AsyncIterator[tuple[Client, Key]]:
+    """A client of an upstream, and its key. places: messages that are read at once."""
     mine = key()
-    async with rig(nats.url, folder, max_upstream_bytes=LIMIT_BYTES) as made:
+    sizes: dict[str, Any] = {
+        "max_upstream_bytes": LIMIT_BYTES,
+        "max_bodies_bytes": places * LIMIT_BYTES,
+        "max_body_bytes": LIMIT_BYTES,
+    }
+    async with rig(nats.url, folder, **sizes) as made:
         await made.publish(mine)
         async with upstream(made, is_front=is_front) as client:
             yield client, mine
@@ -133,6 +142,13 @@ async def test_a_message_over_the_limit_is_refused(nats: NatsServer, tmp_path: P
         error = await client.refusal(ECHO, bytes(LIMIT_BYTES + 1), ("authorization", mine.text))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert (await client.call(ECHO, bytes(LIMIT_BYTES), ("authorization", mine.text))).endswith(bytes(LIMIT_BYTES))
+
+
+async def test_many_calls_take_turns_to_be_read(nats: NatsServer, tmp_path: Path) -> None:
+    async with ready(nats, tmp_path, places=2) as (client, mine):
+        bodies = [b"%d" % number * 1000 for number in range(200)]
+        said = await asyncio.gather(*(client.call(ECHO, body, ("authorization", mine.text)) for body in bodies))
+        assert [each.split()[-1] for each in said] == bodies
 
 
 async def test_health_needs_no_key(nats: NatsServer, tmp_path: Path) -> None:

@@ -152,13 +152,25 @@ def test_numbers_are_strict_and_what_is_wrong_is_named(data: Any, dtype: str, wo
 
 @pytest.mark.parametrize("note", ["plain", 'a "quoted" word', "true", "\\u0074rue", "tests"])
 @pytest.mark.parametrize("bad", ['"1"', "true", "false"])
-def test_texts_and_booleans_beside_the_data_hide_none_in_it(note: str, bad: str) -> None:
-    text = (
-        f'{{"id": {json.dumps(note)}, "parameters": {{"binary_data_output": true, "note": {json.dumps(note)}}}, '
-        '"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, %s]}]}'
-    )
-    assert decoded((text % 2).encode()).tensors[0].shape == (1, 2)
+@pytest.mark.parametrize("rows", [1, 2_000])
+def test_texts_and_booleans_beside_the_data_hide_none_in_it(note: str, bad: str, rows: int) -> None:
+    head = f'{{"id": {json.dumps(note)}, "parameters": {{"binary_data_output": true, "note": {json.dumps(note)}}}, '
+    data = "1, 2, " * (rows - 1) + "1, %s"
+    text = f'{head}"inputs": [{{"name": "x", "datatype": "FP32", "shape": [{rows}, 2], "data": [{data}]}}]}}'
+    assert decoded((text % 2).encode()).tensors[0].shape == (rows, 2)
     assert "Input" in refused((text % bad).encode())
+
+
+def test_only_large_json_is_judged_and_found_plain() -> None:
+    def is_plain(data: list[Any]) -> bool:
+        found = forms.read(Form.INFER, request(one("float32", data, [len(data)])), BOUNDS).inference
+        assert found is not None
+        return found.is_plain
+
+    assert is_plain([1.5] * 2_000)
+    assert not is_plain([1.5] * 2_000 + [True])
+    assert not is_plain([1.5] * 2_000 + ["1"])
+    assert not is_plain([1.5])
 
 
 def test_a_name_in_data_is_no_reason_to_take_a_string_for_a_number() -> None:

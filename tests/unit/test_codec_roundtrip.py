@@ -58,6 +58,20 @@ def test_every_numeric_dtype_survives_the_way_out_and_back(dtype: str, data: st.
     np.testing.assert_array_equal(found, array.ravel())
 
 
+@pytest.mark.parametrize("shape", [(40,), (2, 20), (2, 3, 20), (2, 3, 5, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_rows_of_any_length_and_depth_make_a_tensor_and_ragged_ones_do_not(dtype: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(math.prod(shape)).astype(dtype).reshape(shape)
+    value = array.tolist()
+    assert read(json.dumps({"inputs": value}), signature(x=dtype)).tensors == [tensor("x", array)]
+    row = value
+    while len(row) > 1 and isinstance(row[-1], list):
+        row = row[-1]
+    row.append([1] if row is value else 1)
+    with pytest.raises(InvalidInput):
+        read(json.dumps({"inputs": value}), signature(x=dtype))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_travels_as_tensorflow_serving_s_tokens(dtype: str, value: float) -> None:

@@ -65,11 +65,11 @@ CALLS: Final = {
 ``*``: the JSON ends before the first byte 0xFE, which is left out. Nothing: all of it is the first line of the body.
 """
 TOKENS: Final = (*BODY_TOKENS, *(word.encode() for word in _WORDS), b"\xfe", b"\x2a\x00", b"\x3a\x04\x00\x00\x80\x3f")
-_REFUSED: Final = frozenset({400, 404, 405, 413, 415})
+_REFUSED: Final = frozenset({400, 403, 404, 405, 413, 415})
 _GRPC: Final = "grpc "
 _SEPARATOR: Final = b"\xfe"
 _OF_PATHS: Final = frozenset({"not_found", "method_not_allowed"})
-_VARYING: Final = re.compile(r"""\d+|"[^"]*"|'[^']*'|\[[^\]]*\]""")
+_VARYING: Final = re.compile(r"""["'].*["']|\d+|\[[^\]]*\]""", re.DOTALL)
 
 
 def request_of(line: str, body: bytes) -> Request:

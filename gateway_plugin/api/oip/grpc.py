@@ -16,7 +16,7 @@ from gateway_plugin.api.oip.views import ModelViews
 from gateway_plugin.codec import oipmessages
 from gateway_plugin.codec.binding import bind
 from gateway_plugin.codec.fitting import require_names
-from gateway_plugin.codec.oipinputs import require_dtype, signature_of
+from gateway_plugin.codec.oipinputs import require_dtype
 from gateway_plugin.proto import inference_pb2 as messages
 from signalbox.program.errors import InvalidRequest, NotFound, TooLarge, Unimplemented
 
@@ -117,13 +117,12 @@ class OipGrpc:
         message = oipmessages.read(call.body)
         ready = self._inference.target(key, message.model, message.version)
         asked = options.read(ready, message.fields, is_binary=True)
-        plan = signature_of(message.fields["parameters"], ready.plans)
-        require_names([one.name for one in message.inputs], plan)
+        require_names([one.name for one in message.inputs], asked.plan)
         for one in message.inputs:
-            require_dtype(one.name, one.dtype, plan)
+            require_dtype(one.name, one.dtype, asked.plan)
         limit = ready.model.limits.max_payload_bytes
         given = oipmessages.tensors(message, max_tensor_bytes=limit, max_elements=self._max_elements)
-        inputs = bind(given, ready, plan.name, max_tensor_bytes=limit)
+        inputs = bind(given, ready, asked.plan.name, max_tensor_bytes=limit)
         found = await self._inference.run(key, call.headers, ready, inputs, asked, call.timeout_s)
         return GrpcReply(oipmessages.write(found.head, found.outputs), {_JOB_ID: found.record.id})
 

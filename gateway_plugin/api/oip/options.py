@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, SubmitOptions
+from gateway_plugin.codec.inputs import Plan
 from gateway_plugin.codec.oipinputs import signature_of
 from gateway_plugin.codec.oiprequest import LONGEST_NAME, MOST_TENSORS, REQUEST, name_of, parameters_of
 from gateway_plugin.codec.oiptypes import BINARY_ONLY, datatype
@@ -20,12 +21,13 @@ _CLASSIFICATION: Final = "classification"
 
 
 class InferOptions(NamedTuple):
-    """What a request asks for. id: None = it has none. outputs: names, in the order of the answer.
+    """What a request asks for. id: None = it has none. plan: of its signature. outputs: in the order of the answer.
 
     binary: those of them that go as bytes. timeout_s: None = as long as the model lets callers wait.
     """
 
     id: str | None
+    plan: Plan
     outputs: tuple[str, ...]
     binary: frozenset[str]
     submit: SubmitOptions
@@ -38,28 +40,32 @@ def read(ready: PreparedVersion, fields: Mapping[str, Any], *, is_binary: bool =
     Raises :class:`InvalidRequest`, and :class:`InvalidInput` for an output that the signature has not.
     """
     parameters = parameters_of(fields, REQUEST)
-    signature = signature_of(parameters, ready.plans).signature
+    plan = signature_of(parameters, ready.plans)
     if parameters.get(_SEQUENCE):
         raise InvalidRequest("Models keep no state between requests here: sequence_id is not taken.")
     is_binary = _boolean(parameters, "binary_data_output", REQUEST, default=is_binary)
-    asked = _outputs(fields.get("outputs"), signature, is_binary=is_binary)
-    binary = frozenset(name for name, goes_binary in asked.items() if goes_binary)
-    for name in asked.keys() - binary:
-        dtype = signature.outputs[name].dtype
-        if dtype in BINARY_ONLY:
+    asked = _outputs(fields.get("outputs"), plan.signature, is_binary=is_binary)
+    timeout_us = _whole(parameters, "timeout")
+    return InferOptions(
+        _id(fields.get("id")),
+        plan,
+        tuple(asked),
+        frozenset(name for name, goes_binary in asked.items() if goes_binary),
+        SubmitOptions(_priority(_whole(parameters, "priority"))),
+        min(timeout_us / _US, LONGEST_DEADLINE_S) if timeout_us else None,
+    )
+
+
+def require_json(asked: InferOptions) -> None:
+    """Raise :class:`InvalidInput` for an output that is to go as JSON and has none."""
+    for name in asked.outputs:
+        dtype = asked.plan.signature.outputs[name].dtype
+        if dtype in BINARY_ONLY and name not in asked.binary:
             raise InvalidInput(
                 f'Output "{name}": {datatype(dtype)} has no JSON; ask for its bytes with "parameters": '
                 '{"binary_data_output": true}.',
                 output=name,
             )
-    timeout_us = _whole(parameters, "timeout")
-    return InferOptions(
-        _id(fields.get("id")),
-        tuple(asked),
-        binary,
-        SubmitOptions(_priority(_whole(parameters, "priority"))),
-        min(timeout_us / _US, LONGEST_DEADLINE_S) if timeout_us else None,
-    )
 
 
 def _id(value: Any) -> str | None:

@@ -108,7 +108,9 @@ class OipRest:
         encoding = headers.get("Content-Encoding", "").lower()
 
         def choose(fields: Mapping[str, Any]) -> tuple[InferOptions, PreparedVersion]:
-            return options.read(ready, fields, is_binary=header_bytes == 0), ready
+            asked = options.read(ready, fields, is_binary=header_bytes == 0)
+            options.require_json(asked)
+            return asked, ready
 
         text = body if header_bytes is None else body[:header_bytes]
         if self._codec.is_small(text, encoding):
