@@ -71,7 +71,7 @@ class Listeners:
             addresses["edge"] = self.edge.address
         if settings.upstream_listen:
             self._http = await EdgeServer.serve(
-                upstream, listen=settings.upstream_listen, bounds=settings, has_proxy=True
+                upstream, listen=settings.upstream_listen, bounds=settings, has_proxy=True, is_shared=True
             )
             addresses["upstream"] = self._http.address
         if settings.grpc_listen:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import grpc.aio
+import httpx
 import pytest
 
 from gateway_plugin.hooks.calls import SERVICE
@@ -164,6 +165,20 @@ async def test_a_full_edge_says_so_once_in_its_log_and_to_the_board(own_nats: Na
         for _, writer in held:
             writer.close()
     await bus.close()
+
+
+async def test_a_new_plugin_has_the_upstreams_ports_before_the_old_one_ends(nats: NatsServer, tmp_path: Path) -> None:
+    bus, _ = await published(nats.url)
+    await bus.close()
+    listen, http = f"unix://{tmp_path}/p.sock", f"127.0.0.1:{free_port()}"
+    settings = {"grpc_listen": f"127.0.0.1:{free_port()}", "upstream_listen": http, "max_connection_age_s": 0.1}
+    async with plugin(nats.url, listen, **settings) as old, plugin(nats.url, listen, **settings):
+        old.process.terminate()
+        async with asyncio.timeout(60):
+            await old.process.wait()
+        assert await check_health(str(settings["grpc_listen"]), 5)
+        async with httpx.AsyncClient(timeout=60) as client:
+            assert (await client.get(f"http://{http}/v2/health/live")).json() == {"live": True}
 
 
 def test_check_config_prints_every_setting_and_no_secret() -> None:
