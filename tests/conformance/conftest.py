@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -17,6 +17,9 @@ from signalbox.ops.ports import HOST, free_port
 from tests.conformance import programs
 from tests.conformance.programs import FILES, Program, tyk_binary
 from tests.rigs.runningstack import RunningStack
+
+if TYPE_CHECKING:
+    from tests.conformance.servedmodels import Fleet, Served
 
 KINDS = ["edge", "edge-grpc", pytest.param("tyk", marks=pytest.mark.tyk)]
 RUNNING = "running"
@@ -142,6 +145,26 @@ def kind(request: pytest.FixtureRequest) -> str:
 def front(kind: str) -> Iterator[Front]:
     """One front for a whole module: tests leave it as they found it."""
     with probed_front(kind) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def fleet() -> "Iterator[Fleet]":
+    """Real models in a real worker, for every module that calls them."""
+    from tests.conformance import servedmodels  # it imports this module
+
+    with servedmodels.fleet() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def served(kind: str, request: pytest.FixtureRequest) -> "Iterator[Served]":
+    """A front of ``kind`` before the fleet."""
+    from tests.conformance import servedmodels  # it imports this module
+
+    if kind == RUNNING:
+        pytest.skip("has models of its own")
+    with servedmodels.served(kind, request.getfixturevalue("fleet")) as made:
         yield made
 
 

@@ -1,121 +1,21 @@
 """TensorFlow Serving's REST API behind every front: golden answers, with real models in a real worker."""
 
-import asyncio
 import gzip
 import http.client
 import json
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from signalbox.bus import topology
-from signalbox.bus.client import Bus
-from signalbox.program.settings import Wire
-from signalbox.wire.messages import Model, Version
 from tests.conformance import servinggolden
 from tests.conformance.conftest import KINDS as FRONTS
-from tests.conformance.conftest import RUNNING
-from tests.conformance.programs import Program
+from tests.conformance.servedmodels import Served
 from tests.conformance.servinggolden import Golden, tokens
-from tests.conformance.test_signalbox_front import housed, publish
-from tests.conftest import ServerThread
-from tests.rigs import models, servingmodels
-from tests.rigs.gateway import Key, key
-from tests.rigs.natsserver import NatsServer
-from workers.runner import savedmodel
 
 KINDS = FRONTS
 PREDICT = "/v1/models/half:predict"
 ONE = b'{"instances": [1.0]}'
-CORS = "SIGNALBOX_GATEWAY_CORS"
-
-
-class Served(NamedTuple):
-    """A front, and a client that has a key."""
-
-    kind: str
-    client: httpx.Client
-
-
-def _paths() -> dict[str, dict[int, Path]]:
-    """The folders of each model's versions."""
-    made = servingmodels.folder()
-    half = models.half_plus_two()
-    return {
-        "half": {1: half, 2: half},
-        "pair": {1: made / "pair" / "1"},
-        "scorer": {1: made / "scorer" / "1"},
-        "shout": {1: models.shout()},
-        "mirror": {1: models.mirror()},
-        "total": {1: models.total()},
-        "weigh": {1: models.weigh()},
-    }
-
-
-def _model(name: str, folders: dict[int, Path]) -> Model:
-    """As the console would publish it."""
-    versions = []
-    for number, folder in folders.items():
-        found = savedmodel.inspect(folder)
-        versions.append(
-            Version(
-                version=number,
-                path=str(folder),
-                digest=found.digest,
-                size_bytes=found.size_bytes,
-                signatures=found.signatures,
-            )
-        )
-    labels = {"stable": 1} if len(versions) > 1 else {}
-    return Model(name=name, versions=tuple(versions), default_version=max(folders), labels=labels)
-
-
-async def _publish(url: str, mine: Key) -> None:
-    bus = await Bus.connect(Wire(nats_url=url), role="admin", name="conformance")
-    await topology.apply(bus)
-    await publish(bus, mine, *(_model(name, folders) for name, folders in _paths().items()))
-    await bus.close()
-
-
-@pytest.fixture(scope="module")
-def fleet() -> Iterator[tuple[NatsServer, Key]]:
-    """A nats-server with the models and a key, and a worker that runs them."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sb-serving-")))
-        owner = ServerThread(folder / "nats")
-        stack.callback(owner.close)
-        owner.call(owner.server.start)
-        mine = key()
-        asyncio.run(_publish(owner.server.url, mine))
-        env = {
-            "SIGNALBOX_NATS_URL": owner.server.url,
-            "SIGNALBOX_WORKER_ID": "w1",
-            "SIGNALBOX_WORKER_LOCK_DIR": str(folder / "locks"),
-            "SIGNALBOX_WORKER_INTERVAL_LOG": str(folder / "intervals.log"),
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        stack.enter_context(Program([sys.executable, "-m", "workers"], ready="lease.acquired", env=env))
-        yield owner.server, mine
-
-
-@pytest.fixture(scope="module")
-def served(kind: str, request: pytest.FixtureRequest) -> Iterator[Served]:
-    if kind == RUNNING:
-        pytest.skip("has models of its own")
-    nats, mine = request.getfixturevalue("fleet")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CORS, "on")
-        with housed(kind, nats) as house:
-            headers = {"Authorization": f"Bearer {mine.text}"}
-            with httpx.Client(base_url=house.url, headers=headers, timeout=120) as client:
-                yield Served(kind, client)
 
 
 @pytest.mark.parametrize("golden", servinggolden.ALL, ids=[golden.name for golden in servinggolden.ALL])

@@ -54,7 +54,7 @@ class Restartable(Protocol):
 class House:
     """A front with the real plugin behind it. plugins: how many share the calls. model: half plus two.
 
-    made: ids of the keys that were made for it.
+    grpc: ``host:port`` where gRPC is served to callers. made: ids of the keys that were made for it.
     """
 
     kind: str
@@ -64,6 +64,7 @@ class House:
     plugins: int = 1
     pepper: str = PEPPER
     model: str = "half"
+    grpc: str = ""
     made: list[str] = field(default_factory=list)
 
     def key(self, **fields: Any) -> Key:
@@ -134,7 +135,8 @@ def housed(kind: str, nats: NatsServer, files: Path = FILES, secret: str = "") -
             front.gateway = stack.enter_context(programs.edge(port=port, plugin=target, files=files))
         if kind == "tyk":
             put_tyk_in_front(stack, front, port, target, folder, files, upstream)
-        yield House(kind, front.url, Wire(nats_url=nats.url), plugin)
+        grpc_port = port if kind == "tyk" else upstream["h2c"]
+        yield House(kind, front.url, Wire(nats_url=nats.url), plugin, grpc=f"{HOST}:{grpc_port}")
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,30 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 _SOURCE = Path(__file__)
 _ROOT = _SOURCE.parents[2]
 _DEMO = _ROOT / "workers" / "demo_models.py"
+DTYPES: Final = (
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "float16",
+    "bfloat16",
+    "int32",
+    "uint32",
+    "float32",
+    "int64",
+    "uint64",
+    "float64",
+    "complex64",
+    "complex128",
+    "string",
+)
+"""Every dtype that we carry."""
 
 
 class Digits(NamedTuple):
@@ -161,26 +180,8 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
         return {"serving_default": function(run, input_signature=signature).get_concrete_function()}
 
     def make_mirror(_module: Any) -> dict[str, Any]:
-        names = [
-            "bool",
-            "int8",
-            "uint8",
-            "int16",
-            "uint16",
-            "float16",
-            "bfloat16",
-            "int32",
-            "uint32",
-            "float32",
-            "int64",
-            "uint64",
-            "float64",
-            "complex64",
-            "complex128",
-            "string",
-        ]
         run = function(lambda **inputs: {f"y_{key[2:]}": tf.identity(x) for key, x in inputs.items()})
-        specs = {f"x_{name}": spec([None, 2], tf.dtypes.as_dtype(name), name=f"x_{name}") for name in names}
+        specs = {f"x_{name}": spec([None, 2], tf.dtypes.as_dtype(name), name=f"x_{name}") for name in DTYPES}
         return {"serving_default": run.get_concrete_function(**specs)}
 
     def make_picky(_module: Any) -> dict[str, Any]:

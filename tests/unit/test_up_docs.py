@@ -77,7 +77,9 @@ def test_every_file_of_tests_is_in_one_row() -> None:
 
 
 def test_locked_dependencies_name_no_host_and_have_hashes() -> None:
-    for lock in (ROOT / "requirements").glob("*.txt"):
+    locks = [*(ROOT / "requirements").glob("*.txt"), *(ROOT / "tests" / "conformance" / "clients").glob("*.lock")]
+    assert len(locks) == 11
+    for lock in locks:
         text = lock.read_text()
         assert "://" not in text
         pins = re.findall(r"^[\w.-]+==\S+ \\$", text, re.MULTILINE)
