@@ -1,6 +1,7 @@
 """The gRPC upstream: who is let in, what is bounded, and how errors reach a client."""
 
 import asyncio
+import contextlib
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,8 +39,16 @@ async def _full(_: GrpcCall) -> GrpcReply:
 class Client:
     """A channel to the upstream."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
+        self._address = address
         self._channel = channel
+
+    @asynccontextmanager
+    async def another(self) -> AsyncIterator["Client"]:
+        """A client on a connection of its own."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(self._address, options=options) as channel:
+            yield Client(self._address, channel)
 
     def call(self, method: str, body: bytes = b"hello", *metadata: tuple[str, str], **more: Any) -> Any:
         """A call as any client makes it; awaited, it is the reply."""
@@ -66,15 +75,16 @@ async def upstream(made: Rig, *, is_front: bool = False) -> AsyncIterator[Client
     )
     port = await server.bind("127.0.0.1:0")
     try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield Client(channel)
+        address = f"127.0.0.1:{port}"
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield Client(address, channel)
     finally:
         await server.stop(1)
 
 
 @asynccontextmanager
 async def ready(
-    nats: NatsServer, folder: Path, *, is_front: bool = False, places: int = 512
+    nats: NatsServer, folder: Path, *, is_front: bool = False, places: int = 512, http_connections: int = 4096
 ) -> AsyncIterator[tuple[Client, Key]]:
     """A client of an upstream, and its key. places: messages that are read at once."""
     mine = key()
@@ -82,6 +92,7 @@ async def ready(
         "max_upstream_bytes": LIMIT_BYTES,
         "max_bodies_bytes": places * LIMIT_BYTES,
         "max_body_bytes": LIMIT_BYTES,
+        "http_connections": http_connections,
     }
     async with rig(nats.url, folder, **sizes) as made:
         await made.publish(mine)
@@ -149,6 +160,16 @@ async def test_many_calls_take_turns_to_be_read(nats: NatsServer, tmp_path: Path
         bodies = [b"%d" % number * 1000 for number in range(200)]
         said = await asyncio.gather(*(client.call(ECHO, body, ("authorization", mine.text)) for body in bodies))
         assert [each.split()[-1] for each in said] == bodies
+
+
+async def test_connections_above_the_bound_are_turned_away(nats: NatsServer, tmp_path: Path) -> None:
+    async with ready(nats, tmp_path, http_connections=16) as (client, mine), contextlib.AsyncExitStack() as stack:
+        good = ("authorization", mine.text)
+        assert (await client.call(ECHO, b"", good)).endswith(b" ")
+        others = [await stack.enter_async_context(client.another()) for _ in range(16)]
+        for other in others[:15]:
+            assert (await other.call(ECHO, b"", good)).endswith(b" ")
+        assert (await others[15].refusal(ECHO, b"", good)).code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_health_needs_no_key(nats: NatsServer, tmp_path: Path) -> None:
