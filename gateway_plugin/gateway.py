@@ -168,6 +168,7 @@ class Gateway:
         """The upstream for gRPC. admit: charges a call to its key; None: a gateway before it does."""
         return GrpcUpstream(
             self.methods,
+            self.open_inference.grpc.open_methods(),
             Callers(self.auth, self.keyring, trusted_proxies=self.settings.trusted_proxies, admit=admit),
             self.bodies,
             self.settings,

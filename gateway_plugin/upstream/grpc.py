@@ -49,13 +49,14 @@ _PING_S: Final = 10
 class GrpcUpstream:
     """A gRPC server.
 
-    methods: by their full names. is_healthy: whether requests can be accepted now. is_front: clients call it directly,
-    so a client's address is that of its connection.
+    methods: by their full names. open_methods: those that need no key and take no message. is_healthy: whether requests
+    can be accepted now. is_front: clients call it directly, so a client's address is that of its connection.
     """
 
     def __init__(
         self,
         methods: Mapping[str, Method],
+        open_methods: Mapping[str, Callable[[], bytes]],
         callers: Callers,
         bodies: Pool,
         settings: GatewaySettings,
@@ -72,6 +73,7 @@ class GrpcUpstream:
         self._reading = Turns(max(2, settings.max_bodies_bytes // settings.max_upstream_bytes))
         self._services = frozenset(name.split("/")[1] for name in methods)
         calls: dict[str, Callable[[object, Context], Any]] = {n: self._serve(n, m) for n, m in methods.items()}
+        calls |= {name: _open(answer) for name, answer in open_methods.items()}
         calls[HEALTH] = self._health
         self._server = grpc.aio.server(handlers=[_Methods(calls)], options=_options(settings, is_front=is_front))
 
@@ -189,6 +191,13 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
         if method is None:
             count_refusal("method_not_allowed:grpc")
         return method
+
+
+def _open(answer: Callable[[], bytes]) -> Callable[[object, Context], Any]:
+    async def call(_messages: object, _context: Context) -> bytes:
+        return answer()
+
+    return call
 
 
 def _cut(text: str) -> str:

@@ -326,8 +326,9 @@ async def test_grpc_infers_raw(nats: NatsServer, tmp_path: Path) -> None:
 async def test_grpc_shows_what_rest_shows(nats: NatsServer, tmp_path: Path) -> None:
     async with plugin(nats, tmp_path) as at:
         asked = messages.ModelRequest(name="twice", version="3").SerializeToString()
-        assert messages.ServerLiveResponse.FromString(await at.grpc("ServerLive")).live
-        assert messages.ServerReadyResponse.FromString(await at.grpc("ServerReady")).ready
+        opened = at.dialect.grpc.open_methods()
+        assert messages.ServerLiveResponse.FromString(opened[f"{SERVICE}ServerLive"]()).live
+        assert messages.ServerReadyResponse.FromString(opened[f"{SERVICE}ServerReady"]()).ready
         assert messages.ServerMetadataResponse.FromString(await at.grpc("ServerMetadata")).name == "signalbox"
         assert messages.ModelReadyResponse.FromString(await at.grpc("ModelReady", asked)).ready
         unknown = messages.ModelRequest(name="no").SerializeToString()

@@ -94,6 +94,7 @@ async def upstream(nats: NatsServer, folder: Path) -> AsyncIterator[Client]:
         gateway = made.gateway
         server = GrpcUpstream(
             gateway.methods,
+            {},
             Callers(gateway.auth, gateway.keyring),
             gateway.bodies,
             gateway.settings,

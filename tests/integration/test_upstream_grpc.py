@@ -23,6 +23,7 @@ from tests.rigs.natsserver import NatsServer
 
 ECHO = "/test.Echo/Say"
 FULL = "/test.Echo/Full"
+OPEN = "/test.Echo/Open"
 LIMIT_BYTES = 1 << 20
 LIMIT_S = 20
 
@@ -67,6 +68,7 @@ async def upstream(made: Rig, *, is_front: bool = False) -> AsyncIterator[Client
     gateway = made.gateway
     server = GrpcUpstream(
         {ECHO: _echo, FULL: _full},
+        {OPEN: lambda: b"live"},
         Callers(gateway.auth, gateway.keyring),
         gateway.bodies,
         gateway.settings,
@@ -174,6 +176,7 @@ async def test_connections_above_the_bound_are_turned_away(nats: NatsServer, tmp
 
 async def test_health_needs_no_key(nats: NatsServer, tmp_path: Path) -> None:
     async with ready(nats, tmp_path) as (client, _):
+        assert await client.call(OPEN, b"") == b"live"
         assert await client.call(HEALTH, b"") == SERVING
         assert await client.call(HEALTH, b"\x0a\x09test.Echo") == SERVING
         assert (await client.refusal(HEALTH, b"\x0a\x04none")).code() is grpc.StatusCode.NOT_FOUND

@@ -54,6 +54,7 @@ def test_files_of_the_repository_are_read() -> None:
     assert [api.listen_path for api in front.keyless] == ["/hello"]
     assert {api.listen_path: (api.is_grpc, api.checked is None) for api in front.upstreams} == {
         "/inference.GRPCInferenceService/": (True, False),
+        "/inference.GRPCInferenceService/Server": (True, True),
         "/grpc.health.v1.Health/": (True, True),
         "/tensorflow.serving.": (True, False),
         "/v2/health/": (False, True),

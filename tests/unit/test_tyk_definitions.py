@@ -34,6 +34,7 @@ def test_what_is_served_has_a_definition() -> None:
     assert found == {
         "/tensorflow.serving.": "h2c://plugin:9112",
         "/inference.GRPCInferenceService/": "h2c://plugin:9112",
+        "/inference.GRPCInferenceService/Server": "h2c://plugin:9112",
         "/grpc.health.v1.Health/": "h2c://plugin:9112",
         "/v2": "http://plugin:9113",
         "/v2/health/": "http://plugin:9113",
@@ -64,7 +65,12 @@ def test_what_goes_to_the_upstream_is_as_the_api_with_two_hooks_but_for_the_post
 
 def test_only_health_and_what_is_answered_at_once_need_no_key() -> None:
     keyless = {api["proxy"]["listen_path"] for api in APIS.values() if api["use_keyless"]}
-    assert keyless == {"/hello", "/grpc.health.v1.Health/", "/v2/health/"}
+    assert keyless == {
+        "/hello",
+        "/grpc.health.v1.Health/",
+        "/inference.GRPCInferenceService/Server",
+        "/v2/health/",
+    }
 
 
 def test_an_upstream_has_as_long_as_a_call_may_take_and_is_given_up_before_its_caller_is() -> None:

@@ -59,10 +59,8 @@ class OipGrpc:
         self._max_elements = max_elements
 
     def methods(self) -> Mapping[str, Method]:
-        """Every method by its path; those that are not offered say why."""
+        """Every method that needs a key, by its path; those that are not offered say why."""
         offered: dict[str, Method] = {
-            "ServerLive": self._server_live,
-            "ServerReady": self._server_ready,
             "ServerMetadata": self._server_metadata,
             "ModelReady": self._model_ready,
             "ModelMetadata": self._model_metadata,
@@ -74,11 +72,12 @@ class OipGrpc:
         missing = {name: _missing(name, why) for name, why in _MISSING.items()}
         return {f"{SERVICE}{name}": method for name, method in {**offered, **missing}.items()}
 
-    async def _server_live(self, call: GrpcCall) -> GrpcReply:
-        return _reply(messages.ServerLiveResponse(live=True))
-
-    async def _server_ready(self, call: GrpcCall) -> GrpcReply:
-        return _reply(messages.ServerReadyResponse(ready=self._is_healthy()))
+    def open_methods(self) -> Mapping[str, Callable[[], bytes]]:
+        """The health of the server, for anybody: what a method answers, by its path."""
+        return {
+            f"{SERVICE}ServerLive": lambda: messages.ServerLiveResponse(live=True).SerializeToString(),
+            f"{SERVICE}ServerReady": lambda: messages.ServerReadyResponse(ready=self._is_healthy()).SerializeToString(),
+        }
 
     async def _server_metadata(self, call: GrpcCall) -> GrpcReply:
         return _reply(messages.ServerMetadataResponse(**views.SERVER))

@@ -135,10 +135,7 @@ async def rest_no_key(target: Target) -> Any:
 
 async def grpc_health(target: Target) -> Any:
     async with InferenceGRPCClient(target.grpc) as client:
-        return [
-            await client.is_server_live(headers=target.metadata),
-            await client.is_server_ready(headers=target.metadata),
-        ]
+        return [await client.is_server_live(), await client.is_server_ready()]
 
 
 async def grpc_model_ready(target: Target) -> Any:

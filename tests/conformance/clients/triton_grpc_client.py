@@ -48,9 +48,8 @@ def _refused(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 def health(target: Target) -> Any:
-    """This service's own health is of the API, which wants a key; ``grpc.health.v1`` wants none."""
     client = _client(target)
-    return [client.is_server_live(headers=_headers(target)), client.is_server_ready(headers=_headers(target))]
+    return [client.is_server_live(), client.is_server_ready()]
 
 
 def model_ready(target: Target) -> Any:
