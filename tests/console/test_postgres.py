@@ -14,7 +14,7 @@ import pytest
 
 FOLDER = Path(__file__).parent
 FEWEST = 300
-pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def programs() -> Path | None:
@@ -69,7 +69,7 @@ def test_everything_that_touches_the_database_also_holds_on_postgresql(database:
         check=False,
         capture_output=True,
         text=True,
-        timeout=560,
+        timeout=1100,
         cwd=FOLDER.parents[1],
         env={**os.environ, "SIGNALBOX_CONSOLE_DATABASE_URL": database},
     )
