@@ -21,8 +21,9 @@ import orjson
 from benchmarks.front.path import costs
 from benchmarks.rig.bed import Bed, inspected, made, publish
 from benchmarks.rig.load import prepare, run
-from gateway_plugin.codec import forms, protowire
+from gateway_plugin.codec import forms
 from gateway_plugin.codec.inputs import plans
+from gateway_plugin.codec.protobuf import protowire
 from signalbox.front.jsonbody import Bounds
 from signalbox.wire.messages import Signature, TensorSpec
 

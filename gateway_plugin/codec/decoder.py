@@ -15,11 +15,12 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from gateway_plugin.codec import forms, results
+from gateway_plugin.codec import forms
 from gateway_plugin.codec.forms import Form, ReadBody
 from gateway_plugin.codec.inputs import plans
-from gateway_plugin.codec.oipoutputs import FLAT, flat
+from gateway_plugin.codec.oip.outputs import FLAT, flat
 from gateway_plugin.codec.outputs import least_bytes, render
+from gateway_plugin.codec.serving import results
 from signalbox.front.jsonbody import FREE_BYTES, MAX_RATIO, Bounds
 from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, ResultTooLarge, SignalboxError, TooLarge
 from signalbox.wire import tensors

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from gateway_plugin.codec import examples, inputs, mismatch, oipinputs, oiprequest
-from gateway_plugin.codec.examples import Examples
+from gateway_plugin.codec import inputs
 from gateway_plugin.codec.inputs import SERVING_WORDS, Decoded, Plan, UnknownSignature
-from gateway_plugin.codec.oiprequest import InferBody
-from gateway_plugin.codec.rapidjson import parse_as_served, shown
+from gateway_plugin.codec.oip import inputs as oipinputs
+from gateway_plugin.codec.oip import request as oiprequest
+from gateway_plugin.codec.oip.request import InferBody
+from gateway_plugin.codec.serving import examples, mismatch
+from gateway_plugin.codec.serving.examples import Examples
+from gateway_plugin.codec.serving.rapidjson import parse_as_served, shown
 from signalbox.front.jsonbody import Body, Bounds, parse
 from signalbox.program.errors import InvalidRequest, TooLarge
 
@@ -50,7 +53,7 @@ class ReadBody(NamedTuple):
 
 
 def read(form: Form, body: bytes, bounds: Bounds, header_bytes: int | None = None) -> ReadBody:
-    """A body that was parsed. header_bytes: see :func:`gateway_plugin.codec.oiprequest.read`.
+    """A body that was parsed. header_bytes: see :func:`gateway_plugin.codec.oip.request.read`.
 
     Raises as :func:`signalbox.front.jsonbody.parse`, and :class:`InvalidRequest` for what no model can take.
     """

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from gateway_plugin.codec.protowire import FEW_FIELDS, MOST_FIELDS, TooManyFields
+from gateway_plugin.codec.protobuf.protowire import FEW_FIELDS, MOST_FIELDS, TooManyFields
 
 HERE_BYTES: Final = 1024 * 1024
 """Messages above this are read and written by a thread."""

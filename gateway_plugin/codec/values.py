@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
-from gateway_plugin.codec.regular import leading, leading_rows
+from gateway_plugin.codec.serving.regular import leading, leading_rows
 from signalbox.front.jsonbody import MAX_DEPTH, kind_of
 from signalbox.program.errors import InvalidInput
 from signalbox.wire.messages import TensorSpec

@@ -11,9 +11,9 @@ import grpc
 import numpy as np
 import pytest
 
-from gateway_plugin.codec import tensorproto
 from gateway_plugin.codec.outputs import split_strings
-from gateway_plugin.codec.protowire import WireReader, field
+from gateway_plugin.codec.protobuf import tensorproto
+from gateway_plugin.codec.protobuf.protowire import WireReader, field
 from signalbox.wire.tensors import Tensor
 from tests.conformance import clientruns
 from tests.conformance.clients import samples

@@ -11,9 +11,9 @@ from hypothesis.extra import numpy as hnp
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.framework.types_pb2 import DataType
 
-from gateway_plugin.codec import tensorproto, varints
 from gateway_plugin.codec.outputs import split_strings
-from gateway_plugin.codec.protowire import WireReader
+from gateway_plugin.codec.protobuf import tensorproto, varints
+from gateway_plugin.codec.protobuf.protowire import WireReader
 from signalbox.wire.tensors import DTYPES, ITEM_SIZE, Tensor
 
 NUMERIC = sorted(set(ITEM_SIZE) - {"bfloat16"})

@@ -16,7 +16,7 @@ import pytest
 from gateway_plugin.api.calls import GrpcCall
 from gateway_plugin.api.oip.dialect import OpenInference
 from gateway_plugin.api.oip.grpc import SERVICE
-from gateway_plugin.codec import protowire
+from gateway_plugin.codec.protobuf import protowire
 from gateway_plugin.proto import inference_pb2 as messages
 from gateway_plugin.service.jsonresponses import JsonResponse
 from gateway_plugin.service.request import Request

@@ -11,9 +11,9 @@ import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
-from gateway_plugin.codec import tensorproto
 from gateway_plugin.codec.outputs import split_strings
-from gateway_plugin.codec.protowire import WireReader, field, number
+from gateway_plugin.codec.protobuf import tensorproto
+from gateway_plugin.codec.protobuf.protowire import WireReader, field, number
 from gateway_plugin.proto.example_pb2 import Example
 from gateway_plugin.proto.serving_pb2 import (
     ClassificationResponse,

@@ -14,9 +14,9 @@ from gateway_plugin.codec import forms
 from gateway_plugin.codec.decoder import inflate
 from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.inputs import Decoded, UnknownSignature, plans
-from gateway_plugin.codec.oipinputs import MOST_STRINGS
-from gateway_plugin.codec.oipoutputs import answer, flat
-from gateway_plugin.codec.oiptypes import BINARY_ONLY, DATATYPES, datatype
+from gateway_plugin.codec.oip.datatypes import BINARY_ONLY, DATATYPES, datatype
+from gateway_plugin.codec.oip.inputs import MOST_STRINGS
+from gateway_plugin.codec.oip.outputs import answer, flat
 from signalbox.front.jsonbody import Bounds
 from signalbox.program.errors import InvalidRequest, TooLarge
 from signalbox.wire.messages import Signature, TensorSpec

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from gateway_plugin.codec import oipmessages
-from gateway_plugin.codec.oiptypes import BINARY_ONLY, datatype
-from gateway_plugin.codec.protowire import MOST_NAMES
+from gateway_plugin.codec.oip import messages as oipmessages
+from gateway_plugin.codec.oip.datatypes import BINARY_ONLY, datatype
+from gateway_plugin.codec.protobuf.protowire import MOST_NAMES
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
 from signalbox.wire.tensors import DTYPES, ITEM_SIZE, Tensor
 

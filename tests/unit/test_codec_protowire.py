@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.codec import protowire, varints
-from gateway_plugin.codec.protowire import FIXED32, FIXED64, LENGTH, LONGEST_NAME, VARINT, WireReader
+from gateway_plugin.codec.protobuf import protowire, varints
+from gateway_plugin.codec.protobuf.protowire import FIXED32, FIXED64, LENGTH, LONGEST_NAME, VARINT, WireReader
 from gateway_plugin.proto.example_pb2 import Int64List
 from gateway_plugin.proto.serving_pb2 import TensorShapeProto
 from signalbox.program.errors import InvalidRequest, TooLarge

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway_plugin.codec import tensorproto, varints
 from gateway_plugin.codec.outputs import split_strings
-from gateway_plugin.codec.protowire import MOST_FIELDS, WireReader, field, number
-from gateway_plugin.codec.tensorproto import ENUMERATORS
+from gateway_plugin.codec.protobuf import tensorproto, varints
+from gateway_plugin.codec.protobuf.protowire import MOST_FIELDS, WireReader, field, number
+from gateway_plugin.codec.protobuf.tensorproto import ENUMERATORS
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 

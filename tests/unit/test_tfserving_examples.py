@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.codec import forms, results
+from gateway_plugin.codec import forms
 from gateway_plugin.codec.decoder import rendered
 from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.inputs import Decoded, plans
 from gateway_plugin.codec.outputs import split_strings
+from gateway_plugin.codec.serving import results
 from gateway_plugin.proto.example_pb2 import Example
 from signalbox.front.jsonbody import Bounds
 from signalbox.program.errors import InvalidRequest, SignalboxError, TooLarge, meaning

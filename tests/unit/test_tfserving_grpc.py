@@ -11,8 +11,8 @@ from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.inputs import UnknownSignature
 from gateway_plugin.codec.outputs import split_strings
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.codec.protowire import FEW_FIELDS, MOST_FIELDS, TooManyFields, field, number
-from gateway_plugin.codec.tensorproto import ENUMERATORS
+from gateway_plugin.codec.protobuf.protowire import FEW_FIELDS, MOST_FIELDS, TooManyFields, field, number
+from gateway_plugin.codec.protobuf.tensorproto import ENUMERATORS
 from gateway_plugin.proto.example_pb2 import Example
 from gateway_plugin.proto.serving_pb2 import GetModelStatusRequest, InferenceTask, ModelSpec
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge, Unimplemented

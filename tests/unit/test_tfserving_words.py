@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.codec import forms, mismatch
+from gateway_plugin.codec import forms
 from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.inputs import Decoded, listed, plans
-from gateway_plugin.codec.rapidjson import MOST_SHOWN, parse_as_served, shown
+from gateway_plugin.codec.serving import mismatch
+from gateway_plugin.codec.serving.rapidjson import MOST_SHOWN, parse_as_served, shown
 from signalbox.front.jsonbody import Bounds
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
 from signalbox.wire.messages import Signature, TensorSpec

@@ -13,10 +13,10 @@ from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
-from gateway_plugin.codec import oipmessages
 from gateway_plugin.codec.binding import bind
 from gateway_plugin.codec.fitting import require_names
-from gateway_plugin.codec.oipinputs import require_dtype
+from gateway_plugin.codec.oip import messages as oipmessages
+from gateway_plugin.codec.oip.inputs import require_dtype
 from gateway_plugin.proto import inference_pb2 as messages
 from signalbox.program.errors import InvalidRequest, NotFound, TooLarge, Unimplemented
 

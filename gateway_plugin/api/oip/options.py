@@ -5,9 +5,9 @@ from typing import Any, Final, NamedTuple
 
 from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, SubmitOptions
 from gateway_plugin.codec.inputs import Plan
-from gateway_plugin.codec.oipinputs import signature_of
-from gateway_plugin.codec.oiprequest import LONGEST_NAME, MOST_TENSORS, REQUEST, name_of, parameters_of
-from gateway_plugin.codec.oiptypes import BINARY_ONLY, datatype
+from gateway_plugin.codec.oip.datatypes import BINARY_ONLY, datatype
+from gateway_plugin.codec.oip.inputs import signature_of
+from gateway_plugin.codec.oip.request import LONGEST_NAME, MOST_TENSORS, REQUEST, name_of, parameters_of
 from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.front.jsonbody import kind_of
 from signalbox.program.errors import InvalidInput, InvalidRequest

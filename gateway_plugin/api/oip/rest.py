@@ -10,10 +10,10 @@ from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.paths import Operation, Route
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
-from gateway_plugin.codec import oipoutputs
 from gateway_plugin.codec.bodies import BodyCodec, DecodedInputs
 from gateway_plugin.codec.forms import Form
-from gateway_plugin.codec.oipoutputs import FLAT
+from gateway_plugin.codec.oip import outputs as oipoutputs
+from gateway_plugin.codec.oip.outputs import FLAT
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, refusal
 from gateway_plugin.service.request import Request

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import signalbox
 from gateway_plugin.codec.inputs import choose
-from gateway_plugin.codec.oiptypes import datatype
+from gateway_plugin.codec.oip.datatypes import datatype
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.service.availability import Availabilities
 from gateway_plugin.tables.liveworkers import LiveWorkers

@@ -1,7 +1,7 @@
 """TensorFlow Serving's Classify, Regress and MultiInference over gRPC: examples in, results out.
 
-What examples and signatures must be is said in :mod:`gateway_plugin.codec.examples`, and what comes back in
-:mod:`gateway_plugin.codec.results`; both are those of the REST API. Source: TensorFlow Serving's
+What examples and signatures must be is said in :mod:`gateway_plugin.codec.serving.examples`, and what comes back in
+:mod:`gateway_plugin.codec.serving.results`; both are those of the REST API. Source: TensorFlow Serving's
 ``multi_inference.cc`` and ``util.cc``.
 """
 
@@ -15,12 +15,13 @@ from gateway_plugin.api.calls import GrpcCall, GrpcReply
 from gateway_plugin.api.predictions import Asked, Predictions, Ran, job_headers
 from gateway_plugin.api.tfserving import modelspec
 from gateway_plugin.api.tfserving.monitoring import GRPC, RequestCounts
-from gateway_plugin.codec import examples, offloading, results
+from gateway_plugin.codec import offloading
 from gateway_plugin.codec.bodies import DecodedInputs
-from gateway_plugin.codec.examples import CLASSIFY, REGRESS, Examples
 from gateway_plugin.codec.inputs import DEFAULT_SIGNATURE, listed, some
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.codec.protowire import FEW_FIELDS, WireReader
+from gateway_plugin.codec.protobuf.protowire import FEW_FIELDS, WireReader
+from gateway_plugin.codec.serving import examples, results
+from gateway_plugin.codec.serving.examples import CLASSIFY, REGRESS, Examples
 from gateway_plugin.proto.serving_pb2 import (
     Class,
     ClassificationResponse,

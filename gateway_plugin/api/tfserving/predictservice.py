@@ -13,13 +13,14 @@ from gateway_plugin.api.calls import GrpcCall, GrpcReply
 from gateway_plugin.api.predictions import Asked, Predictions, job_headers
 from gateway_plugin.api.tfserving import modelspec
 from gateway_plugin.api.tfserving.monitoring import GRPC, RequestCounts
-from gateway_plugin.codec import dtypes, forms, offloading, protowire, tensorproto
+from gateway_plugin.codec import dtypes, forms, offloading
 from gateway_plugin.codec.binding import bind
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.fitting import require_names
 from gateway_plugin.codec.inputs import Plan, UnknownSignature, choose, some
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.codec.protowire import FEW_FIELDS, WireReader
+from gateway_plugin.codec.protobuf import protowire, tensorproto
+from gateway_plugin.codec.protobuf.protowire import FEW_FIELDS, WireReader
 from gateway_plugin.proto.serving_pb2 import ModelSpec
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import InvalidInput, InvalidRequest

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gateway_plugin.codec.oiptypes import datatype
+from gateway_plugin.codec.oip.datatypes import datatype
 from gateway_plugin.codec.outputs import dumped, jsonable
 from signalbox.wire.tensors import Tensor
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from gateway_plugin.codec.fitting import fit, misfit, require_names
 from gateway_plugin.codec.inputs import Decoded, Plan, choose
-from gateway_plugin.codec.oiprequest import GivenTensor, InferBody
-from gateway_plugin.codec.oiptypes import datatype
+from gateway_plugin.codec.oip.datatypes import datatype
+from gateway_plugin.codec.oip.request import GivenTensor, InferBody
 from gateway_plugin.codec.values import Input
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
 from signalbox.wire.messages import TensorSpec

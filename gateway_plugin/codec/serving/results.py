@@ -12,8 +12,8 @@ import orjson
 from msgspec.structs import replace
 
 from gateway_plugin.codec import dtypes
-from gateway_plugin.codec.examples import CLASSES, CLASSIFY, OUTPUT, SCORES
 from gateway_plugin.codec.outputs import jsonable, plain, split_strings
+from gateway_plugin.codec.serving.examples import CLASSES, CLASSIFY, OUTPUT, SCORES
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.tensors import Tensor
 

@@ -9,8 +9,8 @@ from math import prod
 from typing import Any, Final
 
 from gateway_plugin.codec import dtypes
-from gateway_plugin.codec.rapidjson import kind, shown
-from gateway_plugin.codec.regular import leading, leading_rows, leading_whole
+from gateway_plugin.codec.serving.rapidjson import kind, shown
+from gateway_plugin.codec.serving.regular import leading, leading_rows, leading_whole
 from gateway_plugin.codec.values import is_base64
 
 _INTEGERS: Final = {

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from gateway_plugin.codec import dtypes
 from gateway_plugin.codec.inputs import DEFAULT_SIGNATURE, Decoded, Plan, listed
-from gateway_plugin.codec.rapidjson import kind, shown
+from gateway_plugin.codec.serving.rapidjson import kind, shown
 from gateway_plugin.codec.values import bytes_of, is_base64
 from gateway_plugin.proto.example_pb2 import Example, Feature
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge

@@ -1,6 +1,6 @@
 """Reads an inference request of the Open Inference Protocol: JSON, and the bytes of tensors that may follow it.
 
-What does not depend on the model is checked here; :mod:`gateway_plugin.codec.oipinputs` makes the tensors. Format:
+What does not depend on the model is checked here; :mod:`gateway_plugin.codec.oip.inputs` makes the tensors. Format:
 the protocol's ``required_api.md`` and Triton's binary tensor data extension.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from gateway_plugin.codec.fitting import misfit
-from gateway_plugin.codec.oiptypes import BINARY_ONLY, DATATYPES
+from gateway_plugin.codec.oip.datatypes import BINARY_ONLY, DATATYPES
 from signalbox.front.jsonbody import Bounds, kind_of, parse
 from signalbox.program.errors import InvalidInput, InvalidRequest
 from signalbox.wire.tensors import MAX_RANK

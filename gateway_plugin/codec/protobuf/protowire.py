@@ -2,7 +2,7 @@
 
 For messages that hold tensors: protobuf's own classes take many times the bytes of a message before anything in it can
 be refused. Here a field is a slice of the message, and a message whose fields outnumber a bound is given up. Source:
-protobuf's description of its encoding. Numbers that are packed: :mod:`gateway_plugin.codec.varints`.
+protobuf's description of its encoding. Numbers that are packed: :mod:`gateway_plugin.codec.protobuf.varints`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from gateway_plugin.codec import protowire, varints
 from gateway_plugin.codec.outputs import split_strings
-from gateway_plugin.codec.protowire import FIXED32, FIXED64, LENGTH, MOST_FIELDS, VARINT, Field, WireReader
+from gateway_plugin.codec.protobuf import protowire, varints
+from gateway_plugin.codec.protobuf.protowire import FIXED32, FIXED64, LENGTH, MOST_FIELDS, VARINT, Field, WireReader
 from signalbox.program.errors import InvalidInput, TooLarge
 from signalbox.wire.tensors import ITEM_SIZE, MAX_RANK, Tensor
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from gateway_plugin.codec import protowire, tensorproto, varints
 from gateway_plugin.codec.fitting import misfit
-from gateway_plugin.codec.oipinputs import from_bytes
-from gateway_plugin.codec.oiprequest import parameters_of
-from gateway_plugin.codec.oiptypes import DATATYPES, datatype
-from gateway_plugin.codec.protowire import FIXED32, FIXED64, LENGTH, MOST_NAMES, VARINT, Field, WireReader
+from gateway_plugin.codec.oip.datatypes import DATATYPES, datatype
+from gateway_plugin.codec.oip.inputs import from_bytes
+from gateway_plugin.codec.oip.request import parameters_of
+from gateway_plugin.codec.protobuf import protowire, tensorproto, varints
+from gateway_plugin.codec.protobuf.protowire import FIXED32, FIXED64, LENGTH, MOST_NAMES, VARINT, Field, WireReader
 from signalbox.program.errors import InvalidInput, TooLarge
 from signalbox.wire.tensors import ITEM_SIZE, MAX_RANK, Tensor
 
