@@ -63,18 +63,21 @@ class Outcomes:
         counter.inc()
 
 
-def refused(error: Exception, hook: str, url: str, *, is_call: bool = False) -> JsonResponse:
-    """The answer that an error stands for, counted; one that is no error of ours is a bug. Bugs are logged.
-
-    is_call: the request is a gRPC call.
-    """
+def counted(error: Exception, where: str) -> SignalboxError:
+    """The error of ours that an exception stands for, counted; any other is a bug. Bugs are logged, with ``where``."""
     if not isinstance(error, SignalboxError) or isinstance(error, Bug):
-        log.exception("gateway.hook_failed", error=error, hook=hook[:60])
+        log.exception("gateway.request_failed", error=error, where=where[:60])
     if not isinstance(error, SignalboxError):
         error = Bug()
     bound = error.facts.get("bound", "")
     count_refusal(f"{error.code}:{bound}" if bound else error.code)
-    return grpc_refusal(error) if is_call else refusal(error, url)
+    return error
+
+
+def refused(error: Exception, hook: str, url: str, *, is_call: bool = False) -> JsonResponse:
+    """The answer that an error stands for, see :func:`counted`. is_call: the request is a gRPC call."""
+    found = counted(error, hook)
+    return grpc_refusal(found) if is_call else refusal(found, url)
 
 
 def not_ours() -> Unavailable:

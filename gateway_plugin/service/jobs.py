@@ -143,7 +143,7 @@ class JobService:
                 raise too_large(record.ref.size, limit_bytes, "")
             return tensors.decode(await self._frame(end))
         except msgspec.MsgspecError as error:  # no fault of the caller's, whatever the model did
-            raise Bug(f"The result is no frame of tensors: {error}.") from error
+            raise Bug(f"The result is no frame of tensors: {error}.", job_id=record.id) from error
         except SignalboxError as error:
             error.facts["job_id"] = record.id
             raise

@@ -11,19 +11,18 @@ from typing import Any, Final, NoReturn
 
 import grpc.aio
 
+from gateway_plugin.admission.addresses import FRONT_S_WORD
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.codec.turns import Turns
-from gateway_plugin.hooks.dispatcher import Outcomes, count_refusal
+from gateway_plugin.hooks.dispatcher import Outcomes, count_refusal, counted
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
 from gateway_plugin.service.request import headers_of
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.upstream.callers import Callers, require_single
 from gateway_plugin.upstream.unpacking import unpacked
-from signalbox.program import log
 from signalbox.program.errors import (
-    Bug,
     DeadlineExceeded,
     InvalidRequest,
     LimitExceeded,
@@ -36,7 +35,6 @@ from signalbox.program.errors import (
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _GRPC: Final = "grpc"
-_FRONT_S_WORD: Final = "X-Client-Addr"
 _MAX_HEADER_BYTES: Final = 65_536
 _MOST_SAID_BYTES: Final = 6144
 """Clients take 8 KiB of metadata, and lose all of an answer that has more."""
@@ -112,7 +110,7 @@ class GrpcUpstream:
         except UnicodeDecodeError as error:
             raise InvalidRequest("A value of the metadata is not UTF-8.", bound="grpc") from error
         if self._is_front:
-            headers[_FRONT_S_WORD] = _address(context.peer())
+            headers[FRONT_S_WORD] = _address(context.peer())
         key = self._callers.key(headers)
         tenant = tenant_of(key)
         with PoolShare(self._bodies, tenant) as share:
@@ -163,20 +161,15 @@ class GrpcUpstream:
         return SERVING if self._is_healthy() else NOT_SERVING
 
     async def _refuse(self, context: Context, error: Exception, name: str) -> NoReturn:
-        if not isinstance(error, SignalboxError) or isinstance(error, Bug):
-            log.exception("gateway.upstream_failed", error=error, method=name)
-        if not isinstance(error, SignalboxError):
-            error = Bug()
-        bound = error.facts.get("bound", "")
-        count_refusal(f"{error.code}:{bound}" if bound else error.code)
-        means = meaning(error.code)
+        found = counted(error, name)
+        means = meaning(found.code)
         self._outcomes.count(_GRPC, means.http)
         told = []
-        if isinstance(job_id := error.facts.get("job_id"), str):
+        if isinstance(job_id := found.facts.get("job_id"), str):
             told.append(("x-signalbox-job-id", job_id))
-        if error.retry_after_s is not None:
-            told.append(("retry-after", str(max(1, round(error.retry_after_s)))))
-        await context.abort(grpc.StatusCode[means.grpc], _cut(error.public_message), tuple(told))
+        if found.retry_after_s is not None:
+            told.append(("retry-after", str(max(1, round(found.retry_after_s)))))
+        await context.abort(grpc.StatusCode[means.grpc], _cut(found.public_message), tuple(told))
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs, not in gRPC

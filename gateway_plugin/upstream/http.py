@@ -6,15 +6,14 @@ from typing import Any, Final, Protocol
 
 from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.pool import Pool, PoolShare
-from gateway_plugin.hooks.dispatcher import Outcomes, count_refusal
+from gateway_plugin.hooks.dispatcher import Outcomes, counted
 from gateway_plugin.service.jsonresponses import JsonResponse, refusal
 from gateway_plugin.service.request import Request, headers_of
 from gateway_plugin.upstream.body import BodyTooLargeError, ClientLeftError, RequestBody
 from gateway_plugin.upstream.callers import Callers, require_single
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
-from signalbox.program import log
-from signalbox.program.errors import Bug, InvalidRequest, NotFound, SignalboxError, TooLarge
+from signalbox.program.errors import InvalidRequest, NotFound, SignalboxError, TooLarge
 from signalbox.wire.messages import ApiKey
 
 Scope = dict[str, Any]
@@ -134,10 +133,5 @@ class HttpUpstream:
 
 
 def _refused(error: Exception, dialect: Dialect | None, url: str) -> JsonResponse:
-    if not isinstance(error, SignalboxError) or isinstance(error, Bug):
-        log.exception("gateway.upstream_failed", error=error)
-    if not isinstance(error, SignalboxError):
-        error = Bug()
-    bound = error.facts.get("bound", "")
-    count_refusal(f"{error.code}:{bound}" if bound else error.code)
-    return dialect.refusal(error) if dialect is not None else refusal(error, url)
+    found = counted(error, UPSTREAM)
+    return dialect.refusal(found) if dialect is not None else refusal(found, url)

@@ -37,7 +37,7 @@ def test_long_specs_of_strangers_are_not_remembered_and_do_not_fill_the_log(
 async def test_an_error_nobody_foresaw_is_a_500_that_says_nothing_and_is_counted(
     hook: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counter = log.UNFORESEEN.labels("gateway.hook_failed")
+    counter = log.UNFORESEEN.labels("gateway.request_failed")
     before = counter._value.get()
     obj = Object(hook_name=hook)
     obj.request.url = "/v1/jobs"
@@ -48,4 +48,4 @@ async def test_an_error_nobody_foresaw_is_a_500_that_says_nothing_and_is_counted
     assert "4711" not in overrides.response_body
     assert counter._value.get() == before + 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert json.loads(line)["event"] == "gateway.hook_failed"
+    assert json.loads(line)["event"] == "gateway.request_failed"

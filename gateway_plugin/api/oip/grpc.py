@@ -13,6 +13,7 @@ from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
+from gateway_plugin.api.predictions import job_headers
 from gateway_plugin.codec.binding import bind
 from gateway_plugin.codec.fitting import require_names
 from gateway_plugin.codec.oip import messages as oipmessages
@@ -21,7 +22,6 @@ from gateway_plugin.proto import inference_pb2 as messages
 from signalbox.program.errors import InvalidRequest, NotFound, TooLarge, Unimplemented
 
 SERVICE: Final = "/inference.GRPCInferenceService/"
-_JOB_ID: Final = "x-signalbox-job-id"
 _MOST_SMALL: Final = 65_536
 _STREAM: Final = "Send each inference as a ModelInfer of its own; gRPC carries many of them at once."
 _MISSING: Final = {
@@ -123,7 +123,7 @@ class OipGrpc:
         given = oipmessages.tensors(message, max_tensor_bytes=limit, max_elements=self._max_elements)
         inputs = bind(given, ready, asked.plan.name, max_tensor_bytes=limit)
         found = await self._inference.run(key, call.headers, ready, inputs, asked, call.timeout_s)
-        return GrpcReply(oipmessages.write(found.head, found.outputs), {_JOB_ID: found.record.id})
+        return GrpcReply(oipmessages.write(found.head, found.outputs), job_headers(found.record))
 
 
 def _read(kind: type[M], body: bytes) -> M:

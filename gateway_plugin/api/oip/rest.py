@@ -10,15 +10,15 @@ from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.paths import Operation, Route
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
+from gateway_plugin.api.predictions import job_headers
 from gateway_plugin.codec.bodies import BodyCodec, DecodedInputs
 from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.oip import outputs as oipoutputs
 from gateway_plugin.codec.oip.outputs import FLAT
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, refusal
+from gateway_plugin.service.jsonresponses import JSON, JsonResponse, json_response, refusal
 from gateway_plugin.service.request import Request
 from signalbox.front.jsonbody import Bounds, parse
-from signalbox.jobs import times
 from signalbox.program.errors import InvalidRequest, NotServing, SignalboxError, TooLarge
 from signalbox.wire import tensors
 from signalbox.wire.messages import ApiKey
@@ -140,11 +140,7 @@ class OipRest:
             error.facts["job_id"] = record.id
             raise
         body, header_bytes = oipoutputs.answer(found.head, found.outputs, asked.binary, lines)
-        headers = {
-            "Content-Type": JSON if header_bytes is None else _BINARY,
-            JOB_ID: record.id,
-            "X-Signalbox-Queue-Ms": str(round(times.wait_ms(record.phases) or 0.0)),
-        }
+        headers = {"Content-Type": JSON if header_bytes is None else _BINARY, **job_headers(record)}
         if header_bytes is not None:
             headers[HEADER_BYTES] = str(header_bytes)
         return JsonResponse(200, body, headers)
