@@ -21,7 +21,7 @@ from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
 from gateway_plugin.service.request import headers_of
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.upstream.callers import Callers, require_single
-from gateway_plugin.upstream.unpacking import unpacked
+from gateway_plugin.upstream.unpacking import is_packed, unpacked
 from signalbox.program.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -69,7 +69,6 @@ class GrpcUpstream:
         self._is_front = is_front
         self._outcomes = Outcomes()
         self._reading = Turns(max(2, settings.max_bodies_bytes // settings.max_upstream_bytes))
-        self._services = frozenset(name.split("/")[1] for name in methods)
         calls: dict[str, Callable[[object, Context], Any]] = {n: self._serve(n, m) for n, m in methods.items()}
         calls |= {name: _open(answer) for name, answer in open_methods.items()}
         calls[HEALTH] = self._health
@@ -129,17 +128,14 @@ class GrpcUpstream:
             async with asyncio.timeout(_READ_S), self._reading.turn(tenant, _READ_S):
                 is_read = True
                 message = await context.read()
+                if isinstance(message, bytes) and is_packed(message):
+                    # In the turn, so that no more is unpacked at once than may be read; a thread, so that nobody waits.
+                    message = await asyncio.to_thread(unpacked, message, self._limit_bytes)
         except TimeoutError as error:
             raise self._late(tenant, is_read=is_read) from error
-        if not isinstance(message, bytes):
-            raise InvalidRequest("The call has no message.", bound="grpc")
-        if len(message) > self._limit_bytes:
-            raise TooLarge(
-                f"The message has {len(message)} bytes; at most {self._limit_bytes} are taken.",
-                bound="bytes",
-                limit_bytes=self._limit_bytes,
-            )
-        return unpacked(message, self._limit_bytes)
+        if not isinstance(message, bytes):  # gRPC lets none through that is too large, and answers it itself
+            raise TooLarge(f"The call has no message, or one above {self._limit_bytes} bytes.", bound="grpc")
+        return message
 
     def _late(self, tenant: str, *, is_read: bool) -> SignalboxError:
         if is_read:
@@ -152,12 +148,8 @@ class GrpcUpstream:
             )
         return Unavailable("Too many large messages at once.", retry_after_s=_RETRY_AFTER_S, bound="reading")
 
-    async def _health(self, _messages: object, context: Context) -> bytes:
-        """``grpc.health.v1``, for anybody: of the whole, or of one of the services."""
-        asked = await context.read()
-        name = asked[2:].decode("utf-8", "replace") if isinstance(asked, bytes) and asked[:1] == b"\x0a" else ""
-        if name and name not in self._services:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+    async def _health(self, _messages: object, _context: Context) -> bytes:
+        """``grpc.health.v1``, for anybody, and the same for every service: what a stranger sends is not read."""
         return SERVING if self._is_healthy() else NOT_SERVING
 
     async def _refuse(self, context: Context, error: Exception, name: str) -> NoReturn:
@@ -169,7 +161,10 @@ class GrpcUpstream:
             told.append(("x-signalbox-job-id", job_id))
         if found.retry_after_s is not None:
             told.append(("retry-after", str(max(1, round(found.retry_after_s)))))
-        await context.abort(grpc.StatusCode[means.grpc], _cut(found.public_message), tuple(told))
+        try:
+            await context.abort(grpc.StatusCode[means.grpc], _cut(found.public_message), tuple(told))
+        except grpc.aio.InternalError:  # gRPC has answered already
+            raise asyncio.CancelledError from None
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs, not in gRPC

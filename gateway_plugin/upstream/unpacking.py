@@ -14,11 +14,13 @@ _AUTOMATIC_WINDOW: Final = 47
 """zlib's word for: a header of either format, with the largest window."""
 
 
+def is_packed(message: bytes) -> bool:
+    """Whether a message came compressed."""
+    return message[:2] == _GZIP or (message[:1] == b"\x78" and int.from_bytes(message[:2], "big") % 31 == 0)
+
+
 def unpacked(message: bytes, limit_bytes: int) -> bytes:
-    """The message itself. Raises :class:`TooLarge` before more is unpacked, and :class:`InvalidRequest`."""
-    is_packed = message[:2] == _GZIP or (message[:1] == b"\x78" and int.from_bytes(message[:2], "big") % 31 == 0)
-    if not is_packed:
-        return message
+    """What a compressed message is. Raises :class:`TooLarge` before more is unpacked, and :class:`InvalidRequest`."""
     inflater = zlib.decompressobj(_AUTOMATIC_WINDOW)
     try:
         data = inflater.decompress(message, limit_bytes + 1)
