@@ -20,6 +20,7 @@ from gateway_plugin.api.tfserving.httprules import CrossOrigin
 from gateway_plugin.api.tfserving.monitoring import RequestCounts
 from gateway_plugin.api.tfserving.views import ModelStatus
 from gateway_plugin.codec.bodies import BodyCodec
+from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import Dispatcher
@@ -102,12 +103,13 @@ class Gateway:
         )
         self.bodies = bodies_pool(settings.max_bodies_bytes)
         self._predictions = Predictions(settings, keyring, catalog, self._acceptance, self._waiters, self._jobs)
+        offloading = Offloading(settings.decode_timeout_s)
         status, counts = ModelStatus(catalog, workers), RequestCounts()
         self.open_inference = open_inference(
-            settings, catalog, workers, self._codec, self._predictions, lambda: self.is_healthy
+            settings, catalog, workers, self._codec, self._predictions, offloading, lambda: self.is_healthy
         )
         self.methods: dict[str, Method] = {
-            **grpcmethods.methods(catalog, status, self._predictions, counts),
+            **grpcmethods.methods(catalog, status, self._predictions, counts, offloading),
             **self.open_inference.grpc.methods(),
         }
         self._dialects: list[Dialect] = [self.open_inference.rest]

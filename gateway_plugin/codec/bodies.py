@@ -37,7 +37,7 @@ from gateway_plugin.codec.settings import CodecSettings
 from gateway_plugin.codec.turns import Turns
 from signalbox.front.jsonbody import Bounds
 from signalbox.program import log
-from signalbox.program.errors import LimitExceeded, SignalboxError, TooLarge, Unavailable, UnsupportedEncoding
+from signalbox.program.errors import TooLarge, Unavailable, UnsupportedEncoding
 from signalbox.wire import tensors
 
 _RETRY_AFTER_S: Final = 2.0
@@ -241,7 +241,7 @@ class BodyCodec:
             try:
                 await stack.enter_async_context(self._turns.turn(account, self._settings.decode_timeout_s))
             except TimeoutError as error:
-                raise self._crowded(account) from error
+                raise self._turns.late(account, what="large bodies", bound="decoding") from error
             while self._idle and not self._idle[-1].is_alive:
                 self._idle.pop()
             process = self._idle.pop() if self._idle else await _Process.start(self._settings)
@@ -250,16 +250,6 @@ class BodyCodec:
             finally:
                 if process.is_alive:
                     self._idle.append(process)
-
-    def _crowded(self, account: str) -> SignalboxError:
-        """The error for a turn that did not come in time."""
-        if self._turns.holds(account):
-            return LimitExceeded(
-                "Too many large bodies of your account at once; send fewer at a time, or smaller ones.",
-                retry_after_s=_RETRY_AFTER_S,
-                bound="decoding",
-            )
-        return Unavailable("Too many large bodies at once.", retry_after_s=_RETRY_AFTER_S, bound="decoding")
 
     async def close(self) -> None:
         """End the pool. Idempotent."""

@@ -10,6 +10,11 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from signalbox.program.errors import LimitExceeded, SignalboxError, Unavailable
+
+_RETRY_AFTER_S: Final = 2.0
 
 
 class _Account:
@@ -36,6 +41,16 @@ class Turns:
         """Whether an account has a turn now."""
         found = self._accounts.get(account)
         return found is not None and found.held > 0
+
+    def late(self, account: str, *, what: str, bound: str) -> SignalboxError:
+        """The error for a turn that did not come in time. what: takes turns, in words. bound: names it in metrics."""
+        if self.holds(account):
+            return LimitExceeded(
+                f"Too many {what} of your account at once; send fewer at a time, or smaller ones.",
+                retry_after_s=_RETRY_AFTER_S,
+                bound=bound,
+            )
+        return Unavailable(f"Too many {what} at once.", retry_after_s=_RETRY_AFTER_S, bound=bound)
 
     @asynccontextmanager
     async def turn(self, account: str, timeout_s: float) -> AsyncIterator[None]:

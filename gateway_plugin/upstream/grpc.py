@@ -25,10 +25,8 @@ from gateway_plugin.upstream.unpacking import is_packed, unpacked
 from signalbox.program.errors import (
     DeadlineExceeded,
     InvalidRequest,
-    LimitExceeded,
     SignalboxError,
     TooLarge,
-    Unavailable,
     meaning,
 )
 
@@ -40,7 +38,6 @@ _MOST_SAID_BYTES: Final = 6144
 """Clients take 8 KiB of metadata, and lose all of an answer that has more."""
 _READ_S: Final = 60.0
 """How long the message of a caller whose key is good may take, until its turn and until it is whole."""
-_RETRY_AFTER_S: Final = 2.0
 _PING_S: Final = 10
 
 
@@ -140,13 +137,7 @@ class GrpcUpstream:
     def _late(self, tenant: str, *, is_read: bool) -> SignalboxError:
         if is_read:
             return DeadlineExceeded(f"The message did not come within {_READ_S:.0f} s.", bound="reading")
-        if self._reading.holds(tenant):
-            return LimitExceeded(
-                "Too many large messages of your account at once; send fewer at a time.",
-                retry_after_s=_RETRY_AFTER_S,
-                bound="reading",
-            )
-        return Unavailable("Too many large messages at once.", retry_after_s=_RETRY_AFTER_S, bound="reading")
+        return self._reading.late(tenant, what="large messages", bound="reading")
 
     async def _health(self, _messages: object, _context: Context) -> bytes:
         """``grpc.health.v1``, for anybody, and the same for every service: what a stranger sends is not read."""

@@ -11,6 +11,7 @@ from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
 from gateway_plugin.api.predictions import Predictions
 from gateway_plugin.codec.bodies import BodyCodec
+from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
@@ -29,6 +30,7 @@ def open_inference(
     workers: LiveWorkers,
     codec: BodyCodec,
     predictions: Predictions,
+    offloading: Offloading,
     is_healthy: Callable[[], bool],
 ) -> OpenInference:
     """The dialect. is_healthy: whether requests can be accepted now."""
@@ -36,5 +38,5 @@ def open_inference(
     inference = Inference(targets, predictions, Statistics())
     return OpenInference(
         OipRest(targets, views, inference, codec, is_healthy=is_healthy, max_binary_bytes=settings.max_upstream_bytes),
-        OipGrpc(targets, views, inference, is_healthy=is_healthy, max_elements=settings.max_elements),
+        OipGrpc(targets, views, inference, offloading, is_healthy=is_healthy, max_elements=settings.max_elements),
     )

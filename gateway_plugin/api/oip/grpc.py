@@ -4,10 +4,12 @@ What REST shows as JSON goes into the messages of the same names (:mod:`gateway_
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference
@@ -15,7 +17,9 @@ from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
 from gateway_plugin.api.predictions import job_headers
 from gateway_plugin.codec.binding import bind
+from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.fitting import require_names
+from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.codec.oip import messages as oipmessages
 from gateway_plugin.codec.oip.inputs import require_dtype
 from gateway_plugin.proto import inference_pb2 as messages
@@ -48,6 +52,7 @@ class OipGrpc:
         targets: Targets,
         model_views: ModelViews,
         inference: Inference,
+        offloading: Offloading,
         *,
         is_healthy: Callable[[], bool],
         max_elements: int,
@@ -55,6 +60,7 @@ class OipGrpc:
         self._targets = targets
         self._views = model_views
         self._inference = inference
+        self._offloading = offloading
         self._is_healthy = is_healthy
         self._max_elements = max_elements
 
@@ -113,15 +119,21 @@ class OipGrpc:
 
     async def _model_infer(self, call: GrpcCall) -> GrpcReply:
         key = call.key
-        message = oipmessages.read(call.body)
+        account, size = tenant_of(key), len(call.body)
+        message = await self._offloading.read(account, size, partial(oipmessages.read, call.body))
         ready = self._inference.target(key, message.model, message.version)
         asked = options.read(ready, message.fields, is_binary=True)
         require_names([one.name for one in message.inputs], asked.plan)
         for one in message.inputs:
             require_dtype(one.name, one.dtype, asked.plan)
         limit = ready.model.limits.max_payload_bytes
-        given = oipmessages.tensors(message, max_tensor_bytes=limit, max_elements=self._max_elements)
-        inputs = bind(given, ready, asked.plan.name, max_tensor_bytes=limit)
+
+        def decoded(most_fields: int) -> DecodedInputs:
+            given = oipmessages.tensors(message, most_fields, max_tensor_bytes=limit, max_elements=self._max_elements)
+            return bind(given, ready, asked.plan.name, max_tensor_bytes=limit)
+
+        inputs = await self._offloading.read(account, size, decoded)
+        call.hold(len(inputs.frame))
         found = await self._inference.run(key, call.headers, ready, inputs, asked, call.timeout_s)
         return GrpcReply(oipmessages.write(found.head, found.outputs), job_headers(found.record))
 

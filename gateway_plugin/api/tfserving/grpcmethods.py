@@ -8,17 +8,19 @@ from gateway_plugin.api.tfserving.modelservice import ModelService
 from gateway_plugin.api.tfserving.monitoring import RequestCounts
 from gateway_plugin.api.tfserving.predictservice import PredictService
 from gateway_plugin.api.tfserving.views import ModelStatus
+from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.tables.catalog import Catalog
 
 
 def methods(
-    catalog: Catalog, status: ModelStatus, predictions: Predictions, counts: RequestCounts
+    catalog: Catalog, status: ModelStatus, predictions: Predictions, counts: RequestCounts, offloading: Offloading
 ) -> dict[str, Method]:
     """Every method; each needs a key. counts: those that the account's metrics page shows."""
     models = ModelService(catalog, status)
-    infer = InferService(catalog, predictions, counts)
+    predict = PredictService(catalog, predictions, counts, offloading)
+    infer = InferService(catalog, predictions, counts, offloading)
     return {
-        "/tensorflow.serving.PredictionService/Predict": PredictService(catalog, predictions, counts).predict,
+        "/tensorflow.serving.PredictionService/Predict": predict.predict,
         "/tensorflow.serving.PredictionService/Classify": infer.classify,
         "/tensorflow.serving.PredictionService/Regress": infer.regress,
         "/tensorflow.serving.PredictionService/MultiInference": infer.multi_inference,

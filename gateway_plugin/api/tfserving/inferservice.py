@@ -11,13 +11,14 @@ from functools import partial
 from math import prod
 from typing import Final, NamedTuple
 
+from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
 from gateway_plugin.api.predictions import Asked, Predictions, Ran, job_headers
 from gateway_plugin.api.tfserving import modelspec
 from gateway_plugin.api.tfserving.monitoring import GRPC, RequestCounts
-from gateway_plugin.codec import offloading
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.inputs import DEFAULT_SIGNATURE, listed, some
+from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.codec.protobuf.protowire import FEW_FIELDS, WireReader
 from gateway_plugin.codec.serving import examples, results
@@ -63,10 +64,13 @@ class Task(NamedTuple):
 class InferService:
     """Answers Classify, Regress and MultiInference."""
 
-    def __init__(self, catalog: Catalog, predictions: Predictions, counts: RequestCounts) -> None:
+    def __init__(
+        self, catalog: Catalog, predictions: Predictions, counts: RequestCounts, offloading: Offloading
+    ) -> None:
         self._catalog = catalog
         self._predictions = predictions
         self._counts = counts
+        self._offloading = offloading
 
     async def classify(self, call: GrpcCall) -> GrpcReply:
         """A ClassificationResponse. Raises errors of ours."""
@@ -85,7 +89,7 @@ class InferService:
         ready = modelspec.ready(spec, self._catalog, call.key)
         tasks = tasks_of(asked, ready)
         work = partial(decoded, what, request.input, ready, tasks)
-        inputs = await offloading.read(len(call.body), work)
+        inputs = await self._offloading.read(tenant_of(call.key), len(call.body), work)
         call.hold(sum(len(each.frame) for each in inputs))
         jobs: list[asyncio.Task[Ran]] = []
         try:
@@ -94,7 +98,9 @@ class InferService:
         except ExceptionGroup as failed:  # the others were cancelled
             raise failed.exceptions[0] from None
         ran = [job.result() for job in jobs]
-        reply = await offloading.write(sum(map(_cost_bytes, ran)), partial(_multi_reply, tasks, ran, ready))
+        reply = await self._offloading.write(
+            tenant_of(call.key), sum(map(_cost_bytes, ran)), partial(_multi_reply, tasks, ran, ready)
+        )
         return GrpcReply(reply, job_headers(ran[0].record))
 
     async def _infer(self, call: GrpcCall, what: str, verb: str, api: str) -> GrpcReply:
@@ -104,10 +110,12 @@ class InferService:
         with self._counts.counting(call.key, ready.model.name, api, GRPC):
             task = Task(verb, spec.signature_name or DEFAULT_SIGNATURE)
             work = partial(decoded, what, request.input, ready, [task])
-            (inputs,) = await offloading.read(len(call.body), work)
+            (inputs,) = await self._offloading.read(tenant_of(call.key), len(call.body), work)
             call.hold(len(inputs.frame))  # the context is in every example
             ran = await self._run(call, ready, inputs)
-            reply = await offloading.write(_cost_bytes(ran), partial(_reply, task, ran, ready))
+            reply = await self._offloading.write(
+                tenant_of(call.key), _cost_bytes(ran), partial(_reply, task, ran, ready)
+            )
             return GrpcReply(reply, job_headers(ran.record))
 
     async def _run(self, call: GrpcCall, ready: PreparedVersion, inputs: DecodedInputs) -> Ran:

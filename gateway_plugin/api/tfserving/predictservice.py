@@ -9,15 +9,17 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
 from gateway_plugin.api.predictions import Asked, Predictions, job_headers
 from gateway_plugin.api.tfserving import modelspec
 from gateway_plugin.api.tfserving.monitoring import GRPC, RequestCounts
-from gateway_plugin.codec import dtypes, forms, offloading
+from gateway_plugin.codec import dtypes, forms
 from gateway_plugin.codec.binding import bind
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.fitting import require_names
 from gateway_plugin.codec.inputs import Plan, UnknownSignature, choose, some
+from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.codec.protobuf import protowire, tensorproto
 from gateway_plugin.codec.protobuf.protowire import FEW_FIELDS, WireReader
@@ -40,22 +42,27 @@ class PredictRequest(NamedTuple):
 class PredictService:
     """Answers Predict."""
 
-    def __init__(self, catalog: Catalog, predictions: Predictions, counts: RequestCounts) -> None:
+    def __init__(
+        self, catalog: Catalog, predictions: Predictions, counts: RequestCounts, offloading: Offloading
+    ) -> None:
         self._catalog = catalog
         self._predictions = predictions
         self._counts = counts
+        self._offloading = offloading
 
     async def predict(self, call: GrpcCall) -> GrpcReply:
         """A PredictResponse. Raises errors of ours."""
         request = read(call.body)
         ready = modelspec.ready(request.spec, self._catalog, call.key)
         with self._counts.counting(call.key, ready.model.name, "Predict", GRPC):
-            inputs = await offloading.read(len(call.body), partial(decoded, request, ready))
+            inputs = await self._offloading.read(tenant_of(call.key), len(call.body), partial(decoded, request, ready))
             call.hold(len(inputs.frame))  # one value may stand for a whole tensor
             ran = await self._predictions.run(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
             size = sum(len(tensor.data) for tensor in ran.outputs)
             spec = modelspec.effective(ready, inputs.signature)
-            return GrpcReply(await offloading.write(size, partial(written, ran.outputs, spec)), job_headers(ran.record))
+            writing = partial(written, ran.outputs, spec)
+            reply = await self._offloading.write(tenant_of(call.key), size, writing)
+            return GrpcReply(reply, job_headers(ran.record))
 
 
 def read(body: bytes) -> PredictRequest:

@@ -14,7 +14,16 @@ from gateway_plugin.codec.oip.datatypes import DATATYPES, datatype
 from gateway_plugin.codec.oip.inputs import from_bytes
 from gateway_plugin.codec.oip.request import parameters_of
 from gateway_plugin.codec.protobuf import protowire, tensorproto, varints
-from gateway_plugin.codec.protobuf.protowire import FIXED32, FIXED64, LENGTH, MOST_NAMES, VARINT, Field, WireReader
+from gateway_plugin.codec.protobuf.protowire import (
+    FIXED32,
+    FIXED64,
+    LENGTH,
+    MOST_FIELDS,
+    MOST_NAMES,
+    VARINT,
+    Field,
+    WireReader,
+)
 from signalbox.program.errors import InvalidInput, TooLarge
 from signalbox.wire.tensors import ITEM_SIZE, MAX_RANK, Tensor
 
@@ -51,9 +60,12 @@ class InferMessage(NamedTuple):
     raw: tuple[memoryview, ...]
 
 
-def read(body: bytes) -> InferMessage:
-    """A request. Raises :class:`InvalidRequest`, :class:`InvalidInput` and :class:`TooLarge`."""
-    reader = WireReader("ModelInferRequest")
+def read(body: bytes, most_fields: int = MOST_FIELDS) -> InferMessage:
+    """A request. most_fields: see :class:`WireReader`.
+
+    Raises :class:`InvalidRequest`, :class:`InvalidInput` and :class:`TooLarge`.
+    """
+    reader = WireReader("ModelInferRequest", most_fields)
     names = {1: "", 2: "", 3: ""}
     parameters: dict[str, Any] = {}
     inputs: list[GivenInput] = []
@@ -150,8 +162,10 @@ def _output(reader: WireReader, message: Field) -> dict[str, Any]:
     return {"name": name, "parameters": parameters}
 
 
-def tensors(found: InferMessage, *, max_tensor_bytes: int, max_elements: int) -> dict[str, Tensor]:
-    """The inputs by name. max_elements: in typed fields, of all inputs together.
+def tensors(
+    found: InferMessage, most_fields: int = MOST_FIELDS, *, max_tensor_bytes: int, max_elements: int
+) -> dict[str, Tensor]:
+    """The inputs by name. most_fields: see :class:`WireReader`. max_elements: in typed fields, of all inputs together.
 
     Raises :class:`InvalidInput` and :class:`TooLarge`.
     """
@@ -160,7 +174,7 @@ def tensors(found: InferMessage, *, max_tensor_bytes: int, max_elements: int) ->
             f"There are {len(found.inputs)} inputs and {len(found.raw)} raw_input_contents; send one for each input, "
             "or none."
         )
-    reader = WireReader("ModelInferRequest")
+    reader = WireReader("ModelInferRequest", most_fields)
     made: dict[str, Tensor] = {}
     for index, one in enumerate(found.inputs):
         name, dtype, shape, contents = one
