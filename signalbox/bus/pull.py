@@ -19,6 +19,8 @@ _GRACE_S: Final = 1.0
 """Seconds after a request's expiry within which the server's status message for it must come."""
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 2.0
+_ANSWERED_S: Final = 5.0
+"""A request that shall not wait gets what is there within this time: the server may have to look for it for long."""
 _encode_json: Final = msgspec.json.Encoder().encode
 _JOB: Final = f"\r\n{Header.JOB}: ".encode()
 _NORMAL: Final = frozenset({404, 408})
@@ -29,10 +31,10 @@ class Delivery:
     """One delivery of a stored message.
 
     seq: its stream sequence. number: of this delivery among its consumer's, whose only reader gets 1, 2, 3 without a
-    gap. time: UTC unix seconds at which it was stored.
+    gap. time: UTC unix seconds at which it was stored. left: messages that its consumer had left to deliver then.
     """
 
-    __slots__ = ("_head", "_headers", "_job", "data", "number", "seq", "subject", "time")
+    __slots__ = ("_head", "_headers", "_job", "data", "left", "number", "seq", "subject", "time")
 
     def __init__(self, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
         parts = reply.split(b".")
@@ -45,6 +47,7 @@ class Delivery:
         self.seq = int(parts[base])
         self.number = int(parts[base + 1])
         self.time = int(parts[base + 2]) / 1e9
+        self.left = int(parts[base + 3])
 
     @property
     def headers(self) -> dict[str, str]:
@@ -112,7 +115,7 @@ class Puller:
             return
         self._count += 1
         number = self._count
-        timer = self._loop.call_later(expires_s + _GRACE_S, self._expire, number)
+        timer = self._loop.call_later((expires_s or _ANSWERED_S) + _GRACE_S, self._expire, number)
         self._asked[number] = _Asked(n, timer)
         self.outstanding += n
         doc: dict[str, int | bool] = {"batch": n}

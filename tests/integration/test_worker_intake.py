@@ -1,19 +1,20 @@
 """What a holder is given: models that sleep and wake, consumers made anew by others, consumers that do not answer."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, cast
 
 import pytest
 
-from signalbox.bus.client import Bus, ConsumerInfo, Delivery
+from signalbox.bus.client import Bus, ConsumerInfo, Delivery, Puller
 from signalbox.jobs import delivery
 from signalbox.jobs.commits import persist
 from signalbox.program.errors import Unavailable
 from signalbox.wire import names
 from signalbox.wire.names import PRIORITIES
 from tests.rigs.submit import Ledger, floats
-from workers.queue import intake
+from workers.queue import intake, readturns
 from workers.queue.intake import JobIntake
 
 LIMIT_S = 30.0
@@ -107,6 +108,39 @@ async def test_a_model_with_a_job_that_waits_does_not_sleep(
     assert asks_nothing.is_asking("half")
     await asks_nothing.close()
     assert came == []
+
+
+async def test_of_many_models_with_jobs_few_are_read_at_a_time_and_all_of_them_come(
+    bus: Bus, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [f"m{number}" for number in range(3 * readturns.AT_ONCE)]
+    jobs = {await ledger.submit(model, floats(1.0)) for model in models for _ in range(3)}
+    left = Counter({names.consumer(model, "mid", 0): 3 for model in models})
+    reading: set[str] = set()
+    most = 0
+    asked, received = Puller.ask, Puller._receive
+
+    def ask(puller: Puller, n: int, *, expires_s: float = 5.0) -> None:
+        nonlocal most
+        if left[puller.consumer]:
+            reading.add(puller.consumer)
+            most = max(most, len(reading))
+        asked(puller, n, expires_s=expires_s)
+
+    def receive(puller: Puller, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
+        left[puller.consumer] -= not head.startswith(b"NATS/1.0 ")
+        reading.discard(puller.consumer)
+        received(puller, subject, reply, head, data)
+
+    monkeypatch.setattr(Puller, "ask", ask)
+    monkeypatch.setattr(Puller, "_receive", receive)
+    holder = Holder(bus)
+    try:
+        await holder.intake.follow(models)
+        assert {(await holder.next())[0] for _ in jobs} == jobs
+    finally:
+        await holder.intake.close()
+    assert most == readturns.AT_ONCE
 
 
 async def test_what_another_makes_anew_comes_again_and_is_known(bus: Bus, ledger: Ledger, holder: Holder) -> None:

@@ -31,7 +31,7 @@ LIMIT_BYTES: Final = 60 * 1024
 MAX_NAMED: Final = 32
 """Ids of jobs in flight that the document names."""
 _ERROR_CHARACTERS: Final = 200
-_MOST_NAMED: Final = 32
+MOST_COUNTED: Final = 32
 """Models in a map of a shortened document."""
 _ORDER: Final = ("loading", "ready", "crowded", "failed", "spare")
 """Which residencies are told first in a shortened document."""
@@ -47,9 +47,9 @@ def fitting(worker: Worker) -> Worker:
     worker = replace(
         worker,
         models=tuple(replace(r, error=r.error[:_ERROR_CHARACTERS]) for r in worker.models),
-        rates=dict(islice(worker.rates.items(), _MOST_NAMED)),
-        in_flight=dict(islice(worker.in_flight.items(), _MOST_NAMED)),
-        waiting=dict(islice(worker.waiting.items(), _MOST_NAMED)),
+        rates=dict(islice(worker.rates.items(), MOST_COUNTED)),
+        in_flight=dict(islice(worker.in_flight.items(), MOST_COUNTED)),
+        waiting=dict(islice(worker.waiting.items(), MOST_COUNTED)),
     )
     free = LIMIT_BYTES - _size(replace(worker, models=())) - len(',"models":[]')
     told: list[Residency] = []

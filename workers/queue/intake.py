@@ -27,6 +27,7 @@ from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.host.hints import Hints
 from workers.queue import prefetch
+from workers.queue.readturns import ReadTurns
 
 PARKED_S: Final = 5.0
 """How long a pull request stays on the server."""
@@ -39,7 +40,7 @@ AGAIN_S: Final = 0.5
 """Until consumers are asked for again that could not be had."""
 LONGEST_PAUSE_S: Final = 2.0
 """Before a queue that refuses each request is opened again."""
-OPENED_AT_ONCE: Final = 16
+OPENED_AT_ONCE: Final = 4
 """Models whose consumers are asked for at the same time: the server answers a connection's questions in order, and
 whatever else this worker writes, its lease too, waits behind them."""
 
@@ -47,15 +48,19 @@ OnDelivery = Callable[[str, Delivery, bool], None]
 
 
 class _Awake:
-    """A model that is pulled. used_s: when its last job came. highest_seq: of what was delivered here, by class."""
+    """A model that is pulled. used_s: when its last job came.
 
-    __slots__ = ("generation", "highest_seq", "infos", "pullers", "used_s")
+    highest_seq: of what was delivered here, by class. left: jobs that its consumer had then left to deliver, by class.
+    """
+
+    __slots__ = ("generation", "highest_seq", "infos", "left", "pullers", "used_s")
 
     def __init__(self, generation: int, infos: Mapping[Priority, ConsumerInfo], now_s: float) -> None:
         self.generation = generation
         self.infos = infos
         self.used_s = now_s
         self.highest_seq = {priority: info.examined_to for priority, info in infos.items()}
+        self.left = {priority: info.num_pending for priority, info in infos.items()}
         self.pullers: dict[Priority, Puller] = {}
 
 
@@ -90,6 +95,7 @@ class JobIntake:
         self._refused: dict[str, int] = {}
         """How often in a row a model's queue refused what was asked of it."""
         self._opening = asyncio.Semaphore(OPENED_AT_ONCE)
+        self._turns: ReadTurns[Puller] = ReadTurns()
         self._makes_way = False
         self._is_closed = False
 
@@ -128,10 +134,14 @@ class JobIntake:
         awake = self._awake.get(model)
         if awake is None or not awake.pullers:
             return 0
-        outstanding = {priority: puller.outstanding for priority, puller in awake.pullers.items()}
+        outstanding = {
+            priority: puller.outstanding + self._turns.waiting(puller) for priority, puller in awake.pullers.items()
+        }
         parked_s = PARKED_AFTER_RECONNECT_S if self._is_starting else PARKED_S
         for priority, number in prefetch.missing_credits(wanted, waiting, outstanding).items():
-            awake.pullers[priority].ask(number, expires_s=parked_s)
+            puller = awake.pullers[priority]
+            if not awake.left[priority] or self._turns.take(puller, priority, number):
+                puller.ask(number, expires_s=parked_s)
             outstanding[priority] += number
         return max(outstanding.values())
 
@@ -257,7 +267,7 @@ class JobIntake:
     def _attach(self, model: str, awake: _Awake) -> None:
         for priority in PRIORITIES:
             puller = self._bus.puller(awake.infos[priority].name, partial(self._deliver, model, awake, priority))
-            puller.on_idle = partial(self._idle, model, puller)
+            puller.on_idle = partial(self._idle, model, awake, priority)
             awake.pullers[priority] = puller
         self._on_credit(model)
 
@@ -269,10 +279,24 @@ class JobIntake:
         is_known = delivered.seq <= awake.highest_seq[priority]
         if not is_known:
             awake.highest_seq[priority] = delivered.seq
+        awake.left[priority] = delivered.left
+        puller = awake.pullers.get(priority)
+        if puller is not None and not (delivered.left and puller.outstanding) and self._turns.is_reading(puller):
+            self._end_turn(puller)
         self._on_delivery(model, delivered, is_known)
 
-    def _idle(self, model: str, puller: Puller) -> None:
+    def _end_turn(self, puller: Puller) -> None:
+        """Ask the queues whose turn has come for what they hold: one that others have emptied says so at once."""
+        self._turns.end(puller)
+        while (found := self._turns.next()) is not None:
+            queue, number = found
+            queue.ask(number, expires_s=0.0)
+
+    def _idle(self, model: str, awake: _Awake, priority: Priority) -> None:
         """Jobs that were asked for did not come: none is there, the consumer has gone, or it does not answer."""
+        puller = awake.pullers[priority]
+        awake.left[priority] = 0
+        self._end_turn(puller)
         if puller.last_refusal:
             if model not in self._working:  # its three classes count once
                 self._refused[model] = self._refused.get(model, 0) + 1
@@ -310,6 +334,9 @@ class JobIntake:
         awake.pullers.clear()
         for puller in pullers:
             puller.on_idle = None
+            self._turns.forget(puller)
+        for puller in pullers:
+            self._end_turn(puller)
         self._on_credit(model)
         return pullers
 

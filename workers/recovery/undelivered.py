@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.client import Bus, ConsumerInfo, Delivery
 from signalbox.jobs.delivery import generation_of
 from signalbox.program import log
 from signalbox.program.errors import NotFound
@@ -19,6 +19,7 @@ from signalbox.wire import names
 from signalbox.wire.messages import Job, Worker
 from signalbox.wire.names import Stream
 from workers.host import gauges
+from workers.host.presence import MOST_COUNTED
 from workers.recovery.walk import walk
 
 MAX_READ: Final = 1_000
@@ -30,8 +31,11 @@ Presence, which tells what workers have, may be two seconds old.
 """
 WAITED_BUSY_S: Final = 30.0
 """One of a model that workers are busy with, after so long and so often: they may well have it."""
-MAX_ASKED: Final = 20
+MAX_ASKED: Final = 200
 """Consumers asked in one turn."""
+MAX_PENDING: Final = 20
+"""Models looked for in one turn though their jobs wait at a consumer: nobody may pull from it, or a worker with very
+many models, whose turn has not come."""
 
 
 class UndeliveredJobs:
@@ -47,26 +51,27 @@ class UndeliveredJobs:
     async def turn(self, is_known: Callable[[str], bool]) -> None:
         """Look at the first jobs. is_known: whether a record of a job was read. Raises :class:`Unavailable`."""
         now = self._clock()
-        busy = {model for worker in self._workers() for model in worker.in_flight}
+        busy = {model for worker in self._workers() for model in _busy(worker)}
         self._looked_at = {m: at for m, at in self._looked_at.items() if at > now - WAITED_BUSY_S}
-        asked = 0
-        suspected: set[str] = set()
+        late = [
+            (seq, job)
+            for seq, at, job in (await self._oldest(is_known)).values()
+            if at <= now - (WAITED_BUSY_S if job.model in busy else WAITED_S)
+        ]
+        suspected, self._suspected = self._suspected, {job.id for _, job in late}
+        again = [(seq, job) for seq, job in late if job.id in suspected and job.model not in self._looked_at]
         lost: set[str] = set()
-        for (model, _), (seq, at, job) in (await self._oldest(is_known)).items():
-            if at > now - (WAITED_BUSY_S if model in busy else WAITED_S):
-                continue
-            suspected.add(job.id)
-            if job.id not in self._suspected:
-                continue
-            if model in busy:
-                if model in self._looked_at or asked >= MAX_ASKED:
+        pending = 0
+        for seq, job in again[:MAX_ASKED]:
+            consumer = await self._consumer(job)
+            if consumer is not None and seq > consumer.delivered_stream_seq:
+                if job.model in busy or consumer.num_waiting or pending >= MAX_PENDING:
                     continue
-                asked += 1
-                if await self._is_pending(job, seq):
-                    continue
-                self._looked_at[model] = now
-            lost.add(model)
-        self._suspected = suspected
+                pending += 1
+                self._looked_at[job.model] = now
+            elif job.model in busy:
+                self._looked_at[job.model] = now
+            lost.add(job.model)
         for model in sorted(lost):
             await self.look(model)
 
@@ -93,10 +98,17 @@ class UndeliveredJobs:
         await walk(self._bus, Stream.JOBS, 1, MAX_READ, look)
         return found
 
-    async def _is_pending(self, job: Job, seq: int) -> bool:
-        """Whether the job has not been delivered yet."""
+    async def _consumer(self, job: Job) -> ConsumerInfo | None:
+        """The state of the consumer of a job's class, None where there is none."""
         name = names.consumer(job.model, job.priority, generation_of(self._workers()))
         try:
-            return seq > (await self._bus.consumer_info(name)).delivered_stream_seq
+            return await self._bus.consumer_info(name)
         except NotFound:
-            return False
+            return None
+
+
+def _busy(worker: Worker) -> set[str]:
+    """The models of which a worker has jobs. One that has jobs of very many tells of some: then of any that it has."""
+    if len(worker.in_flight) < MOST_COUNTED:
+        return set(worker.in_flight)
+    return {*worker.in_flight, *(resident.model for resident in worker.models if resident.state == "ready")}

@@ -36,17 +36,14 @@ class ModelCache:
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
+        self.used_bytes = 0
+        """Bytes of everything that is loaded or being loaded."""
         self._entries: dict[Key, CacheEntry] = {}
         self._clock = 0
 
     def __contains__(self, key: Key) -> bool:
         entry = self._entries.get(key)
         return entry is not None and entry.state == "ready"
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of everything that is loaded or being loaded."""
-        return sum(entry.size_bytes for entry in self._entries.values())
 
     def evictions(self, size_bytes: int, *, is_spare: Callable[[Key], bool] = lambda _: False) -> list[Key]:
         """What must leave before ``size_bytes`` more fit: what is spare first, then the least recently used.
@@ -77,6 +74,8 @@ class ModelCache:
         """Idle versions to unload for ``size_bytes``, as far as there are any, and the bytes that are free then."""
         free = self.budget_bytes - self.used_bytes
         leaving: list[Key] = []
+        if free >= size_bytes:
+            return leaving, free  # what may leave is not put in order for nothing: there may be a thousand
         for key in sorted(self.idle(), key=lambda key: (not is_spare(key), self._entries[key].used)):
             if free >= size_bytes:
                 break
@@ -87,7 +86,7 @@ class ModelCache:
     def reserve(self, key: Key, size_bytes: int) -> None:
         """Note that a load begins; its entry is pinned until :meth:`mark_ready` or :meth:`fail`."""
         self._clock += 1
-        self._entries[key] = CacheEntry(size_bytes, pins=1, used=self._clock)
+        self._put(key, CacheEntry(size_bytes, pins=1, used=self._clock))
 
     def measure(self, key: Key, size_bytes: int) -> None:
         """Book the ``size_bytes`` that a load took, which may pass the budget.
@@ -96,6 +95,7 @@ class ModelCache:
         """
         entry = self._entries.get(key)
         if entry is not None:
+            self.used_bytes += size_bytes - entry.size_bytes
             entry.size_bytes = size_bytes
 
     def mark_ready(self, key: Key) -> None:
@@ -108,25 +108,27 @@ class ModelCache:
     def crowd(self, key: Key) -> None:
         """Note that a version does not fit beside those that are here; none leaves before a job needs it."""
         if key not in self._entries:
-            self._entries[key] = CacheEntry(0, state="crowded")
+            self._put(key, CacheEntry(0, state="crowded"))
 
     def uncrowd(self) -> None:
         """Forget which versions did not fit: they may fit by now."""
         for key in [key for key, entry in self._entries.items() if entry.state == "crowded"]:
-            del self._entries[key]
+            self.drop(key)
 
     def fail(self, key: Key, error: str) -> None:
         """Note that a load failed; the reason is kept until the next try, the bytes are free."""
         self._clock += 1
-        self._entries[key] = CacheEntry(0, state="failed", error=error, used=self._clock)
+        self._put(key, CacheEntry(0, state="failed", error=error, used=self._clock))
 
     def drop(self, key: Key) -> None:
         """Forget a version: it is no longer loaded."""
-        self._entries.pop(key, None)
+        if (entry := self._entries.pop(key, None)) is not None:
+            self.used_bytes -= entry.size_bytes
 
     def clear(self) -> None:
         """Forget all versions, as the runner is gone; why loads failed is kept."""
-        self._entries = {k: entry for k, entry in self._entries.items() if entry.state == "failed"}
+        for key in [key for key, entry in self._entries.items() if entry.state != "failed"]:
+            self.drop(key)
 
     def pin(self, key: Key) -> bool:
         """Note that a run begins on a version, which is now the most recently used.
@@ -160,6 +162,11 @@ class ModelCache:
         """Whether a version is ready and not in use."""
         entry = self._entries.get(key)
         return entry is not None and entry.state == "ready" and not entry.pins
+
+    def _put(self, key: Key, entry: CacheEntry) -> None:
+        self.drop(key)
+        self._entries[key] = entry
+        self.used_bytes += entry.size_bytes
 
     def state(self, key: Key) -> str:
         """The state of a version as presence says it; empty where it is not known."""

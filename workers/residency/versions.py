@@ -226,9 +226,10 @@ class ResidentVersions:
         """Whether it may be loaded ahead of need. What can never fit passes, so that its load says so."""
         version = find_version(self._find(key[0]), key[1])
         size = self._sizes.expected(key[0], version) if version else 0
-        spare = sum(self._cache.size_bytes(k) for k in self._cache.idle() if self._is_spare(k))
-        free = self._cache.budget_bytes - self._cache.used_bytes + spare
-        return size <= free or size > self._cache.budget_bytes
+        free = self._cache.budget_bytes - self._cache.used_bytes
+        if size <= free or size > self._cache.budget_bytes:
+            return True
+        return size <= free + sum(self._cache.size_bytes(k) for k in self._cache.idle() if self._is_spare(k))
 
     async def _load(self, key: Key, renew: Renew | None) -> None:
         """Load a version; without ``renew`` ahead of need: one try, and not kept if others would have to leave."""

@@ -1,0 +1,84 @@
+"""Which jobs are looked for that no worker was given."""
+
+import time
+from typing import Any, cast
+
+import pytest
+
+from signalbox.bus.client import Bus
+from signalbox.jobs import delivery
+from tests.integration.test_worker_intake import ledger  # noqa: F401  a fixture
+from tests.rigs.submit import Ledger, floats
+from workers.recovery import undelivered
+from workers.recovery.undelivered import WAITED_BUSY_S, WAITED_S, UndeliveredJobs
+
+
+class Finder:
+    """A finder at a time of its own. asked_for: the models whose queues it had read anew."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.now = time.time()
+        self.workers: list[Any] = []
+        self.asked_for: list[str] = []
+        self._jobs = UndeliveredJobs(bus, lambda: self.workers, clock=lambda: self.now)
+
+    async def turns(self, *after_s: float) -> list[str]:
+        """Have turns so much later, one after the other; the models that were asked for since."""
+        before = len(self.asked_for)
+        for seconds in after_s:
+            self.now += seconds
+            await self._jobs.turn(lambda _: False)
+        return self.asked_for[before:]
+
+
+@pytest.fixture
+def finder(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Finder:
+    made = Finder(bus)
+
+    async def look(_: UndeliveredJobs, model: str) -> None:
+        made.asked_for.append(model)
+
+    monkeypatch.setattr(UndeliveredJobs, "look", look)
+    return made
+
+
+async def test_a_job_that_waits_where_no_consumer_is_is_looked_for_by_the_second_turn(
+    ledger: Ledger,  # noqa: F811
+    finder: Finder,
+) -> None:
+    await ledger.submit("half", floats(1.0))
+    assert await finder.turns(WAITED_S + 1) == []
+    assert await finder.turns(1.0, 1.0) == ["half", "half"], "until it is found"
+
+
+async def test_one_that_was_delivered_and_that_no_worker_tells_of_is_looked_for(
+    bus: Bus,
+    ledger: Ledger,  # noqa: F811
+    finder: Finder,
+) -> None:
+    await ledger.submit("half", floats(1.0))
+    came: list[object] = []
+    puller = await bus.pull((await delivery.find(bus, "half", "mid", 0)).name, came.append)
+    puller.ask(1)
+    while not came:
+        await bus.flush()
+    await puller.close()
+    assert await finder.turns(WAITED_S + 1, 1.0) == ["half"]
+    finder.workers = [cast("Any", type("W", (), {"in_flight": {"half": 1}, "models": (), "generation": 0}))]
+    assert await finder.turns(1.0, 1.0) == [], "its worker has it"
+    assert await finder.turns(WAITED_BUSY_S, 1.0, 1.0) == ["half"], "for so long, then not again so soon"
+
+
+async def test_what_waits_at_a_consumer_is_looked_for_where_nobody_asks_of_it(
+    bus: Bus,
+    ledger: Ledger,  # noqa: F811
+    finder: Finder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(undelivered, "MAX_PENDING", 1)
+    for model in ("half", "other"):
+        await delivery.find(bus, model, "mid", 0)
+        await ledger.submit(model, floats(1.0))
+    assert await finder.turns(WAITED_S + 1, 1.0) == ["half"], "few at a time"
+    assert await finder.turns(1.0) == ["other"], "whoever has very many queues to read shall not read each anew"
+    assert await finder.turns(1.0) == []
