@@ -52,7 +52,7 @@ class Offloading:
 
 async def _in_thread(work: Callable[[], T]) -> T:
     """What ``work`` returns. A thread cannot be stopped: a caller who leaves holds its turn until the thread ends."""
-    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    thread = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(thread)
     finally:

@@ -16,7 +16,7 @@ from signalbox.wire.messages import Job, header
 from signalbox.wire.names import Header, Priority, Stream
 from tests.rigs.submit import Ledger, floats
 from workers.recovery import removal as module
-from workers.recovery.removal import SETTLED_S, SINGLY_S, JobRemoval
+from workers.recovery.removal import SETTLED_S, SINGLY_S, SMALL, JobRemoval
 
 THEN = 1_790_000_000.0
 """The slots of this second, and of the one after it, are used."""
@@ -96,6 +96,17 @@ async def test_where_a_job_waits_the_other_classes_of_its_slot_go_and_its_own_af
     rig.ended(waiting)
     await rig.turn()
     assert await rig.left() == []
+
+
+async def test_of_very_many_classes_with_few_jobs_few_go_at_a_look(rig: Rig) -> None:
+    waiting = await rig.queued()
+    ended = [await rig.queued(f"m{number}") for number in range(SMALL + 2)]
+    rig.ended(*ended)
+    await rig.turn()
+    assert len(await rig.left()) == 3
+    rig.now += SETTLED_S
+    await rig.turn()
+    assert await rig.left() == [waiting.id]
 
 
 async def test_what_comes_into_a_slot_after_the_question_stays(rig: Rig) -> None:

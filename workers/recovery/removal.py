@@ -3,9 +3,10 @@
 The records say what has ended; the reconciler reads them in order, each end once. A job's subject names its slot, the
 1.024 s of its acceptance. One question tells which jobs of a slot are still in ``JOBS``, and one purge removes a slot
 whose jobs have all ended, whatever models they are of: 20 ms of the server's time for 1 600 of them, where a purge by
-class and sequence looks through the class (ADR 0210). In a slot where some jobs wait or run, each class of which many
-have ended goes for itself, and after ten minutes each job: at every purge the server counts for each consumer what it
-has left, 10 ms where a thousand models are called. What comes into a slot after the question is not touched.
+class and sequence looks through the class (ADR 0210). In a slot where some jobs wait or run, a class of which none does
+goes for itself, and after ten minutes each job; not many classes at once that have few, since at every purge the server
+counts for each consumer what it has left: 10 ms where a thousand models are called. What comes into a slot after the
+question is not touched.
 
 Where very many wait a purge by subject is dear: the server goes through all subjects to find its messages, and again to
 count what each consumer has left. There what has ended is left until it is a part of all, and then goes by sequence, up
@@ -36,7 +37,8 @@ MOST_SLOTS: Final = 200
 """Slots looked at in one turn; of those that were looked at before, no more than :data:`AGAIN`."""
 AGAIN: Final = 20
 MANY: Final = 16
-"""Messages of a class that are worth a purge of their own."""
+"""Messages of a class that are worth a purge of their own; of classes with fewer, :data:`SMALL` go at each look."""
+SMALL: Final = 4
 MOST_SINGLY: Final = 500
 """Messages removed one by one in one turn."""
 DEEP: Final = 100_000
@@ -166,8 +168,8 @@ class JobRemoval:
             del self._slots[name]
             return 0
         mixed = {names.class_of(subject) for subject in there if names.job_of(subject) not in slot.ended}
-        counts = Counter(map(names.class_of, ended))
-        whole = {class_ for class_, number in counts.items() if number >= MANY and class_ not in mixed}
+        counts = Counter(class_ for class_ in map(names.class_of, ended) if class_ not in mixed).most_common()
+        whole = {class_ for place, (class_, number) in enumerate(counts) if number >= MANY or place < SMALL}
         for model, priority in whole:
             await self._purge({"filter": names.jobs_in_slot(name, model, priority), "seq": last_seq + 1})
         left = [subject for subject in ended if names.class_of(subject) not in whole]
