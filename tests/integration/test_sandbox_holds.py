@@ -234,6 +234,13 @@ def test_a_gpus_runner_may_start_programs_and_still_has_no_network() -> None:
     assert all(result in {"EPERM", "EACCES"} for result in facts["results"][2:]), facts["results"]
 
 
+@needs_landlock
+def test_cuda_may_name_its_threads_and_a_virtual_devices_runner_may_not() -> None:
+    """It empties the file as it opens it; refused, cuInit fails with 304 (seen on an H200, Linux 6.18)."""
+    assert tried(Sandbox(), "write=/proc/self/comm", kind="nvidia")["results"] == ["done"]
+    assert tried(Sandbox(), "write=/proc/self/comm")["results"] == ["EACCES"]
+
+
 @needs_root
 def test_a_user_of_its_own_has_no_groups_and_does_not_come_back(ground: Ground) -> None:
     ground.canary.chmod(0o600)

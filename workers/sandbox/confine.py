@@ -54,7 +54,8 @@ _SYSTEM: Final = (
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _NVIDIA: Final = ("nvidiactl", "nvidia-uvm*", "nvidia-modeset", "nvidia-caps", "nvidia[0-9]*")
 _NVIDIA_READ: Final = ("/opt", "/etc/nvidia", "/run/nvidia-persistenced")
-"""CUDA also writes below /proc, where it names its threads: without that cuInit fails with 304."""
+"""CUDA also writes below /proc, where it names its threads, in a file that it empties first: without either right
+cuInit fails with 304."""
 
 
 def confine(sandbox: Sandbox, kind: str) -> Confinement:
@@ -168,7 +169,7 @@ def _grants(kind: str, devices: list[Path]) -> Iterator[PathGrant]:
         rights = landlock.READ | landlock.WRITE_FILE | landlock.IOCTL_DEV
         yield from (PathGrant(path, rights) for path in devices)
         yield from (PathGrant(Path(path), code) for path in _NVIDIA_READ)
-        yield PathGrant(Path("/proc"), landlock.READ | landlock.WRITE_FILE)
+        yield PathGrant(Path("/proc"), landlock.READ | landlock.WRITE_FILE | landlock.TRUNCATE)
 
 
 def _python() -> Iterator[str]:
