@@ -1,19 +1,25 @@
 """Upper bound of throughput behind a Tyk: a plugin that only answers, on grpc.aio, uvloop and a unix socket.
 
-``python -m benchmarks.front.bare SOCKET`` is that plugin; :func:`measure` drives it.
+``python -m benchmarks.front.bare SOCKET`` is that plugin, with an HTTP upstream that only answers where the real one
+would have its own; :func:`measure` drives it.
 """
 
 import asyncio
 import json
+import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
+import uvicorn
 import uvloop
 
 from benchmarks.front.path import BODY, IN_FLIGHT, PATH
 from benchmarks.rig.load import prepare, run
+from gateway_plugin.hooks.dispatcher import POST
 from gateway_plugin.proto.coprocess_pb2 import Object
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
@@ -21,13 +27,15 @@ from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Programs, Tyk
 
 ANSWER: Final = json.dumps({"predictions": [2.5]})
+HEADERS: Final = {"Authorization": "bench"}
 TOKEN: Final = "eyJvcmciOiJzaWduYWxib3giLCJpZCI6ImJlbmNoIiwiaCI6InNoYTI1NiJ9"  # noqa: S105  public key id
 """Base64 of ``{"org":"signalbox","id":"bench","h":"sha256"}``, the form Tyk hashes well."""
+_UPSTREAM: Final = "SIGNALBOX_GATEWAY_UPSTREAM_LISTEN"
 
 
 async def answer(obj: Object, _context: object) -> Object:
     """Accepts every caller, then answers the same prediction."""
-    if obj.hook_name == "SignalboxAuth":
+    if obj.hook_name != POST:
         obj.metadata["token"] = TOKEN
         obj.session.rate = 0
         obj.session.last_updated = "1"
@@ -41,6 +49,16 @@ async def answer(obj: Object, _context: object) -> Object:
     return obj
 
 
+async def upstream(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Answers the same to every request, once it has it."""
+    while (await receive()).get("more_body"):
+        pass
+    body = ANSWER.encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 async def serve(socket: str) -> None:
     """Serve on a unix socket until killed."""
     handler = grpc.unary_unary_rpc_method_handler(
@@ -52,22 +70,29 @@ async def serve(socket: str) -> None:
     )
     server.add_insecure_port(f"unix://{socket}")
     await server.start()
-    await server.wait_for_termination()
+    host, _, port = os.environ[_UPSTREAM].rpartition(":")
+    config = uvicorn.Config(upstream, host=host, port=int(port), lifespan="off", log_config=None, access_log=False)
+    await uvicorn.Server(config).serve()
+
+
+@asynccontextmanager
+async def running(folder: Path, programs: Programs) -> AsyncIterator[UpStack]:
+    """A Tyk before such a plugin, on the files of ours."""
+    options = UpOptions(data=folder, front_port=0, console_port=0, nats_port=0)
+    with DataDir(folder) as data:
+        stack = UpStack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
+        try:
+            await Tyk(stack, programs, plugin="benchmarks.front.bare").start()
+            yield stack
+        finally:
+            await stack.stop()
 
 
 async def measure(folder: Path, programs: Programs, *, seconds: float) -> dict[int, float]:
     """Measure answers per second, by requests in flight, through the same Tyk on the same files."""
-    options = UpOptions(data=folder, front_port=0, console_port=0, nats_port=0)
-    with DataDir(folder) as data:
-        stack = UpStack(options, data, lambda sentence: print(f"  ({sentence})", flush=True))
-        return await _drive(stack, programs, seconds)
-
-
-async def _drive(stack: UpStack, programs: Programs, seconds: float) -> dict[int, float]:
     rates = {}
-    try:
-        await Tyk(stack, programs, plugin="benchmarks.front.bare").start()
-        target = prepare(stack.front_url, PATH, BODY, {"Authorization": "bench"})
+    async with running(folder, programs) as stack:
+        target = prepare(stack.front_url, PATH, BODY, HEADERS)
         for in_flight in IN_FLIGHT:
             figures = await asyncio.to_thread(run, target, in_flight, seconds=seconds)
             rates[in_flight] = figures.rate
@@ -76,8 +101,6 @@ async def _drive(stack: UpStack, programs: Programs, seconds: float) -> dict[int
                 f"p50 {figures.quantile_ms(0.5):.2f} ms, {dict(figures.statuses)}",
                 flush=True,
             )
-    finally:
-        await stack.stop()
     return rates
 
 

@@ -1,48 +1,90 @@
-"""What one small prediction costs on each way behind a Tyk: answered by the post hook, or by the upstream."""
+"""What one small prediction costs on each way behind a Tyk: answered by the post hook, or by the upstream.
+
+Beside it, in turn: a plugin and an upstream that only answer, on the same files and transports. What the plugin takes
+beyond that one's is its own.
+"""
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from benchmarks.front import bare
 from benchmarks.front.path import BODY, PATH, costs
-from benchmarks.rig.bed import Bed, made
-from benchmarks.rig.load import Figures, Target, prepare, run
+from benchmarks.rig.bed import made
+from benchmarks.rig.load import Figures, prepare, run
 from benchmarks.rig.processes import Cost
+from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Programs
 
 IN_FLIGHT: Final = (1, 32)
-TURNS: Final = 2
+TURNS: Final = 3
+WARM_S: Final = 0.3
+"""Short, as its processor time counts and its requests do not."""
 _INFER: Final = "/v2/models/half_plus_two/infer"
 _INFERENCE: Final = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
+WAYS: Final = {"post hook": (PATH, BODY), "upstream": (_INFER, json.dumps(_INFERENCE).encode())}
+MOST_MS: Final = {"post hook": 0.35, "upstream": 0.45}
+"""Processor time that the plugin may take beyond one that only answers, at the most in flight."""
+_OURS: Final = "ours"
+_BARE: Final = "only answers"
+
+
+class Spent:
+    """Requests and the plugin's processor seconds, by way and plugin, over all turns."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._cpu_s: dict[tuple[str, str], float] = {}
+
+    def add(self, way: str, whose: str, requests: int, cpu_s: float) -> None:
+        """One turn."""
+        self._requests[way, whose] += requests
+        self._cpu_s[way, whose] = self._cpu_s.get((way, whose), 0.0) + cpu_s
+
+    def ms(self, way: str, whose: str) -> float:
+        """Milliseconds a request."""
+        return self._cpu_s[way, whose] / self._requests[way, whose] * 1e3
 
 
 async def measure(folder: Path, programs: Programs, *, seconds: float) -> None:
-    """Print rates, latencies and processor time of both ways, in turn."""
-    async with made(folder, tyk=programs) as bed:
-        ways = {
-            "post hook": _target(bed, PATH, BODY),
-            "upstream": _target(bed, _INFER, json.dumps(_INFERENCE).encode()),
+    """Print rates, latencies and processor time of both ways, in turn, and what the plugin adds."""
+    spent = Spent()
+    async with made(folder / _OURS, tyk=programs) as bed, bare.running(folder / "bare", programs) as answering:
+        stacks: dict[str, tuple[UpStack, Mapping[str, str]]] = {
+            _OURS: (bed.stack, bed.headers),
+            _BARE: (answering, bare.HEADERS | {"Content-Type": "application/json"}),
         }
         for _ in range(TURNS):
             for in_flight in IN_FLIGHT:
-                for way, target in ways.items():
-                    before = costs(bed.stack)
-                    figures = await asyncio.to_thread(run, target, in_flight, seconds=seconds)
-                    _print(way, figures, before, costs(bed.stack))
+                for way, (path, body) in WAYS.items():
+                    for whose, (stack, headers) in stacks.items():
+                        target = prepare(stack.front_url, path, body, headers)
+                        before = costs(stack)
+                        figures = await asyncio.to_thread(run, target, in_flight, seconds=seconds, warm_s=WARM_S)
+                        after = costs(stack)
+                        _print(way, whose, figures, before, after)
+                        if in_flight == IN_FLIGHT[-1]:
+                            cpu_s = after["gateway"].cpu_s - before["gateway"].cpu_s
+                            spent.add(way, whose, sum(figures.statuses.values()), cpu_s)
+    for way, most in MOST_MS.items():
+        ours, least = spent.ms(way, _OURS), spent.ms(way, _BARE)
+        verdict = "as promised" if ours - least <= most else "NOT MET"
+        print(
+            f"{way}, {IN_FLIGHT[-1]} in flight: the plugin takes {ours:.2f} ms of CPU a request, one that only answers "
+            f"{least:.2f}: {ours - least:.2f} more (at most {most}: {verdict})",
+            flush=True,
+        )
 
 
-def _target(bed: Bed, path: str, body: bytes) -> Target:
-    return prepare(bed.stack.front_url, path, body, bed.headers)
-
-
-def _print(way: str, figures: Figures, before: Mapping[str, Cost], after: Mapping[str, Cost]) -> None:
+def _print(way: str, whose: str, figures: Figures, before: Mapping[str, Cost], after: Mapping[str, Cost]) -> None:
     jobs = max(1, sum(figures.statuses.values()))
-    spent = {name: (after[name].cpu_s - before[name].cpu_s) / jobs * 1000 for name in ("tyk", "gateway", "nats")}
-    listed = ", ".join(f"{name} {ms:.2f}" for name, ms in spent.items())
+    spent = {name: after[name].cpu_s - before[name].cpu_s for name in ("tyk", "gateway", "nats") if name in before}
+    listed = ", ".join(f"{name} {cpu_s / jobs * 1000:.2f}" for name, cpu_s in spent.items())
     print(
-        f"{way:<10}{figures.in_flight:>4} in flight {figures.rate:>6.0f}/s  p50 {figures.quantile_ms(0.5):.2f} ms  "
-        f"{dict(figures.statuses)}  ms of CPU a request (warm-up included): {listed}",
+        f"{way:<10}{whose:<13}{figures.in_flight:>4} in flight {figures.rate:>6.0f}/s  p50 "
+        f"{figures.quantile_ms(0.5):.2f} ms  {dict(figures.statuses)}  CPU, ms a request (warm-up included): {listed}",
         flush=True,
     )

@@ -22,8 +22,9 @@ MAX_NAMES: Final = 250_000
 MAX_RATIO: Final = 100
 """A compressed body may become so many times its size, or ``FREE_BYTES`` if that is more."""
 FREE_BYTES: Final = 1024 * 1024
-_NO_MARK: Final = bytes(set(range(256)) - set(b'[]{}:,"'))
-_NO_BRACKET: Final = b':,"'
+_NO_MARK: Final = bytes(set(range(256)) - set(b'[]{}:,"rl'))
+"""Also the letters without which there is no ``true`` and no ``false``: numbers have neither."""
+_NO_BRACKET: Final = b':,"rl'
 _ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
 _NAME_END: Final = re.compile(rb'"[ \t\r\n]*:')
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -85,7 +86,7 @@ def parse(body: bytes, bounds: Bounds) -> Body:
     if type(doc) is not dict:
         raise NotAnObject(doc)
     names = _require_distinct_names(doc, body, colons)
-    return Body(doc, _is_plain(doc, body, marks.count(b'"'), names))
+    return Body(doc, _is_plain(doc, body, marks, names))
 
 
 def _require_few_names(body: bytes, most: int) -> None:
@@ -131,10 +132,12 @@ def _inside(value: Any) -> list[Any]:
     return [inner for inner in values if type(inner) is list or type(inner) is dict]
 
 
-def _is_plain(doc: dict[str, Any], body: bytes, quotes: int, names: int) -> bool:
+def _is_plain(doc: dict[str, Any], body: bytes, marks: bytes, names: int) -> bool:
     """Whether the body is plain, judged by its quotation marks: two for each name, two or more for any other string."""
     top = sum(type(value) is str for value in doc.values())
-    return quotes <= 2 * (names + top) and b"true" not in body and b"false" not in body
+    if marks.count(b'"') > 2 * (names + top):
+        return False
+    return not (b"r" in marks and b"true" in body) and not (b"l" in marks and b"false" in body)
 
 
 def _require_distinct_names(doc: dict[str, Any], body: bytes, colons: int) -> int:
