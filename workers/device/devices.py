@@ -1,7 +1,7 @@
 """The devices of this machine: NVIDIA GPUs through NVML, and virtual ``cpu:N`` ones.
 
-NVML calls can hang in the kernel for good, so they happen in a process that is thrown away.
-``python -m workers.device.devices`` prints the GPUs as JSON; with a number, again every so many seconds.
+NVML calls can hang in the kernel for good, so they happen in a process that is thrown away:
+:mod:`workers.device.nvml`.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -35,7 +35,7 @@ _PASSED_ON_PREFIXES: Final = ("CUDA_", "NVIDIA_")
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU, or one MIG instance of it, as NVML reports it.
+    """One GPU, or one MIG instance of it, as :mod:`workers.device.nvml` reports it.
 
     pids: of those computing on it, as far as NVML shows them. fault: why it cannot be asked, such as
     a GPU that fell off the bus; empty = it answers.
@@ -150,7 +150,7 @@ class _Helpers:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "workers.device.devices",
+            "workers.device.nvml",
             str(every_s),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -196,66 +196,3 @@ def _environment() -> dict[str, str]:
         name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
     return passed | {"PYTHONPATH": _ROOT, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-
-
-def _ask_nvml() -> list[Gpu]:
-    """Ask NVML; without a driver there are no GPUs. Raises NVMLError where the driver refuses."""
-    try:
-        import pynvml
-    except ImportError:
-        return []
-    nvml: Any = pynvml
-    try:
-        nvml.nvmlInit()
-    except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
-        return []
-    found = []
-    for index in range(nvml.nvmlDeviceGetCount()):
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        except nvml.NVMLError as error:
-            found.append(Gpu(index=index, uuid="", name="", fault=str(error)))
-            continue
-        found.append(_described(nvml, index, handle))
-        found += [_described(nvml, index, part) for part in _instances(nvml, handle)]
-    return found
-
-
-def _described(nvml: Any, index: int, handle: Any) -> Gpu:
-    uuid = name = ""
-    try:
-        uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-    except nvml.NVMLError as error:
-        return Gpu(index=index, uuid=uuid, name=name, fault=str(error))
-    pids: tuple[int, ...] = ()
-    with suppress(nvml.NVMLError):  # NVML may refuse this inside containers and on MIG instances
-        pids = tuple(found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-    return Gpu(index=index, uuid=uuid, name=name, memory_bytes=memory.total, used_bytes=memory.used, pids=pids)
-
-
-def _instances(nvml: Any, handle: Any) -> Iterator[Any]:
-    """Handles of the MIG instances of a GPU, which count as devices of their own."""
-    try:
-        if not nvml.nvmlDeviceGetMigMode(handle)[0]:
-            return
-        slots = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
-    except nvml.NVMLError:
-        return
-    for slot in range(slots):
-        with suppress(nvml.NVMLError):  # a slot without an instance
-            yield nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
-
-
-def main(every_s: float) -> None:
-    """Print what there is, a line each time; ends when its reader has ended."""
-    while True:
-        sys.stdout.buffer.write(msgspec.json.encode(_ask_nvml()) + b"\n")
-        sys.stdout.buffer.flush()
-        if not every_s:
-            return
-        time.sleep(every_s)
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0)
