@@ -194,6 +194,7 @@ class JobIntake:
     async def close(self) -> None:
         """Stop to pull; deliveries that were on their way have been passed on when this returns."""
         self._is_closed = True
+        self._turns = ReadTurns()  # whose turn it was is not asked any more
         self._wishes.clear()
         await self._tasks.cancel()
         self._hints.close()
