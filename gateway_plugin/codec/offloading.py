@@ -1,4 +1,4 @@
-"""Reads and writes binary messages so that no other request waits for a large one.
+"""Reads and writes binary messages and bodies so that no other request waits for a large one.
 
 A tensor's bytes are copied at once, so nearly all messages are read where they arrive. One with very many fields
 (strings, numbers that are not packed), or a large one, goes to a thread. Threads share the processor with everything

@@ -47,7 +47,7 @@ METADATA: Final = "/v2/models/half"
 """The HTTP upstream answers it."""
 READY: Final = "/inference.GRPCInferenceService/ModelReady"
 """The gRPC upstream answers it."""
-NOTICED_S: Final = 10.0
+NOTICED_S: Final = 30.0
 ADDRESSES: Final = (HOST, "127.0.0.2", "127.0.0.3")
 
 
@@ -275,7 +275,7 @@ def test_two_http_upstreams_share_calls_and_a_dead_one_is_left_out(plugins: Plug
     with NameServer(*both) as names, behind_tyk(plugins, names, shown) as caller:
         assert caller.answered(CALLS, METADATA) == CALLS
         plugins.kill(both[1])
-        assert [caller.ask(METADATA) for _ in range(4)].count(False) == 2, "every other call was the dead one's"
+        assert [caller.ask(METADATA) for _ in range(2)].count(False) == 1, "one of two calls was the dead one's"
         until_all_are_answered(caller)
         plugins.bring_back(both[1])
         until_all_are_answered(caller)

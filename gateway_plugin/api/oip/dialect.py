@@ -37,6 +37,14 @@ def open_inference(
     targets, views = Targets(catalog), ModelViews(workers)
     inference = Inference(targets, predictions, Statistics())
     return OpenInference(
-        OipRest(targets, views, inference, codec, is_healthy=is_healthy, max_binary_bytes=settings.max_upstream_bytes),
+        OipRest(
+            targets,
+            views,
+            inference,
+            codec,
+            offloading,
+            is_healthy=is_healthy,
+            max_binary_bytes=settings.max_upstream_bytes,
+        ),
         OipGrpc(targets, views, inference, offloading, is_healthy=is_healthy, max_elements=settings.max_elements),
     )

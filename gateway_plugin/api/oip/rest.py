@@ -13,6 +13,7 @@ from gateway_plugin.api.oip.views import ModelViews
 from gateway_plugin.api.predictions import job_headers
 from gateway_plugin.codec.bodies import BodyCodec, DecodedInputs
 from gateway_plugin.codec.forms import Form
+from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.codec.oip import outputs as oipoutputs
 from gateway_plugin.codec.oip.outputs import FLAT
 from gateway_plugin.codec.prepared import PreparedVersion
@@ -43,6 +44,7 @@ class OipRest:
         model_views: ModelViews,
         inference: Inference,
         codec: BodyCodec,
+        offloading: Offloading,
         *,
         is_healthy: Callable[[], bool],
         max_binary_bytes: int,
@@ -51,6 +53,7 @@ class OipRest:
         self._views = model_views
         self._inference = inference
         self._codec = codec
+        self._offloading = offloading
         self._is_healthy = is_healthy
         self._max_binary_bytes = max_binary_bytes
 
@@ -102,7 +105,9 @@ class OipRest:
         return await self._answered(key, found, asked)
 
     async def _read(self, request: Request, key: ApiKey, ready: PreparedVersion) -> tuple[InferOptions, DecodedInputs]:
-        """Options and inputs of a body: JSON that is large, or compressed, is read by another process."""
+        """Options and inputs of a body: JSON that is large, or compressed, is read by another process, and tensors that
+        are large by a thread.
+        """
         headers, body = request.headers, request.raw_body
         header_bytes = _header_bytes(headers.get(HEADER_BYTES))
         encoding = headers.get("Content-Encoding", "").lower()
@@ -115,7 +120,11 @@ class OipRest:
         text = body if header_bytes is None else body[:header_bytes]
         if self._codec.is_small(text, encoding):
             self._require_taken(body)
-            asked, _, inputs = self._codec.read_here(body, choose, Form.INFER, header_bytes)
+
+            def read(_most_fields: int) -> tuple[InferOptions, PreparedVersion, DecodedInputs]:
+                return self._codec.read_here(body, choose, Form.INFER, header_bytes)
+
+            asked, _, inputs = await self._offloading.read(tenant_of(key), len(body), read)
         else:
             limit = 0 if header_bytes is None else self._max_binary_bytes
             asked, _, inputs = await self._codec.read_elsewhere(
