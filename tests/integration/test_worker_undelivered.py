@@ -1,14 +1,17 @@
 """Which jobs are looked for that no worker was given."""
 
 import time
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.jobs import delivery
+from signalbox.wire.messages import Residency
 from tests.integration.test_worker_intake import ledger  # noqa: F401  a fixture
 from tests.rigs.submit import Ledger, floats
+from workers.host.presence import MOST_COUNTED
 from workers.recovery import undelivered
 from workers.recovery.undelivered import WAITED_BUSY_S, WAITED_S, UndeliveredJobs
 
@@ -29,6 +32,11 @@ class Finder:
             self.now += seconds
             await self._jobs.turn(lambda _: False)
         return self.asked_for[before:]
+
+
+def telling(in_flight: dict[str, int], *models: Residency) -> Any:
+    """The part of a worker's presence that is read here."""
+    return SimpleNamespace(in_flight=in_flight, models=models, generation=0)
 
 
 @pytest.fixture
@@ -64,8 +72,11 @@ async def test_one_that_was_delivered_and_that_no_worker_tells_of_is_looked_for(
         await bus.flush()
     await puller.close()
     assert await finder.turns(WAITED_S + 1, 1.0) == ["half"]
-    finder.workers = [cast("Any", type("W", (), {"in_flight": {"half": 1}, "models": (), "generation": 0}))]
+    finder.workers = [telling({"half": 1})]
     assert await finder.turns(1.0, 1.0) == [], "its worker has it"
+    resident = Residency(model="half", version=1, state="ready")
+    finder.workers = [telling({f"m{number}": 1 for number in range(MOST_COUNTED)}, resident)]
+    assert await finder.turns(1.0, 1.0) == [], "a worker with jobs of very many models tells of some"
     assert await finder.turns(WAITED_BUSY_S, 1.0, 1.0) == ["half"], "for so long, then not again so soon"
 
 
@@ -80,5 +91,5 @@ async def test_what_waits_at_a_consumer_is_looked_for_where_nobody_asks_of_it(
         await delivery.find(bus, model, "mid", 0)
         await ledger.submit(model, floats(1.0))
     assert await finder.turns(WAITED_S + 1, 1.0) == ["half"], "few at a time"
-    assert await finder.turns(1.0) == ["other"], "whoever has very many queues to read shall not read each anew"
+    assert await finder.turns(1.0) == ["other"], "so that a worker with many queues is not asked to read them all again"
     assert await finder.turns(1.0) == []

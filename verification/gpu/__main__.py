@@ -128,7 +128,7 @@ async def rig(folder: Path, gpu: str, user: str) -> AsyncIterator[Rig]:
 
 async def main(rounds: int, user: str) -> int:
     """Every part, one after the other. user: of the runners, whose sandbox is strict then; empty = ours, and auto."""
-    gpus = await anext(devices.looks(0.0))
+    gpus = await anext(devices.looks(0.0), None)
     if not gpus:
         print("There is no NVIDIA GPU here.")
         return 1

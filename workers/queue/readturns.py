@@ -2,7 +2,7 @@
 
 To give a job of one queue the server reads past those of all others that lie before it, and stores no new job
 meanwhile: a thousand queues that are asked at once keep it from accepting any for seconds. So few are asked at a time,
-those of higher priority first, then in the order in which they wished it.
+those of higher priority first, then in the order in which they were to be asked.
 """
 
 from collections.abc import Hashable
