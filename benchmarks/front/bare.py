@@ -1,5 +1,6 @@
-"""Upper bound of throughput behind a Tyk: a plugin that only answers, on grpc.aio, uvloop and a unix socket.
+"""Upper bound of throughput behind a Tyk: a plugin that only answers, on uvloop and a unix socket.
 
+By the transport that ``SIGNALBOX_GATEWAY_TRANSPORT`` names: a unary method of grpc.aio, or our own HTTP/2.
 ``python -m benchmarks.front.bare SOCKET`` is that plugin, with an HTTP upstream that only answers where the real one
 would have its own; :func:`measure` drives it.
 """
@@ -19,8 +20,11 @@ import uvloop
 
 from benchmarks.front.path import BODY, IN_FLIGHT, PATH
 from benchmarks.rig.load import prepare, run
-from gateway_plugin.hooks.dispatcher import POST
+from gateway_plugin.hooks.dispatcher import POST, Dispatcher
+from gateway_plugin.hooks.native.server import NativeServer
 from gateway_plugin.proto.coprocess_pb2 import Object
+from gateway_plugin.service.jsonresponses import JsonResponse
+from gateway_plugin.settings import GatewaySettings
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
@@ -33,19 +37,34 @@ TOKEN: Final = "eyJvcmciOiJzaWduYWxib3giLCJpZCI6ImJlbmNoIiwiaCI6InNoYTI1NiJ9"  #
 _UPSTREAM: Final = "SIGNALBOX_GATEWAY_UPSTREAM_LISTEN"
 
 
-async def answer(obj: Object, _context: object) -> Object:
-    """Accepts every caller, then answers the same prediction."""
+def answer(obj: Object) -> None:
+    """Accept every caller, then answer the same prediction."""
     if obj.hook_name != POST:
         obj.metadata["token"] = TOKEN
         obj.session.rate = 0
         obj.session.last_updated = "1"
         obj.session.metadata["token"] = TOKEN
-        return obj
+        return
     overrides = obj.request.return_overrides
     overrides.response_code = 200
     overrides.response_body = ANSWER
     overrides.headers["Content-Type"] = "application/json"
     obj.request.raw_body = b""
+
+
+class _OnlyAnswers(Dispatcher):
+    """Stands where the hooks would."""
+
+    def trusts(self, obj: Object) -> bool:
+        return True
+
+    def answered_at_once(self, obj: Object, *, is_ours: bool) -> bool:
+        answer(obj)
+        return True
+
+
+async def _aio(obj: Object, _context: object) -> Object:
+    answer(obj)
     return obj
 
 
@@ -61,18 +80,31 @@ async def upstream(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 async def serve(socket: str) -> None:
     """Serve on a unix socket until killed."""
+    if os.environ.get("SIGNALBOX_GATEWAY_TRANSPORT") == "native":
+        native = NativeServer(GatewaySettings(), _OnlyAnswers(answer, _never), lambda: True)
+        await native.bind(f"unix:{socket}")
+    else:
+        aio = _aio_server()
+        aio.add_insecure_port(f"unix://{socket}")
+        await aio.start()
+    host, _, port = os.environ[_UPSTREAM].rpartition(":")
+    config = uvicorn.Config(upstream, host=host, port=int(port), lifespan="off", log_config=None, access_log=False)
+    await uvicorn.Server(config).serve()
+
+
+def _aio_server() -> grpc.aio.Server:
     handler = grpc.unary_unary_rpc_method_handler(
-        answer, request_deserializer=Object.FromString, response_serializer=Object.SerializeToString
+        _aio, request_deserializer=Object.FromString, response_serializer=Object.SerializeToString
     )
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("coprocess.Dispatcher", {"Dispatch": handler}),)
     )
-    server.add_insecure_port(f"unix://{socket}")
-    await server.start()
-    host, _, port = os.environ[_UPSTREAM].rpartition(":")
-    config = uvicorn.Config(upstream, host=host, port=int(port), lifespan="off", log_config=None, access_log=False)
-    await uvicorn.Server(config).serve()
+    return server
+
+
+async def _never(_obj: Object) -> JsonResponse:
+    raise AssertionError
 
 
 @asynccontextmanager

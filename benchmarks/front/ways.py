@@ -1,11 +1,12 @@
 """What one small prediction costs on each way behind a Tyk: answered by the post hook, or by the upstream.
 
-Beside it, in turn: a plugin and an upstream that only answer, on the same files and transports. What the plugin takes
-beyond that one's is its own.
+Beside it, in turn: a plugin and an upstream that only answer, on the same files and transport. What the plugin takes
+beyond that one's is its own. Once for each transport of the hooks.
 """
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Final
 
 from benchmarks.front import bare
 from benchmarks.front.path import BODY, PATH, costs
+from benchmarks.front.transports import KINDS, SETTING
 from benchmarks.rig.bed import made
 from benchmarks.rig.load import Figures, prepare, run
 from benchmarks.rig.processes import Cost
@@ -50,7 +52,18 @@ class Spent:
 
 
 async def measure(folder: Path, programs: Programs, *, seconds: float) -> None:
-    """Print rates, latencies and processor time of both ways, in turn, and what the plugin adds."""
+    """Print rates, latencies and processor time of both ways, in turn, and what the plugin adds, by transport."""
+    given = os.environ.get(SETTING)
+    for kind in KINDS:
+        os.environ[SETTING] = kind
+        print(f"hooks over {kind}", flush=True)
+        await _measure(folder / kind, programs, seconds)
+    os.environ.pop(SETTING)
+    if given is not None:
+        os.environ[SETTING] = given
+
+
+async def _measure(folder: Path, programs: Programs, seconds: float) -> None:
     spent = Spent()
     async with made(folder / _OURS, tyk=programs) as bed, bare.running(folder / "bare", programs) as answering:
         stacks: dict[str, tuple[UpStack, Mapping[str, str]]] = {

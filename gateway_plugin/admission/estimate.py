@@ -1,9 +1,17 @@
 """Estimates the length of one class of a model's queue between two measurements. Pure: counts and instants in."""
 
+import math
 from collections import Counter, deque
-from typing import Final
+from typing import Final, NamedTuple
 
 _RATE_OVER_S: Final = 0.1
+
+
+class Told(NamedTuple):
+    """What the server tells of a class: jobs that wait, and those that its consumer has given since it was made."""
+
+    waiting: int
+    delivered: int
 
 
 class QueueEstimate:
@@ -20,6 +28,7 @@ class QueueEstimate:
         self._counts: Counter[str] = Counter()
         self._asked = 0
         self._taken = 0
+        self._delivered = math.inf
         self._taken_from = self._measured_at = float("-inf")
         self.rate = 0.0
         self.waiting = 0
@@ -39,16 +48,20 @@ class QueueEstimate:
         self.total += 1
 
     def ask(self) -> None:
-        """Note that the server is being asked: jobs let in from now on are not in its answer.
-
-        What was let in within the last milliseconds may not be in it either, until the next: nats-server counts what
-        waits some time after it has acknowledged it. A tenant may get so many places more.
-        """
+        """Note that the server is being asked: jobs let in from now on are not in its answer."""
         self._asked = self.since
 
-    def measured(self, waiting: int, now: float) -> None:
-        """Store the answer to the last :meth:`ask`: the number of jobs that wait."""
-        self._taken += max(0, self.waiting + self._asked - waiting)
+    def measured(self, told: Told, now: float) -> None:
+        """Store the answer to the last :meth:`ask`.
+
+        nats-server counts what waits some time after it has acknowledged it, a busy one after seconds. So what was let
+        in and not given to a worker waits, whatever it counts.
+        """
+        waiting, given = told.waiting, told.delivered - self._delivered
+        self._delivered = told.delivered
+        if given >= 0:  # by the same consumer
+            waiting = max(waiting, self._asked - max(0, int(given) - self.waiting))
+            self._taken += max(0, min(int(given), self.waiting + self._asked - waiting))
         if now - self._taken_from >= _RATE_OVER_S:
             self.rate = self._taken / (now - self._taken_from)
             self._taken, self._taken_from = 0, now

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from gateway_plugin.admission.estimate import QueueEstimate
+from gateway_plugin.admission.estimate import QueueEstimate, Told
 from signalbox.wire.names import PRIORITIES, Priority
 
 LEAST: Final = PRIORITIES[-1]
@@ -36,10 +36,10 @@ class Shares:
         """Jobs that wait if none was taken since the last measurement."""
         return self._waiting + self.since
 
-    def measured(self, waiting: Mapping[Priority, int], now: float) -> None:
-        """Store how many jobs wait in each class; see :meth:`QueueEstimate.measured`."""
+    def measured(self, told: Mapping[Priority, Told], now: float) -> None:
+        """Store what the server tells of each class; see :meth:`QueueEstimate.measured`."""
         for priority, estimate in self.estimates.items():
-            estimate.measured(waiting[priority], now)
+            estimate.measured(told[priority], now)
         estimates = self.estimates.values()
         self._waiting = sum(estimate.waiting for estimate in estimates)
         self.since = sum(estimate.since for estimate in estimates)

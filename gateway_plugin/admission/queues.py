@@ -8,6 +8,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
+from gateway_plugin.admission.estimate import Told
 from gateway_plugin.admission.fairness import LEAST, Shares
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.bus.client import Bus
@@ -105,4 +106,5 @@ class Admission:
             estimate.ask()
         infos = await delivery.states(self._bus, name, self._workers.generation)
         queue.measured_at = self._loop.time()
-        queue.shares.measured({p: info.num_pending for p, info in infos.items()}, queue.measured_at)
+        told = {priority: Told(info.num_pending, info.delivered) for priority, info in infos.items()}
+        queue.shares.measured(told, queue.measured_at)

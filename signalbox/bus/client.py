@@ -30,25 +30,28 @@ _BATCH_GET_LIMIT: Final = 1000
 class ConsumerInfo(NamedTuple):
     """The state of a consumer.
 
-    num_pending: not yet delivered. num_waiting: requests parked at it. delivered_stream_seq: stream sequence of the
-    last delivery. examined_to: up to which sequence records are read before their jobs run
-    (:mod:`signalbox.jobs.delivery`).
+    num_pending: not yet delivered. num_waiting: requests parked at it. delivered: deliveries since it was made.
+    delivered_stream_seq: stream sequence of the last one. examined_to: up to which sequence records are read before
+    their jobs run (:mod:`signalbox.jobs.delivery`).
     """
 
     name: str
     num_pending: int
     num_waiting: int
+    delivered: int
     delivered_stream_seq: int
     examined_to: int
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> "ConsumerInfo":
         """As the server tells it. A field that is zero may be missing."""
+        delivered = info.get("delivered", {})
         return cls(
             name=info["name"],
             num_pending=info.get("num_pending", 0),
             num_waiting=info.get("num_waiting", 0),
-            delivered_stream_seq=info.get("delivered", {}).get("stream_seq", 0),
+            delivered=delivered.get("consumer_seq", 0),
+            delivered_stream_seq=delivered.get("stream_seq", 0),
             examined_to=int((info["config"].get("metadata") or {}).get(EXAMINED_TO, "0")),
         )
 

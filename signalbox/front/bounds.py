@@ -37,7 +37,14 @@ class HttpBounds(Wire, frozen=True, kw_only=True):
             "nothing of its answer for so long is cut off. Runs only while the program reads or writes.",
         ),
     ] = 20.0
-    http_idle_s: Annotated[float, Meta(gt=0, description="How long a connection is kept between two requests.")] = 75.0
+    http_idle_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="How long a connection is kept between two requests: longer than a gateway before the program "
+            "keeps it (Tyk: 90 s), which loses the request that crosses its close.",
+        ),
+    ] = 100.0
     http_connections: Annotated[
         int,
         Meta(

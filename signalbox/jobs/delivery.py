@@ -42,7 +42,7 @@ async def state(bus: Bus, model: str, priority: Priority, generation: int) -> Co
     except NotFound:
         ask = {"subjects_filter": names.jobs_of(model, priority), "offset": _BEYOND_ALL}
         total = (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}", ask)).get("total", 0)
-        return ConsumerInfo(name, num_pending=total, num_waiting=0, delivered_stream_seq=0, examined_to=0)
+        return ConsumerInfo(name, total, num_waiting=0, delivered=0, delivered_stream_seq=0, examined_to=0)
 
 
 async def states(bus: Bus, model: str, generation: int) -> dict[Priority, ConsumerInfo]:

@@ -171,8 +171,8 @@ async def test_through_a_flood_a_job_waits_behind_the_room_and_the_jobs_in_fligh
         loaded = await fair.call("POST", "/v1/jobs", body, key=mine, headers={"Prefer": "wait=100"})
         assert loaded.status == 200
         async with asyncio.TaskGroup() as group:
-            for _ in range(300):
-                group.create_task(fair.call("POST", "/v1/jobs", body, key=mine))
+            calls = [group.create_task(fair.call("POST", "/v1/jobs", body, key=mine)) for _ in range(300)]
+        print("the flood's classes:", Counter(call.result().doc["priority"] for call in calls))
         ahead = [await ends_before(fair, ledger, body, other) for _ in range(8)]
         found = await delivery.find_all(fair.bus, "busy", 0)
     print("ended before it:", ahead)

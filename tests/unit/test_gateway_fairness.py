@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway_plugin.admission.estimate import QueueEstimate, Told
 from gateway_plugin.admission.fairness import LEAST, Shares
 from signalbox.wire.names import PRIORITIES, Priority
 
@@ -26,15 +27,16 @@ class World:
         self.gateways = [Shares(room) for _ in range(gateways)]
         self.queues: dict[Priority, deque[Waiting]] = {p: deque() for p in PRIORITIES}
         self.served: list[Waiting] = []
+        self.delivered: Counter[Priority] = Counter()
         self.sent = 0
         self.now = 0.0
 
     def measure(self) -> None:
-        waiting = {priority: len(queue) for priority, queue in self.queues.items()}
+        told = {priority: Told(len(queue), self.delivered[priority]) for priority, queue in self.queues.items()}
         for gateway in self.gateways:
             for estimate in gateway.estimates.values():
                 estimate.ask()
-            gateway.measured(waiting, self.now)
+            gateway.measured(told, self.now)
 
     def send(self, tenant: str, asked: Priority = "mid", *, gateway: int = 0) -> Priority:
         shares = self.gateways[gateway]
@@ -46,10 +48,11 @@ class World:
 
     def serve(self, number: int = 1) -> None:
         for _ in range(number):
-            queue = next((queue for queue in self.queues.values() if queue), None)
-            if queue is None:
+            priority = next((priority for priority, queue in self.queues.items() if queue), None)
+            if priority is None:
                 return
-            self.served.append(queue.popleft())
+            self.served.append(self.queues[priority].popleft())
+            self.delivered[priority] += 1
 
     def serve_until(self, number: int) -> int:
         """How many others are served before this one."""
@@ -256,5 +259,42 @@ def test_what_comes_while_the_server_is_asked_counts_beside_its_answer() -> None
         estimate.ask()
     shares.enter("a", "mid", "mid")
     assert shares.most == 2
-    shares.measured({"hi": 0, "mid": 1, "lo": 0}, 1.0)
+    shares.measured({"hi": Told(0, 0), "mid": Told(1, 0), "lo": Told(0, 0)}, 1.0)
     assert (shares.most, shares.since) == (2, 1)
+
+
+def measured(estimate: QueueEstimate, waiting: int, delivered: int, now: float) -> int:
+    estimate.ask()
+    estimate.measured(Told(waiting, delivered), now)
+    return estimate.waiting
+
+
+def test_what_the_server_has_acknowledged_and_does_not_count_yet_waits_and_was_not_taken() -> None:
+    estimate = QueueEstimate()
+    measured(estimate, 0, 0, 0.0)
+    for _ in range(100):
+        estimate.enter("a")
+    assert measured(estimate, 0, 0, 1.0) == 100
+    assert measured(estimate, 60, 40, 2.0) == 60
+    assert (estimate.rate, estimate.of("a", 60)) == (40, 60)
+
+
+def test_what_was_ended_in_the_queue_does_not_wait_for_ever() -> None:
+    estimate = QueueEstimate()
+    measured(estimate, 0, 0, 0.0)
+    for _ in range(100):
+        estimate.enter("a")
+    measured(estimate, 100, 0, 1.0)
+    assert measured(estimate, 0, 10, 2.0) == 0
+    assert estimate.rate == 10
+
+
+def test_a_consumer_that_was_made_anew_tells_of_no_rate_at_first() -> None:
+    estimate = QueueEstimate()
+    for _ in range(50):
+        estimate.enter("a")
+    assert measured(estimate, 10, 5_000, 1.0) == 10
+    assert measured(estimate, 30, 20, 2.0) == 30
+    assert estimate.rate == 0
+    measured(estimate, 20, 30, 3.0)
+    assert estimate.rate == 10

@@ -78,6 +78,12 @@ def test_an_upstream_has_as_long_as_a_call_may_take_and_is_given_up_before_its_c
     assert longest_s < CONF["proxy_default_timeout"] == 300 < CONF["http_server_options"]["write_timeout"]
 
 
+def test_connections_to_an_upstream_are_kept_for_as_many_as_may_call_it_and_are_closed_by_tyk_first() -> None:
+    settings = GatewaySettings(key_pepper="x")
+    assert settings.max_waiting < CONF["max_idle_connections_per_host"] < settings.http_connections
+    assert settings.http_idle_s > 90
+
+
 def test_rules_for_errors_are_the_gateways_and_leave_an_upstreams_own_answers_alone() -> None:
     """Tyk tries a rule on an upstream's answer only where it has no flag, or this one."""
     assert {name for name, api in APIS.items() if "error_overrides" in api} == set(GRPC)

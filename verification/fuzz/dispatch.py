@@ -151,7 +151,7 @@ class MemoryBus:
         return b"NATS/1.0 204 EOB\r\n\r\n", b""
 
     async def consumer_info(self, name: str) -> ConsumerInfo:
-        return ConsumerInfo(name, 0, 0, 0, 0)
+        return ConsumerInfo(name, 0, 0, 0, 0, 0)
 
     async def request_json(self, subject: str, doc: object | None = None) -> dict[str, Any]:
         bucket = subject.removeprefix("$JS.API.STREAM.INFO.KV_")
