@@ -1,7 +1,7 @@
 """Makes the job of an admitted request and writes it: its fields, the place of its input, and the room for it."""
 
-import secrets
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -98,7 +98,7 @@ class Submitter:
         """
         now = self._wall()
         if not job_id:
-            job_id = names.new_job_id(now, secrets.randbits(128), is_short_lived=is_short_lived)
+            job_id = names.new_job_id(now, uuid.uuid4().int, is_short_lived=is_short_lived)
         model = ready.model
         return Job(
             id=job_id,
