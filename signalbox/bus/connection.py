@@ -9,13 +9,16 @@ import asyncio
 import contextlib
 import json
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from nats.aio.client import Client
+from nats.aio.client import DEFAULT_BUFFER_SIZE, Client
 from nats.errors import Error, ProtocolError
 
 from signalbox.bus import encryption
+from signalbox.bus.tcp import TcpSocket
+from signalbox.program import tasks
 from signalbox.program.settings import Wire
 from signalbox.wire.roles import inbox
 
@@ -24,12 +27,12 @@ Handler = Callable[[bytes, bytes, bytes, bytes], None]
 
 _MAX_LINE: Final = 65_536
 _JOINED_BYTES: Final = 16_384
-_CANCEL_AGAIN_S: Final = 0.1
 _FLUSH_S: Final = 10.0
 """A body above this is written as it is rather than copied into one piece with its line."""
 _MSG: Final = 0x4D
 _HMSG: Final = 0x48
 _PERMISSIONS: Final = "permissions violation"
+_WEB_SOCKETS: Final = frozenset({"ws", "wss"})
 
 
 class Events(NamedTuple):
@@ -238,7 +241,12 @@ class Connection(Client):
                 left.cancel()
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
-        await super()._connect_to_server(s)
+        if s.uri.scheme in _WEB_SOCKETS:
+            await super()._connect_to_server(s)
+            return
+        s.last_attempt = time.monotonic()
+        self._transport = TcpSocket()  # type: ignore[no-untyped-call]
+        await self._transport.connect(s.uri, DEFAULT_BUFFER_SIZE, self.options["connect_timeout"])
 
     async def _process_connect_init(self) -> None:
         """nats-py's handshake. That the socket has closed meanwhile is a :class:`RuntimeError` in uvloop's words."""
@@ -246,10 +254,6 @@ class Connection(Client):
             await super()._process_connect_init()
         except RuntimeError as error:
             raise ConnectionError(str(error)) from error
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None and self._is_encrypted:
-            # nats-py makes its reader anew for TLS without telling it so: it would log a warning at every end.
-            writer.transport.get_protocol()._over_ssl = True  # noqa: SLF001  asyncio tells it in no other way
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """nats-py's reading of what a server says of itself, but for the addresses of others.
@@ -316,15 +320,9 @@ class Connection(Client):
             impatience.cancel()
 
     async def _stop_reconnecting(self) -> None:
-        """End the attempts under way, which nats-py cancels once.
-
-        ``asyncio.wait_for`` of Python 3.11 loses a cancellation that comes together with what it waits for. The attempt
-        then went on, and the closed connection was open again.
-        """
+        """End the attempts under way. nats-py cancels them once, and one that went on opened the connection again."""
         while others := self._attempts - {asyncio.current_task()}:
-            for attempt in others:
-                attempt.cancel()
-            await asyncio.wait(others, timeout=_CANCEL_AGAIN_S)
+            await tasks.end(others)
 
     async def flush(self, timeout: float = _FLUSH_S) -> None:
         """nats-py's round trip, at the end of a reconnect; it would leave a cancelled future for the PONG to set."""

@@ -18,7 +18,7 @@ from signalbox.bus import encryption
 from signalbox.bus.connection import Connection, Events, Transport, status
 from signalbox.bus.jetstream import ApiError, Reply, api_refused, decode_puback, unanswered, write_refused
 from signalbox.bus.stalls import BOUND, TELL_S, WHY, Stalls
-from signalbox.program import log, readiness
+from signalbox.program import log, readiness, tasks
 from signalbox.program.errors import Ambiguous, Misconfigured, TooLarge, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.names import NATS_STALLED
@@ -274,8 +274,7 @@ class Requests:
             readiness.add(self)
         except BaseException:
             self._is_closing = True
-            connecting.cancel()
-            await asyncio.wait([connecting])
+            await tasks.end([connecting])
             await self.connection.close()
             raise
         finally:

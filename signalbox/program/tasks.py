@@ -5,14 +5,15 @@ ends it (``tests/unit/test_task_owners.py``).
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from typing import Any, Final, Generic, TypeVar
 
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+_CANCEL_AGAIN_S: Final = 0.1
 
 
 class Background:
@@ -88,3 +89,16 @@ class SingleFlight(Generic[K, T]):
         del self._in_flight[key]
         if not task.cancelled():
             task.exception()  # the callers may all be cancelled, and asyncio would log a failure that nobody read
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until all have ended.
+
+    Once is not enough where a library uses ``asyncio.wait_for``: in Python 3.11 it loses a cancellation that comes
+    together with what it waits for.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)

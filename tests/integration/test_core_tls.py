@@ -45,9 +45,19 @@ class Listener:
         writer.close()
 
 
+class Silent(Listener):
+    """Asks for TLS and says nothing more. heard: what came before it is left or leaves."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(self._info)
+        self.heard.put_nowait(await reader.read(1024))
+        await reader.read()
+        writer.close()
+
+
 @asynccontextmanager
-async def listening(**info: Any) -> AsyncIterator[Listener]:
-    listener = Listener(**info)
+async def listening(kind: type[Listener] = Listener, **info: Any) -> AsyncIterator[Listener]:
+    listener = kind(**info)
     server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
     listener.address = f"{host}:{port}"
@@ -238,6 +248,41 @@ async def test_a_server_that_stands_still_holds_nobody_back(
                 for _ in range(16):
                     bus.send("nobody.hears", b"", b"", PIECE)
                 await bus.close()
+
+
+async def test_a_handshake_that_is_not_answered_is_left_and_tried_again() -> None:
+    async with listening(Silent, tls_required=True) as silent, asyncio.timeout(ARRIVAL_S):
+        asked = wire(
+            f"tls://{silent.address}", request_timeout_s=0.1, reconnect_wait_s=0.01, connect_timeout_s=ARRIVAL_S
+        )
+        connecting = asyncio.create_task(Bus.connect(asked, role="gateway"))
+        for _ in range(3):
+            assert b"hunter22" not in await silent.heard.get()
+        connecting.cancel()
+        await asyncio.wait([connecting])
+
+
+async def test_a_program_that_gives_up_in_a_handshake_ends() -> None:
+    async with listening(Silent, tls_required=True) as silent, asyncio.timeout(ARRIVAL_S):
+        with pytest.raises(Unavailable, match="no answer"):
+            await Bus.connect(wire(f"tls://{silent.address}", request_timeout_s=ARRIVAL_S), role="gateway")
+
+
+async def test_a_connection_that_is_closed_in_a_handshake_ends(tmp_path: Path, certified: Path) -> None:
+    async with listening(Silent, tls_required=True) as silent, asyncio.timeout(ARRIVAL_S):
+        async with sealed(tmp_path / "nats", certified) as server:
+            asked = Wire(
+                nats_url=f"{server.url},tls://{silent.address}",
+                nats_ca_file=str(certified / "tls_ca"),
+                request_timeout_s=0.5,
+                connect_timeout_s=ARRIVAL_S,
+                reconnect_wait_s=0.01,
+            )
+            bus = await Bus.connect(asked, role="admin")
+            while not silent.heard.empty():  # it was tried first
+                silent.heard.get_nowait()
+        await silent.heard.get()
+        await bus.close()
 
 
 def connected_to(bus: Bus, servers: list[NatsServer]) -> NatsServer | None:

@@ -8,7 +8,7 @@ import pytest
 
 from signalbox.program import log
 from signalbox.program.errors import Unavailable
-from signalbox.program.tasks import Background, SingleFlight
+from signalbox.program.tasks import Background, SingleFlight, end
 
 
 @pytest.fixture
@@ -94,3 +94,24 @@ async def test_the_failure_of_a_call_whose_callers_have_all_left_is_not_left_unr
     await flight.close()
     assert "k" not in flight
     assert unread == []
+
+
+async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:
+    lost = 0
+
+    async def stubborn() -> None:
+        nonlocal lost
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if lost:
+                    raise
+                lost += 1
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        await end([task])
+    assert lost == 1
+    assert task.cancelled()
