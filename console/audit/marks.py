@@ -11,8 +11,8 @@ from channels.db import database_sync_to_async
 
 from console.audit.models import AuditEntry, AuditHead
 from signalbox.bus.client import Bus
-from signalbox.bus.connection import status
 from signalbox.bus.jetstream import Stored, stored_of
+from signalbox.bus.transport.frames import status
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.wire import messages

@@ -11,8 +11,8 @@ from console.board.protocol import ENTRIES
 from console.board.rows import StripInterval, Transition
 from console.board.view import transition
 from signalbox.bus.client import Bus
-from signalbox.bus.connection import status
 from signalbox.bus.jetstream import Stored, stored_of
+from signalbox.bus.transport.frames import status
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Lease, Record, decode
 from signalbox.wire.names import RECORDS, Bucket, Header, Stream, event_of_key, untoken

@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 _MOST_PEERS: Final = 4096
@@ -25,13 +25,12 @@ class Reading:
         self._is_proven = is_proven
         self._peers: OrderedDict[str, None] = OrderedDict()
 
-    @asynccontextmanager
-    async def place(self, peer: str) -> AsyncIterator[None]:
+    def place(self, peer: str) -> AbstractAsyncContextManager[None]:
         """Room for one message of ``peer``. Raises :class:`TimeoutError` where it takes too long to prove itself."""
-        if self._is_proven or peer in self._peers:
-            async with self._proven:
-                yield
-            return
+        return self._proven if self._is_proven or peer in self._peers else self._place_of_a_stranger()
+
+    @asynccontextmanager
+    async def _place_of_a_stranger(self) -> AsyncIterator[None]:
         async with self._unproven, asyncio.timeout(PROOF_S):
             yield
 

@@ -9,11 +9,13 @@ import base64
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
-from signalbox.bus.connection import Connection, Events, Transport, parse_headers, status, status_text
 from signalbox.bus.jetstream import Stored, header_fields, stored_of, unix_time
 from signalbox.bus.pull import Delivery, Puller
 from signalbox.bus.requests import Requests
 from signalbox.bus.subscription import Message, OnMessage, Subscription
+from signalbox.bus.transport.connection import Connection
+from signalbox.bus.transport.frames import parse_headers, status, status_text
+from signalbox.bus.transport.interface import Events, Transport
 from signalbox.bus.writes import GroupWriter
 from signalbox.program.errors import Bug, NotFound, TooLarge
 from signalbox.program.settings import Wire

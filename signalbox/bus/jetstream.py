@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from signalbox.bus.connection import parse_headers, status, status_text
+from signalbox.bus.transport.frames import parse_headers, status, status_text
 from signalbox.program.errors import (
     Ambiguous,
     Bug,

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from signalbox.bus.connection import parse_headers, status, status_text
 from signalbox.bus.requests import Requests
+from signalbox.bus.transport.frames import parse_headers, status, status_text
 from signalbox.wire.messages import Job, decode
 from signalbox.wire.names import Header
 

@@ -14,10 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from signalbox.bus import encryption
-from signalbox.bus.connection import Connection, Events, Transport, status
 from signalbox.bus.jetstream import ApiError, Reply, api_refused, decode_puback, unanswered, write_refused
 from signalbox.bus.stalls import BOUND, TELL_S, WHY, Stalls
+from signalbox.bus.transport import encryption
+from signalbox.bus.transport.connection import Connection
+from signalbox.bus.transport.frames import status
+from signalbox.bus.transport.interface import Events, Transport
 from signalbox.program import log, readiness, tasks
 from signalbox.program.errors import Ambiguous, Misconfigured, TooLarge, Unavailable
 from signalbox.program.settings import Wire

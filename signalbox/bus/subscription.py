@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from signalbox.bus.connection import Transport, parse_headers
+from signalbox.bus.transport.frames import parse_headers
+from signalbox.bus.transport.interface import Transport
 from signalbox.program import log
 from signalbox.program.tasks import Background
 

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from signalbox.bus import table
 from signalbox.bus.client import Bus, Delivery
-from signalbox.bus.connection import parse_headers, status, status_text
 from signalbox.bus.jetstream import Stored, stored_of
+from signalbox.bus.transport.frames import parse_headers, status, status_text
 from signalbox.jobs import life, payloads
 from signalbox.jobs.records import Records
 from signalbox.jobs.removal import remove

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from signalbox.bus.client import Bus
-from signalbox.bus.connection import status
 from signalbox.bus.jetstream import Stored, stored_of
+from signalbox.bus.transport.frames import status
 from signalbox.program.errors import Ambiguous, Bug, NotFound, SignalboxError, Unavailable
 from signalbox.wire.messages import Job, PayloadRef
 from signalbox.wire.names import Header, job_input, payload, stream_of_payload

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from signalbox.bus.client import Bus
-from signalbox.bus.connection import status, status_text
 from signalbox.bus.jetstream import ApiError, Reply, api_refused
+from signalbox.bus.transport.frames import status, status_text
 from signalbox.program.errors import Ambiguous, Misconfigured, SignalboxError, Unavailable
 
 CHUNK_BYTES: Final = 128 * 1024

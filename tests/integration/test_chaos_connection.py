@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from signalbox.bus.client import Bus
-from signalbox.bus.connection import Connection
+from signalbox.bus.transport.connection import Connection
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from tests.rigs.natsserver import NatsServer

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
-from signalbox.bus.connection import Connection
+from signalbox.bus.transport.connection import Connection
 from signalbox.jobs import delivery, life
 from signalbox.jobs.queues import Position, Queues
 from signalbox.jobs.records import Found, Records

@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from signalbox.bus.client import Bus
-from signalbox.bus.connection import Connection
+from signalbox.bus.transport.connection import Connection
 from signalbox.program.errors import Misconfigured, Unavailable
 from signalbox.program.settings import Wire
 from tests.rigs.natsserver import NatsServer

@@ -11,7 +11,7 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery
-from signalbox.bus.connection import Connection
+from signalbox.bus.transport.connection import Connection
 from signalbox.jobs import delivery, payloads
 from signalbox.jobs.queues import Position, Queues
 from signalbox.program.errors import Misconfigured

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from signalbox.bus.client import Bus
-from signalbox.bus.connection import Connection
+from signalbox.bus.transport.connection import Connection
 from signalbox.bus.writes import BATCH_FROM, GroupedWrite
 from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision, TooLarge, Unavailable
 from signalbox.program.settings import Wire

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.errors import ProtocolError
 
-from signalbox.bus.connection import FrameParser, Handler, parse_headers, status, status_text
 from signalbox.bus.jetstream import ApiError, header_fields, unix_time, write_refused
+from signalbox.bus.transport.frames import FrameParser, parse_headers, status, status_text
+from signalbox.bus.transport.interface import Handler
 from signalbox.program.errors import Bug, QueueFull, StaleRevision, TooLarge, Unavailable
 
 Got = tuple[bytes, bytes, bytes, bytes]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from gateway_plugin.service.jobs import JobService
-from signalbox.bus.connection import parse_headers
+from signalbox.bus.transport.frames import parse_headers
 from signalbox.bus.writes import Group
 from signalbox.jobs.changes import RecordChange, WriteOutcome
 from signalbox.jobs.commits import Commits, persist

@@ -7,7 +7,7 @@ open record at any time, also where the reconciler would be wrong about who runs
 import random
 from typing import TYPE_CHECKING, Final
 
-from signalbox.bus.connection import parse_headers
+from signalbox.bus.transport.frames import parse_headers
 from signalbox.wire.messages import Record, decode, header
 from signalbox.wire.names import Header
 from verification.simulation.nats.messages import Msg

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from signalbox.bus.connection import parse_headers
+from signalbox.bus.transport.frames import parse_headers
 from signalbox.wire import names
 from signalbox.wire.messages import Job, Lease, Record, State, Ticket, decode
 from signalbox.wire.names import Bucket, Header

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from signalbox.bus import encryption
+from signalbox.bus.transport import encryption
 from signalbox.ops.doctor.catalog import Finding
 from signalbox.program.errors import Misconfigured
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from signalbox.bus.encryption import is_loopback, readable
+from signalbox.bus.transport.encryption import is_loopback, readable
 from signalbox.ops.doctor import certificates
 from signalbox.ops.doctor.catalog import Finding
 

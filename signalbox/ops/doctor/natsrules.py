@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from signalbox.bus import damage, storage, topology
 from signalbox.bus.client import Bus
-from signalbox.bus.encryption import is_loopback
 from signalbox.bus.storage import NEARLY_FULL
+from signalbox.bus.transport.encryption import is_loopback
 from signalbox.ops.doctor.catalog import Finding
 from signalbox.ops.doctor.natsconf import Conf
 from signalbox.program.errors import Bug, Misconfigured, SignalboxError

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from signalbox.bus.encryption import is_loopback
+from signalbox.bus.transport.encryption import is_loopback
 from signalbox.ops.doctor.catalog import Finding
 
 _SHIPPED_SECRET: Final = "352d20ee67be67f6340b4c0605b044b7"  # noqa: S105  the one in Tyk's own examples

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from signalbox.bus.connection import Events, Handler
+from signalbox.bus.transport.interface import Events, Handler
 from signalbox.program.settings import Wire
 from verification.simulation.nats.server import MAX_PAYLOAD, Server
 from verification.simulation.nats.session import Client, Pipe, Session
@@ -120,7 +120,7 @@ class Link:
 
 
 class ModelConnection(Client):
-    """The client's end: a :class:`signalbox.bus.connection.Transport` that reconnects as nats-py is told to."""
+    """The client's end: a ``Transport`` (:mod:`signalbox.bus.transport.interface`) that reconnects as nats-py does."""
 
     server_version = ""
 

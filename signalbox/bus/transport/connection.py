@@ -7,90 +7,26 @@ a future per flush) is replaced, see ADR 0010 for what that saves. Nothing here 
 
 import asyncio
 import contextlib
-import json
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, cast
 
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client
-from nats.errors import Error, ProtocolError
+from nats.errors import Error
 
-from signalbox.bus import encryption
-from signalbox.bus.tcp import TcpSocket
+from signalbox.bus.transport import encryption
+from signalbox.bus.transport.frames import FrameParser
+from signalbox.bus.transport.interface import Events, Handler
+from signalbox.bus.transport.tcp import TcpSocket
 from signalbox.program import tasks
 from signalbox.program.settings import Wire
 from signalbox.wire.roles import inbox
 
-Handler = Callable[[bytes, bytes, bytes, bytes], None]
-"""``(subject, reply, header block or b"", body)``; must not block and must not raise."""
-
-_MAX_LINE: Final = 65_536
 _JOINED_BYTES: Final = 16_384
-_FLUSH_S: Final = 10.0
 """A body above this is written as it is rather than copied into one piece with its line."""
-_MSG: Final = 0x4D
-_HMSG: Final = 0x48
+_FLUSH_S: Final = 10.0
 _PERMISSIONS: Final = "permissions violation"
 _WEB_SOCKETS: Final = frozenset({"ws", "wss"})
-
-
-class Events(NamedTuple):
-    """Callbacks for the events of a connection.
-
-    fault: exceptions a handler raised. refusal: the server's text when it denies a publish or a subscription; the
-    server names the subject in it. error: why connecting failed. lost, restored: the connection went and came back.
-    """
-
-    fault: Callable[[Exception], None]
-    refusal: Callable[[str], None]
-    error: Callable[[Exception], Awaitable[None]]
-    lost: Callable[[], Awaitable[None]]
-    restored: Callable[[], Awaitable[None]]
-
-
-class Transport(Protocol):
-    """What :class:`signalbox.bus.client.Bus` needs of its connection: a :class:`Connection`, or a model of one."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a message sent now goes to a server."""
-
-    @property
-    def max_body_bytes(self) -> int:
-        """Largest header block and body together that the server takes."""
-
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes the socket has not taken yet."""
-
-    @property
-    def server_version(self) -> str:
-        """Version of the connected server, as it reports it."""
-
-    async def open(self, settings: Wire, role: str, name: str) -> None:
-        """Connect, and from then on reconnect for ever; returns when first connected."""
-
-    def send_message(self, subject: str, reply: bytes, fields: bytes, data: bytes) -> None:
-        """Put one message into this loop turn's write. ``fields``: encoded header lines, may be empty."""
-
-    def listen(self, subject: str, handler: Handler) -> int:
-        """Subscribe; the subscription survives reconnects. Returns its id."""
-
-    def unsubscribe(self, sid: int) -> None:
-        """Have the server send no more; what is on its way still reaches the handler."""
-
-    def unlisten(self, sid: int) -> None:
-        """End a subscription. Idempotent."""
-
-    def write_out(self) -> None:
-        """Hand what waits to the socket now."""
-
-    async def round_trip(self, timeout_s: float) -> None:
-        """Return when the server has processed all sent so far. Raises ``TimeoutError`` or ``OSError``."""
-
-    async def close(self) -> None:
-        """End it for good."""
 
 
 class _Replayed:
@@ -109,7 +45,7 @@ class _Replayed:
 
 
 class Connection(Client):
-    """One connection to NATS, a :class:`Transport`."""
+    """One connection to NATS, a :class:`signalbox.bus.transport.interface.Transport`."""
 
     def __init__(self, events: Events) -> None:
         super().__init__()
@@ -369,130 +305,3 @@ class Connection(Client):
             self._events.refusal(text)
         else:
             await self._process_op_err(Error(f"nats: {text}"))
-
-
-class FrameParser:
-    """The NATS client protocol, read from whatever pieces the socket gives.
-
-    Messages are dispatched at once; the rare control lines go to nats-py. Takes the place of
-    ``nats.protocol.parser.Parser``: ``parse`` and ``reset`` are what nats-py calls.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._rest = b""
-        self._parts: list[bytes] = []
-        self._have = 0
-        self._want = 0
-        self._epoch = 0
-
-    def reset(self) -> None:
-        """Forget a half-read message: a new connection starts."""
-        self._rest = b""
-        self._parts.clear()
-        self._have = self._want = 0
-        self._epoch += 1
-
-    async def parse(self, data: bytes = b"") -> None:
-        """Dispatch every whole message in ``data`` and what was left before."""
-        if self._want:
-            self._parts.append(data)
-            self._have += len(data)
-            if self._have < self._want:
-                return
-            data = b"".join(self._parts)
-            self._parts.clear()
-            self._want = 0
-        elif self._rest:
-            data = self._rest + data
-            self._rest = b""
-        epoch = self._epoch
-        pos = 0
-        while True:
-            try:
-                pos = self._messages(data, pos)
-            except (ValueError, IndexError) as error:
-                # As a protocol error it costs the connection; anything else would end nats-py's reader for good.
-                raise ProtocolError("nats: malformed message line") from error
-            if pos >= len(data) or self._want:
-                return
-            end = data.find(b"\r\n", pos)
-            if end < 0:
-                if len(data) - pos > _MAX_LINE:
-                    raise ProtocolError("nats: control line too long")
-                self._rest = data[pos:]
-                return
-            await self._control(data[pos:end])
-            if epoch != self._epoch:
-                return
-            pos = end + 2
-
-    def _messages(self, data: bytes, pos: int) -> int:
-        """Dispatch messages from ``pos`` on; returns where something else, or half a message, begins."""
-        handlers = self._connection.handlers
-        size = len(data)
-        while pos < size:
-            first = data[pos]
-            if first != _HMSG and first != _MSG:  # noqa: PLR1714  a set costs more here, per message
-                break
-            end = data.find(b"\r\n", pos)
-            if end < 0:
-                break
-            args = data[pos:end].split()
-            body = end + 2
-            stop = body + int(args[-1])
-            if stop + 2 > size:
-                self._parts.append(data[pos:])
-                self._have = size - pos
-                self._want = stop + 2 - pos
-                break
-            header = b""
-            if first == _HMSG:
-                start = body
-                body += int(args[-2])
-                header = data[start:body]
-                reply = args[3] if len(args) == 6 else b""
-            else:
-                reply = args[3] if len(args) == 5 else b""
-            pos = stop + 2
-            handler = handlers.get(int(args[2]))
-            if handler is not None:
-                try:
-                    handler(args[1], reply, header, data[body:stop])
-                except Exception as error:  # noqa: BLE001  one bad handler must not end the connection
-                    self._connection.on_fault(error)
-        return pos
-
-    async def _control(self, line: bytes) -> None:
-        connection = self._connection
-        op = line[:4].upper()
-        if op == b"PING":
-            await connection._process_ping()  # noqa: SLF001  the parser is part of the client
-        elif op == b"PONG":
-            await connection._process_pong()  # noqa: SLF001
-        elif op == b"INFO":
-            await connection._process_info(json.loads(line[5:]))  # noqa: SLF001
-        elif op == b"-ERR":
-            await connection._process_err(line[5:].decode(errors="replace"))  # noqa: SLF001
-        elif op != b"+OK":
-            raise ProtocolError(f"nats: unknown control line {line[:40]!r}")
-
-
-def status(header: bytes) -> int:
-    """The status of a header block (``NATS/1.0 404 ...``), 0 if it has none."""
-    return int(header[9:12]) if header[8:9] == b" " else 0
-
-
-def status_text(header: bytes) -> str:
-    """What follows the status number in its line."""
-    return header[12 : header.find(b"\r\n")].decode(errors="replace").strip()
-
-
-def parse_headers(header: bytes) -> dict[str, str]:
-    """Names and values of a header block. A repeated name keeps its last value."""
-    found: dict[str, str] = {}
-    for line in header.decode("utf-8", "replace").split("\r\n")[1:]:
-        name, colon, value = line.partition(":")
-        if colon:
-            found[name] = value.strip()
-    return found
