@@ -42,7 +42,7 @@ demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
 check: lint ## before each commit: lint, types, layers, unit tests; within a minute, and needs no Debian package
 	$(BIN)/python -m pytest tests/unit -m "not proof and not slow"
 
-test: debian lint $(VENV)/production.stamp $(VENV)/clients.stamp ## before a change is shared: all tests but the longest, within ten minutes (ARGS="-k lease": a part)
+test: debian lint $(VENV)/production.stamp $(VENV)/clients.stamp ## before a change is shared: all tests but the longest, in some twenty minutes (ARGS="-k lease": a part)
 	$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.rows test)
 
 verify: debian $(VENV)/dev.stamp ## the proofs to their full depth, the storm, the tests that take minutes
