@@ -262,10 +262,11 @@ async def test_a_handshake_that_is_not_answered_is_left_and_tried_again() -> Non
         await asyncio.wait([connecting])
 
 
-async def test_a_program_that_gives_up_in_a_handshake_ends() -> None:
+@pytest.mark.parametrize("patience_s", [0.1, ARRIVAL_S])
+async def test_a_program_that_gives_up_in_a_handshake_ends(patience_s: float) -> None:
     async with listening(Silent, tls_required=True) as silent, asyncio.timeout(ARRIVAL_S):
         with pytest.raises(Unavailable, match="no answer"):
-            await Bus.connect(wire(f"tls://{silent.address}", request_timeout_s=ARRIVAL_S), role="gateway")
+            await Bus.connect(wire(f"tls://{silent.address}", request_timeout_s=patience_s), role="gateway")
 
 
 async def test_a_connection_that_is_closed_in_a_handshake_ends(tmp_path: Path, certified: Path) -> None:

@@ -69,6 +69,8 @@ def explained(error: Exception) -> str:
             f"the server's certificate is refused: {error.verify_message.rstrip('.')}. SIGNALBOX_NATS_CA_FILE names "
             "the authority that signed it, SIGNALBOX_NATS_URL a name that stands in it"
         )
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
     return str(error) or type(error).__name__
 
 
