@@ -357,4 +357,10 @@ MUTANTS: Final = (
         "integration",
         _pytest("tests/integration/test_worker_reconcile.py", "first_leader"),
     ),
+    Mutant(
+        69,
+        "TLS handshake that was cut short waited for",
+        "integration",
+        _pytest("tests/integration/test_core_tls.py", "gives_up_in_a_handshake"),
+    ),
 )
