@@ -145,7 +145,12 @@ def _queue(options: argparse.Namespace) -> None:
             settle_s=options.settle_s,
         ),
         "depth": lambda folder: depth.measure(
-            folder, depth=options.depth, models=options.depth_models, seconds=options.seconds, warm_s=options.warm_s
+            folder,
+            depth=options.depth,
+            models=options.depth_models,
+            seconds=options.seconds,
+            warm_s=options.warm_s,
+            turns=options.turns,
         ),
         "devices": lambda folder: devices.measure(
             folder, queued=options.queued, run_s=options.run_s, runs=options.runs

@@ -15,8 +15,8 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.bus.client import Bus
 from signalbox.jobs import payloads
 from signalbox.jobs.inputs import tell_refused
+from signalbox.jobs.message import submit
 from signalbox.jobs.payloads import StoredInput
-from signalbox.jobs.submit import submit
 from signalbox.program.errors import Ambiguous, InvalidRequest, SignalboxError
 from signalbox.wire import names
 from signalbox.wire.messages import ApiKey, Job, Worker

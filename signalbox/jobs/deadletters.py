@@ -22,9 +22,8 @@ from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.bus.transport.frames import parse_headers, status, status_text
 from signalbox.jobs import life, payloads
+from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
-from signalbox.jobs.removal import remove
-from signalbox.jobs.submit import submit
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
 from signalbox.wire import names, tensors

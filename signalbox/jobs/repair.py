@@ -13,8 +13,8 @@ import msgspec
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import Stored, header_fields
 from signalbox.jobs import joblog, life
+from signalbox.jobs.message import submit
 from signalbox.jobs.records import Found, Records
-from signalbox.jobs.submit import submit
 from signalbox.program import log
 from signalbox.program.errors import InputLost, StaleRevision
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, header

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus
 from signalbox.bus.transport.connection import Connection
 from signalbox.jobs import delivery, life
+from signalbox.jobs.message import submit
 from signalbox.jobs.queues import Position, Queues
 from signalbox.jobs.records import Found, Records
-from signalbox.jobs.submit import submit
 from signalbox.program.errors import NewerVersion, StaleRevision
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import VERSION, Job, Record, State, header

@@ -6,8 +6,8 @@ from pathlib import Path
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.jobs import life
+from signalbox.jobs.message import submit
 from signalbox.jobs.records import Records
-from signalbox.jobs.submit import submit
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Job, State
 from tests.integration.test_core_topology import acknowledge, make_durable

@@ -8,9 +8,8 @@ import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.jobs import payloads
+from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
-from signalbox.jobs.removal import remove
-from signalbox.jobs.submit import submit
 from signalbox.wire import names
 from signalbox.wire.messages import Job, header
 from signalbox.wire.names import Header, Priority, Stream

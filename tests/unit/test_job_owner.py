@@ -37,4 +37,4 @@ def test_no_program_writes_a_job_s_record_or_message() -> None:
 
 def test_the_owner_s_own_writes_are_seen() -> None:
     seen = {file.name for file in OWNER.glob("*.py") for _ in writes(file.read_text())}
-    assert seen >= {"cancel.py", "commits.py", "records.py", "repair.py", "submit.py"}
+    assert seen >= {"cancel.py", "commits.py", "records.py", "repair.py", "message.py"}

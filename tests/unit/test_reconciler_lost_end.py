@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 
 from signalbox.jobs import life
+from signalbox.jobs.message import submit
 from signalbox.jobs.records import Records
-from signalbox.jobs.submit import submit
 from signalbox.wire import names
 from signalbox.wire.messages import Job, State
 from signalbox.wire.names import Stream

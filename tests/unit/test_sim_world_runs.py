@@ -14,7 +14,7 @@ import pytest
 
 from signalbox.bus.client import Delivery
 from signalbox.jobs import commits
-from signalbox.jobs.removal import remove
+from signalbox.jobs.message import remove
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
 from verification.simulation import checks

@@ -27,7 +27,7 @@ import msgspec
 
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.jetstream import unix_time
-from signalbox.jobs.removal import remove
+from signalbox.jobs.message import remove
 from signalbox.program.errors import NotFound
 from signalbox.wire import names
 from signalbox.wire.messages import Record, decode

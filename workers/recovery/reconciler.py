@@ -32,8 +32,8 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import inputs, repair
+from signalbox.jobs.message import remove
 from signalbox.jobs.records import Found, Records
-from signalbox.jobs.removal import remove
 from signalbox.jobs.repair import GRACE_S, Fate
 from signalbox.program import log
 from signalbox.program.errors import InputLost, NewerVersion, NotFound, SignalboxError

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import inputs
+from signalbox.jobs.message import remove
 from signalbox.jobs.records import Records
-from signalbox.jobs.removal import remove
 from signalbox.wire import names
 from signalbox.wire.names import Stream
 from workers.host import gauges

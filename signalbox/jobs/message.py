@@ -1,4 +1,4 @@
-"""Accepting a job: one durable message in ``JOBS``, and nothing else, makes it exist."""
+"""A job's message in ``JOBS``: writing it, and nothing else, makes the job exist; it is removed after the job's end."""
 
 from typing import Final, NamedTuple
 
@@ -10,6 +10,8 @@ from signalbox.wire.messages import Job, header
 from signalbox.wire.names import Header, Stream
 
 _REPEATS: Final = 2
+_GONE: Final = frozenset({10043, 10057})
+"""The server's codes for deleting what is not there: within the stream, and before its first message."""
 
 
 class Accepted(NamedTuple):
@@ -46,6 +48,15 @@ async def submit(bus: Bus, job: Job, body: bytes = b"") -> Accepted:
             # This try was certainly not stored; the one before it perhaps was.
             raise _unknown(job, error) from error
     raise AssertionError  # pragma: no cover  every turn returns or raises
+
+
+async def remove(bus: Bus, seq: int) -> None:
+    """Remove one message of ``JOBS`` whose job has ended, or that is none. Idempotent."""
+    try:
+        await bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": seq, "no_erase": True})
+    except SignalboxError as error:
+        if error.facts.get("err_code") not in _GONE:
+            raise
 
 
 def _unknown(job: Job, cause: SignalboxError) -> Ambiguous:
