@@ -5,18 +5,30 @@ what a dead worker or a lost connection swallowed is delivered again by deleting
 first message (ADR 0210). Each has in its metadata up to which sequence jobs may have been delivered before; their
 records are to be read before they run. Its name ends in the fleet's generation of consumers: on a cluster the name of
 one whose node is cut off is not free.
+
+In a deep queue messages of ended jobs stay at the head until they are a part of all. There a consumer begins at the
+*floor*, below which every job has ended: the reconciler finds it (:mod:`workers.recovery.head`).
 """
 
 import asyncio
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from signalbox.bus.client import Bus, ConsumerInfo
 from signalbox.program.errors import NotFound, SignalboxError
 from signalbox.wire import assets, names
-from signalbox.wire.messages import Worker
-from signalbox.wire.names import PRIORITIES, Priority, Stream
+from signalbox.wire.messages import QueueFloor, Worker, decode, encode
+from signalbox.wire.names import PRIORITIES, Bucket, Priority, Stream
 
+DEEP: Final = 100_000
+"""Messages in ``JOBS`` that are very many. Such a number is also left above the floor and above what is removed by
+sequence: a server that crashed may give the last numbers again."""
+FLOOR: Final = "floor"
+"""Key of the floor in KV ``duties``."""
+MANY: Final = 10_000
+"""Deliveries of a consumer from which its successor asks for the floor."""
 FEW: Final = 1_000
 """Jobs whose subjects are asked for in one question. Where there are more, each model is asked for its first one."""
 _AT_ONCE: Final = 64
@@ -57,7 +69,8 @@ async def find(bus: Bus, model: str, priority: Priority, generation: int) -> Con
     try:
         return await bus.consumer_info(name)
     except NotFound:
-        return await _make(bus, name, names.jobs_of(model, priority), examined_to=await _last_sequence(bus))
+        examined_to, floor = await _extent(bus)
+        return await _make(bus, name, names.jobs_of(model, priority), examined_to, floor)
 
 
 async def find_all(bus: Bus, model: str, generation: int) -> dict[Priority, ConsumerInfo]:
@@ -67,18 +80,20 @@ async def find_all(bus: Bus, model: str, generation: int) -> dict[Priority, Cons
 
 
 async def make_anew(bus: Bus, model: str, priority: Priority, generation: int) -> ConsumerInfo:
-    """Delete a class's consumer and make it again, so that all its jobs are delivered again.
+    """Delete a class's consumer and make it again, so that all its jobs that have not ended are delivered again.
 
     Requests parked at the old one end with status 409 and get nothing from the new one. Raises :class:`Unavailable`.
     """
     name = names.consumer(model, priority, generation)
     try:
         known = await bus.consumer_info(name)
+        floor = (await _extent(bus)).floor if known.delivered >= MANY else 0
         await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.JOBS}.{name}")
         examined_to = max(known.examined_to, known.delivered_stream_seq)
     except NotFound:
-        examined_to = await _last_sequence(bus)
-    return await _make(bus, name, names.jobs_of(model, priority), examined_to=examined_to)
+        # What a consumer that is gone may have delivered: any that is there now.
+        examined_to, floor = await _extent(bus)
+    return await _make(bus, name, names.jobs_of(model, priority), examined_to, floor)
 
 
 async def make_all_anew(bus: Bus, model: str, generation: int) -> dict[Priority, ConsumerInfo]:
@@ -117,8 +132,8 @@ async def _has_job(bus: Bus, model: str) -> bool:
     return True
 
 
-async def _make(bus: Bus, name: str, subject: str, *, examined_to: int) -> ConsumerInfo:
-    config = assets.consumer(name, subject, examined_to=examined_to)
+async def _make(bus: Bus, name: str, subject: str, examined_to: int, floor: int) -> ConsumerInfo:
+    config = assets.consumer(name, subject, examined_to=examined_to, first_seq=floor)
     try:
         made = await bus.request_json(
             f"$JS.API.CONSUMER.CREATE.{Stream.JOBS}.{name}.{subject}",
@@ -131,6 +146,27 @@ async def _make(bus: Bus, name: str, subject: str, *, examined_to: int) -> Consu
     return ConsumerInfo.of(made)
 
 
-async def _last_sequence(bus: Bus) -> int:
-    """Up to which sequence jobs may have been delivered by a consumer that is gone: any that is there now."""
-    return int((await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}"))["state"]["last_seq"])
+class _Extent(NamedTuple):
+    """Of ``JOBS``: its last sequence, and the floor, 0 where that is not known."""
+
+    last_seq: int
+    floor: int
+
+
+async def _extent(bus: Bus) -> _Extent:
+    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+    state = info["state"]
+    if state["messages"] < DEEP:
+        return _Extent(state["last_seq"], 0)
+    stored = await bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, FLOOR))
+    try:
+        floor = decode(QueueFloor, stored.data) if stored is not None else None
+    except msgspec.MsgspecError:  # a newer program's
+        floor = None
+    is_known = floor is not None and floor.created == info["created"] and floor.seq <= state["last_seq"]
+    return _Extent(state["last_seq"], floor.seq if floor is not None and is_known else 0)
+
+
+async def tell_floor(bus: Bus, created: str, seq: int) -> None:
+    """Have new consumers begin at ``seq``: every job with a message below it has ended. Raises as :meth:`Bus.write`."""
+    await bus.write(names.key(Bucket.DUTIES, FLOOR), encode(QueueFloor(created=created, seq=seq)))

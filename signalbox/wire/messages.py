@@ -451,17 +451,32 @@ class Desired(Doc, frozen=True, kw_only=True):
 
 class LeaderLeaseRecord(Doc, frozen=True, kw_only=True):
     """KV ``duties``: the leader lease of a task that one worker does for all, with a TTL. Written only by
-    compare-and-set.
-
-    created: of the streams that the cursors are of. jobs_seq, state_seq: where the reconciler reads on.
-    """
+    compare-and-set."""
 
     owner: str
     boot: str
     since: float = 0.0
+
+
+class ReconcilerPosition(Doc, frozen=True, kw_only=True):
+    """KV ``duties``: where the next reconciler reads on, however long there was none. An older one is right too.
+
+    created: of the streams that the sequences are of.
+    """
+
     created: str = ""
     jobs_seq: int = 0
     state_seq: int = 0
+
+
+class QueueFloor(Doc, frozen=True, kw_only=True):
+    """KV ``duties``: where a deep queue begins. Written by the reconciler; either of two values is right.
+
+    Every job with a message in ``JOBS`` below ``seq`` has ended. created: of the stream whose sequence it is.
+    """
+
+    created: str
+    seq: int
 
 
 class Poison(Doc, frozen=True, kw_only=True):

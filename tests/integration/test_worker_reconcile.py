@@ -16,8 +16,20 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import Bug, NotFound, RunnerCrashed, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.messages import Device, ErrorInfo, Job, Model, Record, State, Worker, decode, header
-from signalbox.wire.names import Header, Stream
+from signalbox.wire.messages import (
+    Device,
+    ErrorInfo,
+    Job,
+    Model,
+    ReconcilerPosition,
+    Record,
+    State,
+    Worker,
+    decode,
+    encode,
+    header,
+)
+from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.roles import ROLES
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats
@@ -25,6 +37,7 @@ from workers.host.quarantine import Quarantine
 from workers.recovery import reconciler as reconcile
 from workers.recovery.inputs import ORPHANED_S
 from workers.recovery.reconciler import JobReconciler
+from workers.recovery.walk import walk
 
 GPU = "CPU-test-0"
 
@@ -294,6 +307,40 @@ async def test_the_first_leader_ever_goes_on_where_it_was(rig: Rig, monkeypatch:
         ahead_s += 60.0
         await reconciler.turn(is_whole=False)
     assert [await rig.is_queued(job) for job in jobs] == [False] * 7
+
+
+async def test_the_next_leader_goes_on_where_the_last_one_was_however_long_there_was_none(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [await rig.queue() for _ in range(2)]
+    for job in jobs:
+        await rig.records.write(life.cancelled(life.first_record(job, State.QUEUED), now=time.time()), expect=0)
+    later = time.time() + 600.0
+    first = rig.reconciler(clock=lambda: later)
+    await first.turn()
+    await first.turn()
+    await first.close()
+    await rig.bus.request_json(f"$JS.API.STREAM.PURGE.{Bucket.DUTIES.stream}", {"filter": "$KV.duties.reconciler"})
+    seen: list[int] = []
+
+    async def watched(bus: Bus, stream: Stream, seq: int, *rest: Any) -> int:
+        if stream is Stream.STATE:
+            seen.append(seq)
+        return await walk(bus, stream, seq, *rest)
+
+    third = await rig.queue()
+    last = await rig.records.write(life.cancelled(life.first_record(third, State.QUEUED), now=time.time()), expect=0)
+    monkeypatch.setattr(reconcile, "walk", watched)
+    await rig.reconciler(clock=lambda: later).turn()
+    assert seen == [last]
+    kept = await rig.bus.leader_get(Bucket.DUTIES.stream, "$KV.duties.position")
+    assert kept is not None
+    right = decode(ReconcilerPosition, kept.data)
+    assert right.state_seq == last + 1
+    for wrong in (replace(right, created="1970"), replace(right, state_seq=last + 2)):
+        await rig.bus.write("$KV.duties.position", encode(wrong))
+        await rig.reconciler(clock=lambda: later).turn()
+    assert seen[1:] == [0, 0], "of other streams, or of one that has lost its end"
 
 
 async def test_a_message_of_an_ended_job_is_removed(rig: Rig) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import pytest
 
 from signalbox.bus.client import Bus
-from signalbox.jobs import payloads
+from signalbox.jobs import delivery, payloads
 from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
 from signalbox.wire import names
-from signalbox.wire.messages import Job, header
-from signalbox.wire.names import Header, Priority, Stream
+from signalbox.wire.messages import Job, QueueFloor, decode, header
+from signalbox.wire.names import Bucket, Header, Priority, Stream
 from tests.rigs.submit import Ledger, floats
 from workers.recovery import removal as module
 from workers.recovery.removal import SETTLED_S, SINGLY_S, SMALL, JobRemoval
@@ -43,7 +43,7 @@ class Rig:
     async def turn(self, last_seq: int = 0) -> None:
         info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
         state = info["state"]
-        await self.removal.turn({**state, "last_seq": last_seq or state["last_seq"]})
+        await self.removal.turn({**info, "state": {**state, "last_seq": last_seq or state["last_seq"]}})
 
     async def left(self) -> list[str]:
         """Ids of the jobs in ``JOBS``, in order."""
@@ -179,7 +179,7 @@ async def test_ids_and_slots_tell_the_same_time() -> None:
 async def test_where_very_many_wait_a_part_of_them_goes_by_sequence_up_to_the_first_that_has_not_ended(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "DEEP", 4)
+    monkeypatch.setattr(delivery, "DEEP", 4)
     monkeypatch.setattr(module, "PART", 3)
     jobs = [await rig.queued(at=THEN + number % 2 * 2) for number in range(11)]
     timeless = await rig.queued(job_id="order-4711")
@@ -200,7 +200,7 @@ async def test_where_very_many_wait_a_part_of_them_goes_by_sequence_up_to_the_fi
 async def test_where_very_many_wait_a_slot_goes_whose_jobs_have_ended_behind_one_that_has_not(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "DEEP", 2)
+    monkeypatch.setattr(delivery, "DEEP", 2)
     monkeypatch.setattr(module, "PART", 2)
     waiting = [await rig.queued(at=THEN + 2)]
     jobs = [await rig.queued() for _ in range(3)]
@@ -209,3 +209,33 @@ async def test_where_very_many_wait_a_slot_goes_whose_jobs_have_ended_behind_one
     await rig.turn()
     assert await rig.left() == ids(waiting)
     assert len(rig.removal) == 0
+
+
+async def test_where_very_many_wait_the_floor_is_told_up_to_the_first_job_that_has_not_ended(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "DEEP", 4)
+    monkeypatch.setattr(module, "PART", 1)
+    jobs = [await rig.queued() for _ in range(9)]
+    seqs = [found.seq for job in jobs if (found := await Records(rig.bus).queued(job.id)) is not None]
+
+    async def told() -> int:
+        found = await rig.bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, delivery.FLOOR))
+        return decode(QueueFloor, found.data).seq if found is not None else 0
+
+    await rig.turn()
+    assert await told() == 0, "nothing has ended"
+    rig.ended(jobs[0], jobs[1], jobs[3])
+    await rig.turn()
+    assert await told() == seqs[2]
+    rig.ended(jobs[2])
+    await rig.turn()
+    assert await told() == seqs[4], "read on from there"
+    rig.ended(*jobs[:8])
+    await rig.turn()
+    assert await told() == seqs[5], "the last ones may be given again"
+    assert await rig.left() == ids(jobs), "too few have ended to be removed"
+    rig.removal.begin()
+    rig.ended(jobs[0])
+    await rig.turn()
+    assert await told() == seqs[1], "another says what it knows"

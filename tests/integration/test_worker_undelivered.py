@@ -23,6 +23,7 @@ class Finder:
         self.now = time.time()
         self.workers: list[Any] = []
         self.asked_for: list[str] = []
+        self.floor = 0
         self._jobs = UndeliveredJobs(bus, lambda: self.workers, clock=lambda: self.now)
 
     async def turns(self, *after_s: float) -> list[str]:
@@ -30,7 +31,7 @@ class Finder:
         before = len(self.asked_for)
         for seconds in after_s:
             self.now += seconds
-            await self._jobs.turn(lambda _: False)
+            await self._jobs.turn(lambda _: False, self.floor)
         return self.asked_for[before:]
 
 
@@ -57,6 +58,19 @@ async def test_a_job_that_waits_where_no_consumer_is_is_looked_for_by_the_second
     await ledger.submit("half", floats(1.0))
     assert await finder.turns(WAITED_S + 1) == []
     assert await finder.turns(1.0, 1.0) == ["half", "half"], "until it is found"
+
+
+async def test_the_first_of_a_deep_queue_are_those_above_the_floor(
+    bus: Bus,
+    ledger: Ledger,  # noqa: F811
+    finder: Finder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(undelivered, "MAX_READ", 2)
+    for model in ("other", "other", "half"):
+        await ledger.submit(model, floats(1.0))
+    finder.floor = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["state"]["last_seq"]
+    assert await finder.turns(WAITED_S + 1, 1.0) == ["half"], "those below it have ended"
 
 
 async def test_one_that_was_delivered_and_that_no_worker_tells_of_is_looked_for(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from signalbox.bus.client import Delivery
-from signalbox.jobs import commits
+from signalbox.bus.client import Bus, ConsumerInfo, Delivery
+from signalbox.jobs import commits, delivery
 from signalbox.jobs.message import remove
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
@@ -450,6 +450,22 @@ def test_records_that_are_only_moved_cost_no_job_its_fate() -> None:
     outcomes = [play(seed) for seed in seeds]
     assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
     assert sum(outcome.faults.get("move_record", 0) for outcome in outcomes) > len(seeds)
+
+
+def test_a_deep_queue_begins_at_its_floor_and_loses_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds of worlds in which three messages are very many."""
+    floors: list[int] = []
+    make = delivery._make
+
+    async def seen(bus: Bus, name: str, subject: str, examined_to: int, floor: int) -> ConsumerInfo:
+        floors.append(floor)
+        return await make(bus, name, subject, examined_to, floor)
+
+    monkeypatch.setattr(delivery, "_make", seen)
+    seeds = [seed for seed in range(100) if draw(seed).is_deep]
+    outcomes = [play(seed) for seed in seeds]
+    assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
+    assert sum(floor > 0 for floor in floors) > len(seeds)
 
 
 def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:

@@ -363,4 +363,10 @@ MUTANTS: Final = (
         "integration",
         _pytest("tests/integration/test_core_tls.py", "gives_up_in_a_handshake"),
     ),
+    Mutant(
+        70,
+        "queue's floor above a job that runs",
+        "simulation",
+        _pytest("tests/unit/test_sim_world_runs.py", "deep_queue"),
+    ),
 )

@@ -17,6 +17,7 @@ from unittest.mock import patch
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
+from signalbox.jobs import delivery
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.assets import STREAMS
@@ -35,6 +36,7 @@ from workers.device import devices, leased
 from workers.host.quarantine import Quarantine
 from workers.lease.rules import Rules
 from workers.queue import intake
+from workers.recovery import removal
 from workers.recovery.leader import LeaderLease
 from workers.recovery.reconciler import JobReconciler
 
@@ -60,6 +62,9 @@ _EXTREME: Final = 0.05
 _APART: Final = 0.2
 _BRIEF: Final = 0.1
 _MOVED: Final = 0.2
+_DEEP: Final = 0.2
+_VERY_MANY: Final = 3
+"""Messages in a deep queue."""
 _LOOKS_EVERY_S: Final = 5.0
 """The reconciler of a world whose records are brief."""
 _TRUSTED_S: Final = 10.0
@@ -81,6 +86,7 @@ class Shape:
     is_apart: inputs lie in ``INPUTS``, which has little room, and a neighbour takes all there is of it now and then.
     is_brief: records of synchronous calls go while the world lasts, once no write of before the lull can be on its way.
     is_moved: records of open jobs are written again as they are, by workers every second and by anybody at any time.
+    is_deep: three messages are very many, so that what has ended is removed by sequence, and queues begin at a floor.
     is_calm: many workers want one device and only gateways suffer, so that the order of the line can be judged.
     rate_error: of every clock, at most; is_extreme: exactly so, one way or the other.
     """
@@ -101,6 +107,7 @@ class Shape:
     is_apart: bool = False
     is_brief: bool = False
     is_moved: bool = False
+    is_deep: bool = False
 
     @property
     def kept_s(self) -> float:
@@ -129,7 +136,15 @@ def draw(seed: int) -> Shape:
     is_apart = random.Random(f"inputs {seed}").random() < _APART
     is_brief = random.Random(f"records {seed}").random() < _BRIEF
     is_moved = random.Random(f"moves {seed}").random() < _MOVED
-    return replace(_draw(seed), is_extreme=is_extreme, is_apart=is_apart, is_brief=is_brief, is_moved=is_moved)
+    is_deep = random.Random(f"depth {seed}").random() < _DEEP
+    return replace(
+        _draw(seed),
+        is_extreme=is_extreme,
+        is_apart=is_apart,
+        is_brief=is_brief,
+        is_moved=is_moved,
+        is_deep=is_deep,
+    )
 
 
 def _draw(seed: int) -> Shape:
@@ -360,6 +375,9 @@ def _adapted(shape: Shape) -> Iterator[None]:
         if shape.is_brief:
             often = {"period_s": _LOOKS_EVERY_S, "settled_s": _LOOKS_EVERY_S}
             stack.enter_context(patch.dict(JobReconciler.__init__.__kwdefaults__, often))
+        if shape.is_deep:
+            stack.enter_context(patch.multiple(delivery, DEEP=_VERY_MANY, MANY=1))
+            stack.enter_context(patch.object(removal, "PART", _VERY_MANY))
         stack.enter_context(patch.object(intake, "SLEEP_S", _SLEEP_S))
         stack.enter_context(patch.object(intake, "PARKED_S", _PARKED_S))
         stack.enter_context(patch.object(topology, "require", _trust))

@@ -32,8 +32,8 @@ class LeaderLease:
         self._clock = clock
         self._revision = 0
 
-    async def take(self) -> LeaderLeaseRecord | None:
-        """The duty as it was left, if it is ours now; None where another has it. One read, one write.
+    async def take(self) -> bool:
+        """Whether the duty is ours from now on; False where another has it. One read, one write.
 
         Raises :class:`Unavailable`, :class:`Ambiguous`: then it is not ours this time.
         """
@@ -44,22 +44,18 @@ class LeaderLease:
             try:
                 duty = decode(LeaderLeaseRecord, found.data)
             except msgspec.MsgspecError:  # a newer program's: its TTL will free it
-                return None
+                return False
         is_ours = (duty.owner, duty.boot) == (self._worker, self._boot)
         if duty.owner and not is_ours:
-            return None
+            return False
         if not is_ours:
             duty = replace(duty, owner=self._worker, boot=self._boot, since=self._clock())
-        return duty if await self._write(duty, revision) else None
+        return await self._write(duty, revision)
 
-    async def note(self, duty: LeaderLeaseRecord) -> bool:
-        """Keep the duty and what is to be remembered with it; False where it is another's by now."""
-        return await self._write(duty, self._revision)
-
-    async def give_up(self, duty: LeaderLeaseRecord) -> None:
-        """Release the lease at once, and keep its state for the next leader. Best effort."""
+    async def give_up(self) -> None:
+        """Release the lease at once. Best effort."""
         try:
-            await self._write(replace(duty, owner="", boot=""), self._revision)
+            await self._write(LeaderLeaseRecord(owner="", boot=""), self._revision)
         except SignalboxError:
             return  # its TTL ends it
 

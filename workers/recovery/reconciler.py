@@ -21,6 +21,7 @@ Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import deque
@@ -38,8 +39,8 @@ from signalbox.jobs.repair import GRACE_S, Fate
 from signalbox.program import log
 from signalbox.program.errors import InputLost, NewerVersion, NotFound, SignalboxError
 from signalbox.wire import names
-from signalbox.wire.messages import Job, LeaderLeaseRecord, Model, Record, State, Worker, decode
-from signalbox.wire.names import RECONCILER, Header, Stream, token
+from signalbox.wire.messages import Job, Model, ReconcilerPosition, Record, State, Worker, decode, encode
+from signalbox.wire.names import RECONCILER, Bucket, Header, Stream, token
 from workers.host import gauges
 from workers.recovery.inputs import InputRemoval
 from workers.recovery.leader import LeaderLease
@@ -62,6 +63,8 @@ MAX_LOOKS: Final = 500
 """Records looked up in one turn, for each of its steps."""
 MAX_KNOWN: Final = 100_000
 """Open records and ended jobs remembered; then reading on waits."""
+_POSITION: Final = "position"
+"""Key in KV ``duties``."""
 _RUNNING: Final = '"state":"running"'
 _QUEUED: Final = '"state":"queued"'
 _STORED: Final = '"input":{'
@@ -109,7 +112,8 @@ class JobReconciler:
         self._removal = JobRemoval(bus, records, clock=clock)
         self._undelivered = UndeliveredJobs(bus, workers, clock=clock)
         self._inputs = InputRemoval(bus, records, clock=clock)
-        self._duty: LeaderLeaseRecord | None = None
+        self._position: ReconcilerPosition | None = None
+        """Where we read on; None: where the one before us left off, or the duty is another's."""
         self._is_doubted = False
         self._read_to = 0
         self._positions: deque[tuple[float, int]] = deque()
@@ -142,8 +146,10 @@ class JobReconciler:
         """Give the duty up for another to take at once."""
         self._bus.forget_reconnect(self._doubt)
         await self._inputs.rest()
-        if self._duty is not None:
-            await self._leadership.give_up(self._remembered(self._duty))
+        if self._position is not None:
+            with contextlib.suppress(SignalboxError):  # an older one is there
+                await self._keep(self._position)
+            await self._leadership.give_up()
 
     async def turn(self, *, is_whole: bool = True) -> bool:
         """Do the duty once, if it is ours. is_whole: False = only remove what belongs to jobs that have ended.
@@ -151,46 +157,46 @@ class JobReconciler:
         Raises :class:`Unavailable` and others where NATS is away.
         """
         if self._is_doubted:
-            self._is_doubted, self._duty = False, None
-        duty = await self._leadership.take()
-        if duty is None:
-            self._duty = None
+            self._is_doubted, self._position = False, None
+        if not await self._leadership.take():
+            self._position = None
             self._begin(0)
             await self._inputs.rest()
             gauges.RECONCILED.labels("not ours").inc()
             return False
         jobs, state = await self._stream(Stream.JOBS), await self._stream(Stream.STATE)
         created = f"{jobs['created']} {state['created']}"
-        known = self._duty or duty  # what is kept in the lease may be older
-        if known.created != created:  # other streams than the cursors are of: from their beginning
-            known = replace(duty, created=created, jobs_seq=0, state_seq=0)
-            self._duty = None
-        if self._duty is None:
-            self._begin(known.state_seq)
-        self._duty = duty = known
+        position = self._position or await self._kept()
+        if position.created != created or position.state_seq > state["state"]["last_seq"] + 1:
+            # Of other streams, or of a STATE that has lost its end: from their beginning.
+            position, self._position = ReconcilerPosition(created=created), None
+        if self._position is None:
+            self._begin(position.state_seq)
+        self._position = position
         self._read_to = await self._read_records(self._read_to, state["state"])
         self._positions.append((self._clock(), self._read_to))
         while len(self._positions) > 1 and self._positions[1][0] <= self._clock() - self._settled_s:
             self._positions.popleft()
-        await self._removal.turn(jobs["state"])
+        await self._removal.turn(jobs)
         if jobs["state"]["messages"] and not self._is_behind:
-            await self._undelivered.turn(lambda job_id: job_id in self._open or self._removal.has_ended(job_id))
+            await self._undelivered.turn(
+                lambda job_id: job_id in self._open or self._removal.has_ended(job_id), self._removal.floor
+            )
         if is_whole:
             await self._drop_foreign()
             crowded_below = await self._retention.turn(self._lowest(), state)
             if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"]):
                 self._is_behind = True
-            self._duty = replace(duty, jobs_seq=await self._read_jobs(duty.jobs_seq, jobs["state"]))
+            self._position = replace(position, jobs_seq=await self._read_jobs(position.jobs_seq, jobs["state"]))
             await self._look_at_open(crowded_below)
             await self._inputs.turn()
             gauges.RECONCILER_OPEN.set(len(self._open))
-            if not await self._leadership.note(self._remembered(self._duty)):
-                self._duty = None
+            await self._keep(self._position)
             gauges.RECONCILED.labels("done").inc()
         return True
 
     def _doubt(self) -> None:
-        """Begin anew at the next turn, where the leader lease says. A turn that is under way goes on as it is."""
+        """Begin anew at the next turn, at the position that is kept. A turn that is under way goes on as it is."""
         self._is_doubted = True
 
     def _begin(self, state_seq: int) -> None:
@@ -204,15 +210,24 @@ class JobReconciler:
         self._removal.begin()
         self._read_to = state_seq
 
-    def _remembered(self, duty: LeaderLeaseRecord) -> LeaderLeaseRecord:
-        """The state kept in the leader lease: from where the next leader reads.
+    async def _kept(self) -> ReconcilerPosition:
+        """Where the last reconciler left off, as far as is known."""
+        stored = await self._bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, _POSITION))
+        try:
+            return decode(ReconcilerPosition, stored.data) if stored is not None else ReconcilerPosition()
+        except msgspec.MsgspecError:  # a newer program's
+            return ReconcilerPosition()
+
+    async def _keep(self, position: ReconcilerPosition) -> None:
+        """Keep from where the next reconciler reads ``STATE``.
 
         It is the oldest record that has not settled, is open, short-lived, or of an ended job whose message may still
         be there.
         """
         low = min([self._positions[0][1], *(seq for seq, _ in self._open.values())])
         low = min(low, self._slots.lowest(low), self._removal.lowest(low))
-        return replace(duty, state_seq=low)
+        kept = replace(position, state_seq=low)
+        await self._bus.write(names.key(Bucket.DUTIES, _POSITION), encode(kept))
 
     def _lowest(self) -> int:
         """Below this every record is of a job that has ended, and none is a newer program's."""

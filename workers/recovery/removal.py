@@ -20,14 +20,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from signalbox.bus.client import Bus, Delivery
-from signalbox.jobs import inputs
+from signalbox.bus.client import Bus
+from signalbox.jobs import delivery, inputs
 from signalbox.jobs.message import remove
 from signalbox.jobs.records import Records
 from signalbox.wire import names
 from signalbox.wire.names import Stream
 from workers.host import gauges
-from workers.recovery.walk import walk
+from workers.recovery.head import QueueHead
 
 SETTLED_S: Final = 2.0
 """A slot is looked at when it began so long ago: then nothing more is accepted into it, but for late repeats."""
@@ -41,14 +41,9 @@ MANY: Final = 16
 SMALL: Final = 4
 MOST_SINGLY: Final = 500
 """Messages removed one by one in one turn."""
-DEEP: Final = 100_000
-"""Messages in ``JOBS`` that are very many. Such a number is also left above what is removed by sequence: a server that
-crashed may give the last numbers again."""
 PART: Final = 32
 """Where very many wait, one of so many must have ended before messages are removed. A purge by sequence takes the
 server 0.2 s for a million, however many go: it counts all subjects and writes down its state."""
-MOST_AT_HEAD: Final = 100_000
-"""Messages looked at by sequence in one turn."""
 _LONGEST_PAUSE_S: Final = 60.0
 _IN_FLIGHT: Final = 16
 
@@ -73,15 +68,22 @@ class JobRemoval:
         self._slots: dict[str, _Slot] = {}
         self._timeless: dict[str, int] = {}
         self._inputs: dict[str, int] = {}
+        self._head = QueueHead(bus)
 
     def begin(self) -> None:
         """Forget what was read: another did this meanwhile, or the streams are others now."""
         self._slots.clear()
         self._timeless.clear()
         self._inputs.clear()
+        self._head.begin()
 
     def __len__(self) -> int:
         return sum(len(slot.ended) for slot in self._slots.values()) + len(self._timeless) + len(self._inputs)
+
+    @property
+    def floor(self) -> int:
+        """All messages below this sequence are of jobs that have ended; 0 where that is not known."""
+        return self._head.floor
 
     def has_ended(self, job_id: str) -> bool:
         """Whether a terminal record of the job was read, and its message may still be there."""
@@ -107,31 +109,22 @@ class JobRemoval:
         slots = (seq for slot in self._slots.values() for seq in slot.ended.values())
         return min((otherwise, *slots, *self._timeless.values(), *self._inputs.values()))
 
-    async def turn(self, jobs: Mapping[str, int]) -> None:
-        """Remove what can go now. jobs: the state of ``JOBS``, asked for before. Raises as :meth:`Bus.request_json`."""
+    async def turn(self, jobs: Mapping[str, Any]) -> None:
+        """Remove what can go now. jobs: ``JOBS`` as the server has told of it. Raises as :meth:`Bus.request_json`."""
         await self._remove_inputs()
         await self._remove_timeless()
-        if jobs["messages"] < DEEP or (len(self) >= jobs["messages"] // PART and not await self._remove_head(jobs)):
-            await self._remove_slots(jobs["last_seq"])
-
-    async def _remove_head(self, jobs: Mapping[str, int]) -> bool:
-        """Remove all messages before the first job that has not ended; False where they are too few for that."""
-        ended: list[str] = []
-
-        def look(delivery: Delivery) -> bool:
-            job_id = names.job_of(delivery.subject)
-            if delivery.seq > jobs["last_seq"] - DEEP or not self.has_ended(job_id):
-                return False
-            ended.append(job_id)
-            return True
-
-        floor = await walk(self._bus, Stream.JOBS, jobs["first_seq"], MOST_AT_HEAD, look)
-        if len(ended) < jobs["messages"] // PART:
-            return False
-        await self._purge({"seq": floor})
-        for job_id in ended:
-            self._forget(job_id)
-        return True
+        state = jobs["state"]
+        if state["messages"] < delivery.DEEP:
+            await self._remove_slots(state["last_seq"])
+            return
+        await self._head.read_on(jobs, self.has_ended)
+        part = state["messages"] // PART
+        if len(self._head.ended) >= part:
+            await self._purge({"seq": self._head.floor})
+            for job_id in self._head.take():
+                self._forget(job_id)
+        elif len(self) >= part:
+            await self._remove_slots(state["last_seq"])
 
     def _forget(self, job_id: str) -> None:
         name = names.slot_of(job_id)

@@ -38,6 +38,10 @@ MAX_PENDING: Final = 20
 many models, whose turn has not come."""
 
 
+_Oldest = dict[tuple[str, str], tuple[int, float, Job]]
+"""By model and priority, sequence, time and content of a job."""
+
+
 class UndeliveredJobs:
     """The first jobs of the queue. workers: presence. clock: UTC seconds."""
 
@@ -48,14 +52,15 @@ class UndeliveredJobs:
         self._looked_at: dict[str, float] = {}
         self._suspected: set[str] = set()
 
-    async def turn(self, is_known: Callable[[str], bool]) -> None:
-        """Look at the first jobs. is_known: whether a record of a job was read. Raises :class:`Unavailable`."""
+    async def turn(self, is_known: Callable[[str], bool], floor: int = 0) -> None:
+        """Look at the first jobs. is_known: whether a record of a job was read. floor: sequence below which all have
+        ended. Raises :class:`Unavailable`."""
         now = self._clock()
         busy = {model for worker in self._workers() for model in _busy(worker)}
         self._looked_at = {m: at for m, at in self._looked_at.items() if at > now - WAITED_BUSY_S}
         late = [
             (seq, job)
-            for seq, at, job in (await self._oldest(is_known)).values()
+            for seq, at, job in (await self._oldest(is_known, floor)).values()
             if at <= now - (WAITED_BUSY_S if job.model in busy else WAITED_S)
         ]
         suspected, self._suspected = self._suspected, {job.id for _, job in late}
@@ -81,9 +86,9 @@ class UndeliveredJobs:
         log.info("reconciler.look", model=model)
         await self._bus.publish(names.look(model))
 
-    async def _oldest(self, is_known: Callable[[str], bool]) -> dict[tuple[str, str], tuple[int, float, Job]]:
-        """Sequence, time and content of the first job of each class that no record knows of."""
-        found: dict[tuple[str, str], tuple[int, float, Job]] = {}
+    async def _oldest(self, is_known: Callable[[str], bool], floor: int) -> _Oldest:
+        """Of each class the first job that no record knows of."""
+        found: _Oldest = {}
 
         def look(delivery: Delivery) -> bool:
             try:
@@ -95,7 +100,7 @@ class UndeliveredJobs:
                 found[job.model, job.priority] = (delivery.seq, delivery.time, job)
             return True
 
-        await walk(self._bus, Stream.JOBS, 1, MAX_READ, look)
+        await walk(self._bus, Stream.JOBS, max(1, floor), MAX_READ, look)
         return found
 
     async def _consumer(self, job: Job) -> ConsumerInfo | None:
