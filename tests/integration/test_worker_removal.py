@@ -211,6 +211,22 @@ async def test_where_very_many_wait_a_slot_goes_whose_jobs_have_ended_behind_one
     assert len(rig.removal) == 0
 
 
+async def test_where_very_many_wait_no_slot_goes_while_most_of_what_has_ended_is_at_the_head(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "DEEP", 4)
+    monkeypatch.setattr(module, "PART", 3)
+    jobs = [await rig.queued() for _ in range(11)]
+    behind = await rig.queued(at=THEN + 2)
+    rig.now += 2
+    rig.ended(*jobs[:3], behind)
+    await rig.turn()
+    assert await rig.left() == ids([*jobs, behind])
+    rig.ended(jobs[3])
+    await rig.turn()
+    assert await rig.left() == ids([*jobs[4:], behind])
+
+
 async def test_where_very_many_wait_the_floor_is_told_up_to_the_first_job_that_has_not_ended(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,7 +123,7 @@ class JobRemoval:
             await self._purge({"seq": self._head.floor})
             for job_id in self._head.take():
                 self._forget(job_id)
-        elif len(self) >= part:
+        elif len(self) - len(self._head.ended) >= part:  # so many lie behind a job that has not ended
             await self._remove_slots(state["last_seq"])
 
     def _forget(self, job_id: str) -> None:
