@@ -38,15 +38,17 @@ class QueueHead:
             self.begin()
             self._created, self.floor = jobs["created"], state["first_seq"]
         highest = state["last_seq"] - consumers.DEEP
+        ended: list[str] = []
 
         def look(delivery: Delivery) -> bool:
             job_id = names.job_of(delivery.subject)
             if delivery.seq > highest or not has_ended(job_id):
                 return False
-            self.ended.append(job_id)
+            ended.append(job_id)
             return True
 
         self.floor = await walk(self._bus, Stream.JOBS, self.floor, MOST_READ, look)
+        self.ended += ended
         if self.ended and self.floor != self._told:
             await consumers.tell_floor(self._bus, self._created, self.floor)
             self._told = self.floor
