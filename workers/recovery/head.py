@@ -49,7 +49,7 @@ class QueueHead:
 
         self.floor = await walk(self._bus, Stream.JOBS, self.floor, MOST_READ, look)
         self.ended += ended
-        if self.ended and self.floor != self._told:
+        if self.floor != self._told:  # also one that is lower than another's was: that may be of what was lost since
             await consumers.tell_floor(self._bus, self._created, self.floor)
             self._told = self.floor
 
