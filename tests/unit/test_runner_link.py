@@ -265,6 +265,20 @@ async def test_a_run_whose_time_ends_while_its_runner_is_frozen_is_not_judged(pe
         await asyncio.wait_for(run, 60)
 
 
+async def test_the_time_that_a_runner_was_frozen_for_is_not_the_runs(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "BEAT_S", BEAT_S)
+    run = peer.run(timeout_s=FROZEN_S / 4)
+    await asyncio.sleep(2 * BEAT_S)
+    peer.freeze()
+    await asyncio.sleep(FROZEN_S / 2)
+    peer.thaw()
+    await asyncio.sleep(FROZEN_S / 8)
+    await peer.answer(1)
+    assert (await run).frames == [b"r"]
+
+
 async def test_a_run_that_takes_long_in_a_runner_that_beats_has_its_time(peer: Peer) -> None:
     run = peer.run(timeout_s=FROZEN_S * 4)
     with pytest.raises(DeadlineExceeded):

@@ -275,7 +275,7 @@ def test_frozen_runner_costs_no_job_its_fate(monkeypatch: pytest.MonkeyPatch) ->
 
     def at_once(self: wire._Thread) -> None:
         judge(self)
-        self.beat()
+        self.beat(0.0)
 
     monkeypatch.setattr(wire._Thread, "_over", at_once)
     found = violations(played(FreezeRunners, jobs=20))

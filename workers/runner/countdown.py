@@ -18,12 +18,20 @@ class Countdown:
     def __init__(self, on_over: Callable[[], None]) -> None:
         self._on_over = on_over
         self._timer: asyncio.TimerHandle | None = None
+        self._left_s = 0.0
 
     def start(self, seconds: float) -> None:
         """From now on, whatever was counted before."""
+        self.stop()
+        self._left_s = seconds
+        self._count()
+
+    def add(self, seconds: float) -> None:
+        """Count so many more, also where it is over."""
         if self._timer is not None:
-            self._timer.cancel()
-        self._count(seconds)
+            self._left_s += seconds
+        else:
+            self.start(seconds)
 
     def stop(self) -> None:
         """Nothing is counted any more. Idempotent."""
@@ -31,15 +39,16 @@ class Countdown:
             self._timer.cancel()
             self._timer = None
 
-    def _count(self, left_s: float) -> None:
+    def _count(self) -> None:
         loop = asyncio.get_running_loop()
-        slice_s = min(left_s, _SLICE_S)
+        slice_s = min(self._left_s, _SLICE_S)
         due = loop.time() + slice_s
 
         def pass_slice() -> None:
-            left = left_s - slice_s if loop.time() < due + _SLICE_S else left_s
-            if left > 0:
-                self._count(left)
+            if loop.time() < due + _SLICE_S:
+                self._left_s -= slice_s
+            if self._left_s > 0:
+                self._count()
             else:
                 self._timer = None
                 self._on_over()

@@ -1,6 +1,7 @@
 """One runner's socket: its requests in order, the one that it works on, and the one that it died of."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
@@ -31,7 +32,8 @@ class _Pending(NamedTuple):
 class _Thread:
     """Requests that the process works on one after another: the first is the one it is at, and whose time runs.
 
-    No request exceeds its time while the process is frozen: that is decided at its next beat.
+    No request exceeds its time while the process is frozen: that is decided at its next beat, and what it was frozen
+    for does not count.
     """
 
     def __init__(self, on_overdue: Callable[[_Pending], None]) -> None:
@@ -64,9 +66,15 @@ class _Thread:
         self.asked.clear()
         self._start_clock()
 
-    def beat(self) -> None:
-        """The process runs."""
-        if self._is_overdue and (first := self.first) is not None:
+    def beat(self, silent_s: float) -> None:
+        """The process runs. silent_s: for how long it did not."""
+        first = self.first
+        if first is None:
+            return
+        if silent_s:
+            self._is_overdue = False
+            self._clock.add(silent_s)
+        elif self._is_overdue:
             self._is_overdue = False
             self._on_overdue(first)
 
@@ -104,6 +112,8 @@ class RunnerWire(asyncio.Protocol):
         self._splitter = frames.Splitter(limit)
         self._on_ready, self._kill = on_ready, kill
         self._highest = 0
+        self._frozen_s = frozen_s
+        self._beat_at = math.inf
         self._work = _Thread(self._on_overdue)
         self._ahead = _Thread(self._on_overdue_ahead)
         self.heartbeat = Heartbeat(frozen_s, on_beat=self._on_beat, on_silent=self._on_silent)
@@ -150,8 +160,12 @@ class RunnerWire(asyncio.Protocol):
         self.end()
 
     def _on_beat(self) -> None:
-        self._work.beat()
-        self._ahead.beat()
+        now_s = asyncio.get_running_loop().time()
+        late_s = now_s - self._beat_at - frames.BEAT_S
+        self._beat_at = now_s
+        silent_s = min(late_s, self._frozen_s) if late_s > frames.BEAT_S else 0.0
+        self._work.beat(silent_s)
+        self._ahead.beat(silent_s)
 
     def _on_silent(self) -> None:
         gauges.RUNNER_REFUSED.labels("silence").inc()
