@@ -106,9 +106,10 @@ class Puller:
         self._sid = bus.connection.listen((self._inbox + b"*").decode(), self._receive)
         bus.on_reconnect(self._reconnected)
 
-    def ask(self, n: int, *, expires_s: float = 5.0) -> None:
+    def ask(self, n: int, *, expires_s: float = 5.0, is_one_shot: bool = False) -> None:
         """Ask for up to ``n`` more, waiting on the server at most ``expires_s``; 0 = only for what is there already.
 
+        is_one_shot: wait only until some are there, however many that are.
         Does nothing while disconnected or closed: ``on_idle`` comes with the reconnect.
         """
         if n <= 0 or self._is_closed or not self._bus.is_connected:
@@ -121,7 +122,7 @@ class Puller:
         doc: dict[str, int | bool] = {"batch": n}
         if expires_s:
             doc["expires"] = int(expires_s * 1e9)
-        else:
+        if is_one_shot or not expires_s:
             doc["no_wait"] = True
         self._bus.send(self._next, b"%b%d" % (self._inbox, number), b"", _encode_json(doc))
 

@@ -38,6 +38,13 @@ _EXISTS: Final = 10148
 """The server's code for a consumer that exists with another configuration: somebody else has just made it."""
 
 
+class _Start(NamedTuple):
+    """Of a new consumer: up to which sequence jobs may have been delivered before, and where it begins, 0 = first."""
+
+    examined_to: int
+    floor: int
+
+
 def generation_of(workers: Iterable[Worker]) -> int:
     """The fleet's generation of consumers: the highest that a worker tells of."""
     return max((worker.generation for worker in workers), default=0)
@@ -69,8 +76,7 @@ async def find(bus: Bus, model: str, priority: Priority, generation: int) -> Con
     try:
         return await bus.consumer_info(name)
     except NotFound:
-        examined_to, floor = await _extent(bus)
-        return await _make(bus, name, names.jobs_of(model, priority), examined_to, floor)
+        return await _make(bus, model, priority, generation, await _start(bus))
 
 
 async def find_all(bus: Bus, model: str, generation: int) -> dict[Priority, ConsumerInfo]:
@@ -87,13 +93,12 @@ async def make_anew(bus: Bus, model: str, priority: Priority, generation: int) -
     name = names.consumer(model, priority, generation)
     try:
         known = await bus.consumer_info(name)
-        floor = (await _extent(bus)).floor if known.delivered >= MANY else 0
+        floor = (await _start(bus)).floor if known.delivered >= MANY else 0
         await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.JOBS}.{name}")
-        examined_to = max(known.examined_to, known.delivered_stream_seq)
+        start = _Start(max(known.examined_to, known.delivered_stream_seq), floor)
     except NotFound:
-        # What a consumer that is gone may have delivered: any that is there now.
-        examined_to, floor = await _extent(bus)
-    return await _make(bus, name, names.jobs_of(model, priority), examined_to, floor)
+        start = await _start(bus)
+    return await _make(bus, model, priority, generation, start)
 
 
 async def make_all_anew(bus: Bus, model: str, generation: int) -> dict[Priority, ConsumerInfo]:
@@ -132,8 +137,11 @@ async def _has_job(bus: Bus, model: str) -> bool:
     return True
 
 
-async def _make(bus: Bus, name: str, subject: str, examined_to: int, floor: int) -> ConsumerInfo:
-    config = assets.consumer(name, subject, examined_to=examined_to, first_seq=floor)
+async def _make(bus: Bus, model: str, priority: Priority, generation: int, start: _Start) -> ConsumerInfo:
+    name, subject = names.consumer(model, priority, generation), names.jobs_of(model, priority)
+    # Who had no request parked at the old one does not see that it is gone.
+    await bus.publish(names.anew(model, priority), b"%d" % start.examined_to)
+    config = assets.consumer(name, subject, examined_to=start.examined_to, first_seq=start.floor)
     try:
         made = await bus.request_json(
             f"$JS.API.CONSUMER.CREATE.{Stream.JOBS}.{name}.{subject}",
@@ -146,25 +154,20 @@ async def _make(bus: Bus, name: str, subject: str, examined_to: int, floor: int)
     return ConsumerInfo.of(made)
 
 
-class _Extent(NamedTuple):
-    """Of ``JOBS``: its last sequence, and the floor, 0 where that is not known."""
-
-    last_seq: int
-    floor: int
-
-
-async def _extent(bus: Bus) -> _Extent:
+async def _start(bus: Bus) -> _Start:
+    """Of one that knows of no earlier one: any job that is there now may have been delivered."""
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
     state = info["state"]
     if state["messages"] < DEEP:
-        return _Extent(state["last_seq"], 0)
+        return _Start(state["last_seq"], 0)
     stored = await bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, FLOOR))
     try:
-        floor = decode(QueueFloor, stored.data) if stored is not None else None
+        told = decode(QueueFloor, stored.data) if stored is not None else None
     except msgspec.MsgspecError:  # a newer program's
-        floor = None
-    is_known = floor is not None and floor.created == info["created"] and floor.seq <= state["last_seq"]
-    return _Extent(state["last_seq"], floor.seq if floor is not None and is_known else 0)
+        told = None
+    if told is None or told.created != info["created"] or told.seq > state["last_seq"]:
+        return _Start(state["last_seq"], 0)
+    return _Start(state["last_seq"], told.seq)
 
 
 async def tell_floor(bus: Bus, created: str, seq: int) -> None:

@@ -289,6 +289,12 @@ def look(model: str = "*") -> str:
     return f"look.{model if model == '*' else token(model)}"
 
 
+def anew(model: str = "*", priority: str = "*") -> str:
+    """Core subject that says up to which sequence jobs of a class may have been delivered before, as its consumer is
+    about to be made anew."""
+    return f"anew.{model if model == '*' else token(model)}.{priority}"
+
+
 def reply(gateway: str, job_id: str) -> str:
     """Core subject on which a gateway that waits for a job is told its end."""
     return f"rsp.{gateway}.{job_id}"

@@ -18,6 +18,7 @@ from signalbox.wire.names import (
     RECONCILER,
     Bucket,
     Stream,
+    anew,
     event_of_state,
     look,
     token,
@@ -141,6 +142,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "dlq.*.*",
             "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
             "rsp.*.*",
+            anew(),
             look(),  # the one that reconciles for all: a job was not delivered
             *_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS),
             # The one that reconciles for all: publishes again what the queue lost, reads headers of both streams.
@@ -162,6 +164,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "lane.release.*",
             "evt.jobs.>",  # a model that slept has a job
             look(),
+            anew(),
             *_events(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.MODELS, Bucket.DESIRED),
             *_events(Bucket.POISON, Bucket.SERVING),
             INPUT_REFUSED,

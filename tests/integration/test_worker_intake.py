@@ -14,6 +14,7 @@ from signalbox.program.errors import Unavailable
 from signalbox.wire import names
 from signalbox.wire.names import PRIORITIES
 from tests.rigs.submit import Ledger, floats
+from workers.host.hints import Hints
 from workers.queue import intake, readturns
 from workers.queue.intake import JobIntake
 
@@ -36,8 +37,8 @@ class Fleet:
     def is_first(self, _name: str) -> bool:
         return True
 
-    def is_alone(self, _name: str) -> bool:
-        return False
+    def is_alone(self, name: str) -> bool:
+        return name == "mine"
 
     def served_too(self, _worker: object, names: Iterable[str]) -> list[str]:
         return list(names)
@@ -46,9 +47,10 @@ class Fleet:
 class Holder:
     """An intake that asks for one job whenever it may, and what came."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, came: asyncio.Queue[tuple[str, bool]] | None = None) -> None:
         self.fleet = Fleet()
-        self.came: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+        self.is_greedy = True
+        self.came: asyncio.Queue[tuple[str, bool]] = came or asyncio.Queue()
         self.intake = JobIntake(bus, cast("Any", self.fleet), self._take, self._ask)
 
     async def next(self) -> tuple[str, bool]:
@@ -56,12 +58,26 @@ class Holder:
         async with asyncio.timeout(LIMIT_S):
             return await self.came.get()
 
+    async def sleeps(self, model: str) -> None:
+        """Wait until a model sleeps."""
+        async with asyncio.timeout(LIMIT_S):
+            while self.intake.is_asking(model):
+                await self.intake.rest()
+
     def _take(self, model: str, delivered: Delivery, is_known: bool) -> None:
         self.came.put_nowait((delivered.job.id, is_known))
         self._ask(model)
 
     def _ask(self, model: str) -> None:
-        self.intake.ask(model, 1, NONE_WAIT)
+        if self.is_greedy:
+            self.intake.ask(model, 1, NONE_WAIT)
+
+
+async def none_parked(bus: Bus, model: str = "half") -> None:
+    """Wait until no request waits at a model's consumers."""
+    async with asyncio.timeout(LIMIT_S):
+        while any(info.num_waiting for info in (await delivery.states(bus, model, 0)).values()):
+            pass
 
 
 @pytest.fixture
@@ -79,6 +95,7 @@ async def holder(bus: Bus) -> AsyncIterator[Holder]:
 async def test_a_model_wakes_with_its_first_job_and_sleeps_when_none_came_for_long(
     ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(intake, "PARKED_S", 0.25)
     waiting = await ledger.submit("half", floats(1.0))
     await holder.intake.follow(["half", "quiet"])
     assert await holder.next() == (waiting, True), "an earlier holder may have had it"
@@ -88,8 +105,7 @@ async def test_a_model_wakes_with_its_first_job_and_sleeps_when_none_came_for_lo
     await holder.intake.rest()
     assert holder.intake.is_asking("half")
     monkeypatch.setattr(intake, "SLEEP_S", -1.0)
-    await holder.intake.rest()
-    assert not holder.intake.is_asking("half")
+    await holder.sleeps("half")
     jobs = [await ledger.submit(name, floats(1.0)) for name in ("half", "quiet")]
     assert {(await holder.next())[0] for _ in jobs} == set(jobs)
 
@@ -97,17 +113,23 @@ async def test_a_model_wakes_with_its_first_job_and_sleeps_when_none_came_for_lo
 async def test_a_model_with_a_job_that_waits_does_not_sleep(
     bus: Bus, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "SLEEP_S", -1.0)
-    came: list[Delivery] = []
-    awake = asyncio.Event()
-    asks_nothing = JobIntake(bus, cast("Any", Fleet()), lambda _, d, __: came.append(d), lambda _: awake.set())
-    await ledger.submit("half", floats(1.0))
-    await asks_nothing.follow(["half"])
-    await asyncio.wait_for(awake.wait(), LIMIT_S)
-    await asks_nothing.rest()
-    assert asks_nothing.is_asking("half")
-    await asks_nothing.close()
-    assert came == []
+    """Nobody is told of the second job, as where the leader of the stream changes."""
+    monkeypatch.setattr(Hints, "_received", lambda *_: None)
+    monkeypatch.setattr(intake, "PARKED_S", 0.25)
+    holder = Holder(bus)
+    try:
+        first = await ledger.submit("half", floats(1.0))
+        await holder.intake.follow(["half"])
+        assert (await holder.next())[0] == first
+        monkeypatch.setattr(Puller, "ask", lambda *_, **__: None)
+        await none_parked(bus)
+        await ledger.submit("half", floats(1.0))
+        monkeypatch.setattr(intake, "SLEEP_S", -1.0)
+        for _ in range(20):
+            await holder.intake.rest()
+        assert holder.intake.is_asking("half")
+    finally:
+        await holder.intake.close()
 
 
 async def test_of_many_models_with_jobs_few_are_read_at_a_time_and_all_of_them_come(
@@ -120,12 +142,12 @@ async def test_of_many_models_with_jobs_few_are_read_at_a_time_and_all_of_them_c
     most = 0
     asked, received = Puller.ask, Puller._receive
 
-    def ask(puller: Puller, n: int, *, expires_s: float = 5.0) -> None:
+    def ask(puller: Puller, n: int, *, expires_s: float = 5.0, is_one_shot: bool = False) -> None:
         nonlocal most
         if left[puller.consumer]:
             reading.add(puller.consumer)
             most = max(most, len(reading))
-        asked(puller, n, expires_s=expires_s)
+        asked(puller, n, expires_s=expires_s, is_one_shot=is_one_shot)
 
     def receive(puller: Puller, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
         left[puller.consumer] -= not head.startswith(b"NATS/1.0 ")
@@ -151,6 +173,153 @@ async def test_what_another_makes_anew_comes_again_and_is_known(bus: Bus, ledger
     assert await holder.next() == (first, True)
     second = await ledger.submit("half", floats(1.0))
     assert await holder.next() == (second, False)
+
+
+async def test_a_queue_that_was_refused_is_asked_no_more_until_it_is_open_again(
+    bus: Bus, ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new consumer would give jobs to a request that is about to be taken back."""
+    asked: list[str] = []
+    ask = Puller.ask
+
+    def noted(puller: Puller, *args: Any, **kwargs: Any) -> None:
+        asked.append(puller.last_refusal)
+        ask(puller, *args, **kwargs)
+
+    monkeypatch.setattr(Puller, "ask", noted)
+    await holder.intake.follow(["half"])
+    first = await ledger.submit("half", floats(1.0))
+    assert (await holder.next())[0] == first
+    for _ in range(20):
+        await delivery.make_all_anew(bus, "half", 0)
+        assert await holder.next() == (first, True)
+    assert {*asked} == {""}
+
+
+async def test_no_job_is_lost_to_who_makes_way(bus: Bus, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks for what was lost here."""
+    monkeypatch.setattr(intake, "PARKED_S", 0.25)
+    came: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+    first, second = Holder(bus, came), Holder(bus, came)
+    missing: set[str] = set()
+
+    async def submit() -> None:
+        for _ in range(100):
+            missing.add(await ledger.submit("half", floats(1.0)))
+
+    try:
+        for holder in (first, second):
+            await holder.intake.follow(["half"])
+        accepting = asyncio.gather(*(submit() for _ in range(4)))
+        while not accepting.done():
+            first.intake.make_way()
+            await bus.flush()
+            first.intake.take_again()
+            await first.intake.rest()
+        await accepting
+        async with asyncio.timeout(LIMIT_S):
+            while missing:
+                missing.discard((await came.get())[0])
+    finally:
+        for holder in (first, second):
+            await holder.intake.close()
+
+
+async def test_who_makes_way_asks_for_nothing_that_others_serve_and_then_for_what_it_heard_of(
+    bus: Bus, ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "PARKED_S", 0.25)
+    jobs = [await ledger.submit(model, floats(1.0)) for model in ("half", "mine")]
+    await holder.intake.follow(["half", "mine"])
+    assert {(await holder.next())[0] for _ in jobs} == set(jobs)
+    holder.intake.make_way()
+    await holder.intake.rest()
+    await none_parked(bus)  # any more: it was not taken back
+    shared = await ledger.submit("half", floats(1.0))
+    alone = await ledger.submit("mine", floats(1.0))
+    assert await holder.next() == (alone, False)
+    assert (await delivery.state(bus, "half", "mid", 0)).num_pending == 1
+    holder.intake.take_again()
+    assert await holder.next() == (shared, False)
+    heard = await ledger.submit("half", floats(1.0))
+    assert await holder.next() == (heard, False)
+    await none_parked(bus)
+
+
+async def test_queues_whose_turn_has_not_come_wait_for_it_until_the_long_run_is_over(
+    ledger: Ledger, holder: Holder
+) -> None:
+    models = [f"m{number}" for number in range(4 * readturns.AT_ONCE)]
+    jobs = {await ledger.submit(model, floats(1.0)) for model in models}
+    holder.is_greedy = False
+    await holder.intake.follow(models)
+    async with asyncio.timeout(LIMIT_S):
+        while {*holder.intake.asking()} != {*models}:
+            await ledger.bus.flush()
+    for model in models:
+        holder.intake.ask(model, 1, NONE_WAIT)
+    holder.intake.make_way()
+    for _ in range(readturns.AT_ONCE):
+        jobs.remove((await holder.next())[0])
+    await ledger.bus.flush()
+    await ledger.bus.flush()
+    assert holder.came.empty()
+    holder.is_greedy = True
+    holder.intake.take_again()
+    for _ in range(len(jobs)):
+        jobs.remove((await holder.next())[0])
+
+
+async def test_a_job_that_comes_to_who_makes_way_is_given_to_others_too(
+    bus: Bus, ledger: Ledger, holder: Holder
+) -> None:
+    """By a request that was parked before the run was known to be long."""
+    await holder.intake.follow(["half"])
+    jobs = [await ledger.submit("half", floats(1.0))]
+    assert await holder.next() == (jobs[0], True)
+    holder.intake.make_way()
+    jobs.append(await ledger.submit("half", floats(1.0)))
+    assert await holder.next() == (jobs[1], False)
+    other = Holder(bus)
+    try:
+        await other.intake.follow(["half"])
+        assert [await other.next() for _ in jobs] == [(job, True) for job in jobs]
+    finally:
+        await other.intake.close()
+
+
+async def test_what_a_model_that_is_served_no_more_was_given_is_delivered_again(
+    bus: Bus, ledger: Ledger, holder: Holder
+) -> None:
+    await holder.intake.follow(["half"])
+    job = await ledger.submit("half", floats(1.0))
+    assert (await holder.next())[0] == job
+    await holder.intake.follow([])
+    async with asyncio.timeout(LIMIT_S):
+        while (await delivery.state(bus, "half", "mid", 0)).num_pending != 1:
+            pass
+
+
+async def test_who_had_no_request_at_a_queue_that_is_made_anew_knows_what_comes_again(
+    bus: Bus, ledger: Ledger, holder: Holder
+) -> None:
+    """No request of its own is refused, so it is told."""
+    holder.is_greedy = False
+    await holder.intake.follow(["half"])
+    jobs = [await ledger.submit("half", floats(1.0))]
+    async with asyncio.timeout(LIMIT_S):
+        while not holder.intake.is_asking("half"):
+            await bus.flush()
+    other = Holder(bus)
+    await other.intake.follow(["half"])
+    assert await other.next() == (jobs[0], True)
+    jobs.append(await ledger.submit("half", floats(1.0)))
+    assert await other.next() == (jobs[1], False)
+    await other.intake.close()
+    await delivery.make_all_anew(bus, "half", 0)
+    holder.is_greedy = True
+    holder.intake.take_again()
+    assert [await holder.next() for _ in jobs] == [(job, True) for job in jobs]
 
 
 async def test_a_look_is_asked_for_from_outside(bus: Bus, ledger: Ledger, holder: Holder) -> None:

@@ -144,9 +144,9 @@ def test_a_model_sleeps_until_its_first_job_and_again_after_the_last() -> None:
         await scene.accept("a")
         assert holder.jobs() == ["a"]
         assert {len(consumer.waiting) for consumer in consumers.values()} == {1}
-        await asyncio.sleep(intake.SLEEP_S)
-        await holder.intake.rest()
-        await asyncio.sleep(0.1)
+        while holder.intake.is_asking(MODEL):
+            await asyncio.sleep(1.0)
+            await holder.intake.rest()
         assert [consumer.info()["num_waiting"] for consumer in consumers.values()] == [0, 0, 0]
         await scene.accept("b", priority="lo")
         assert "b" in holder.jobs()

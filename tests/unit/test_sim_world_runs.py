@@ -17,6 +17,7 @@ from signalbox.jobs import commits, delivery
 from signalbox.jobs.message import remove
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
+from signalbox.wire.names import Priority
 from verification.simulation import checks
 from verification.simulation.__main__ import play, silenced
 from verification.simulation.clients import Caller, Entry
@@ -457,9 +458,9 @@ def test_a_deep_queue_begins_at_its_floor_and_loses_no_job(monkeypatch: pytest.M
     floors: list[int] = []
     make = delivery._make
 
-    async def seen(bus: Bus, name: str, subject: str, examined_to: int, floor: int) -> ConsumerInfo:
-        floors.append(floor)
-        return await make(bus, name, subject, examined_to, floor)
+    async def seen(bus: Bus, model: str, priority: Priority, generation: int, start: Any) -> ConsumerInfo:
+        floors.append(start.floor)
+        return await make(bus, model, priority, generation, start)
 
     monkeypatch.setattr(delivery, "_make", seen)
     seeds = [seed for seed in range(100) if draw(seed).is_deep]

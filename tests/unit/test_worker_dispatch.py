@@ -93,6 +93,17 @@ def test_a_second_batch_is_given_only_behind_a_quick_one() -> None:
         assert not made.end(first), "a slot is given back once"
 
 
+def test_no_second_batch_is_given_behind_one_that_turns_out_to_be_long() -> None:
+    made = dispatcher("m")
+    made.add(held("m"), Batching())
+    (long,) = made.begin(NOW_S)
+    long.is_long = True
+    made.add(held("m", arrived_s=NOW_S + 1), Batching())
+    assert made.begin(NOW_S + 1) == []
+    made.end(long)
+    assert leaves(made, NOW_S + 1) == "m"
+
+
 def test_only_models_that_have_changed_are_asked_for_more_jobs() -> None:
     made = dispatcher("m")
     made.credits_changed(*(f"idle{number}" for number in range(1000)))

@@ -369,4 +369,10 @@ MUTANTS: Final = (
         "simulation",
         _pytest("tests/unit/test_sim_world_runs.py", "deep_queue"),
     ),
+    Mutant(
+        71,
+        "requests taken back to make way",
+        "integration",
+        _pytest("tests/integration/test_worker_intake.py", "lost_to_who_makes_way"),
+    ),
 )

@@ -73,8 +73,8 @@ _FOUND_S: Final = 10.0
 """A job whose delivery was lost without a noise is noticed, and delivered again."""
 _SLEEP_S: Final = 1.5
 """After so long without a job a model sleeps: often enough within a world."""
-_PARKED_S: Final = 2.0
-"""How long pull requests wait, so that one which is not answered is noticed within a world."""
+_PARKED_S: Final = 0.5
+"""How long pull requests wait: one that is not answered is noticed, and a model heard of instead, within a world."""
 _WORK_S: Final = 10.0
 """More than all jobs of a world take together."""
 

@@ -5,37 +5,49 @@ instead: then nothing exists for any of them, and of those that it pulls it hear
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, cast
 
 from signalbox.bus.client import Bus
 from signalbox.wire import names
+from signalbox.wire.names import Priority
 
 MOST_APART: Final = 1_000
 """Models that are listened to one by one. Each takes 0.7 KB here, and its place on the server."""
 
 
 class Hints:
-    """What is listened to. on_hint: called with a model of which a job was accepted, quickly; with any model, where
-    there are many.
+    """What is listened to. on_hint: called with model and priority of a job that was accepted, quickly; of any model,
+    where there are many.
 
-    on_look: called with a model whose queue is to be read anew, whether it is listened to or not.
+    on_look: called with a model whose queue is to be read anew, whether it is listened to or not. on_anew: with model
+    and priority where a consumer is made anew, and the sequence up to which an earlier one may have delivered.
     """
 
-    def __init__(self, bus: Bus, on_hint: Callable[[str], None], on_look: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        on_hint: Callable[[str, Priority], None],
+        on_look: Callable[[str], None],
+        on_anew: Callable[[str, Priority, int], None] | None = None,
+    ) -> None:
         self._bus = bus
         self._on_hint = on_hint
         self._on_look = on_look
+        self._on_anew = on_anew
         self._receive = self._received  # one for all
         self._apart: dict[str, int] = {}
         """Subscriptions by model."""
         self._all: int | None = None
         self._looks: int | None = None
+        self._anews: int | None = None
 
     async def listen(self, models: Iterable[str]) -> None:
         """Hear of jobs of these models too; returns when the server knows. Raises :class:`Unavailable`: repeat it."""
         connection = self._bus.connection
         if self._looks is None:
             self._looks = connection.listen(names.look(), self._look)
+            if self._on_anew is not None:
+                self._anews = connection.listen(names.anew(), self._told_anew)
         if self._all is None:
             new = [model for model in models if model not in self._apart]
             if len(self._apart) + len(new) > MOST_APART:
@@ -55,13 +67,19 @@ class Hints:
     def close(self) -> None:
         """Hear nothing more. Idempotent."""
         self.ignore(list(self._apart))
-        for subscription in (self._all, self._looks):
+        for subscription in (self._all, self._looks, self._anews):
             if subscription is not None:
                 self._bus.connection.unlisten(subscription)
-        self._all = self._looks = None
+        self._all = self._looks = self._anews = None
 
     def _received(self, subject: bytes, _reply: bytes, _head: bytes, _data: bytes) -> None:
-        self._on_hint(names.untoken(subject.split(b".", 3)[2].decode()))
+        _, _, model, priority, _ = subject.split(b".", 4)
+        self._on_hint(names.untoken(model.decode()), cast("Priority", priority.decode()))
 
     def _look(self, subject: bytes, _reply: bytes, _head: bytes, _data: bytes) -> None:
         self._on_look(names.untoken(subject.rpartition(b".")[2].decode()))
+
+    def _told_anew(self, subject: bytes, _reply: bytes, _head: bytes, data: bytes) -> None:
+        _, model, priority = subject.split(b".")
+        if self._on_anew is not None and data.isdigit():
+            self._on_anew(names.untoken(model.decode()), cast("Priority", priority.decode()), int(data[:20]))

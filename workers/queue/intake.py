@@ -7,14 +7,19 @@ expire. When it has had no job for a while it sleeps again.
 A delivery that was lost comes again when the consumers are made *anew*: what was delivered before is then delivered
 again, and is to be examined. That is done for each model with jobs in ``JOBS`` when this worker begins to follow it and
 after a reconnect, and whenever :meth:`JobIntake.look` is called. See :mod:`signalbox.jobs.delivery` and ADR 0210.
+
+A request that waits at a consumer cannot be taken back without loss: a job that it is just being given is gone. So a
+worker whose runs are long parks none for models that others serve too, and none are parked any more for a model that
+will sleep soon: there jobs are asked for when one is heard of.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from signalbox.bus.client import Bus, ConsumerInfo, Delivery, Puller
+from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.jobs import delivery
 from signalbox.jobs.commits import persist
 from signalbox.program import log
@@ -26,7 +31,7 @@ from signalbox.wire.names import PRIORITIES, Priority, Stream
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.host.hints import Hints
-from workers.queue import prefetch
+from workers.queue.awake import AwakeModel
 from workers.queue.readturns import ReadTurns
 
 PARKED_S: Final = 5.0
@@ -38,6 +43,8 @@ SLEEP_S: Final = 30.0
 """A model without a job for so long sleeps."""
 AGAIN_S: Final = 0.5
 """Until consumers are asked for again that could not be had."""
+LONG_RUNS_S: Final = 60.0
+"""After a long run others are taken to come for so long."""
 LONGEST_PAUSE_S: Final = 2.0
 """Before a queue that refuses each request is opened again."""
 OPENED_AT_ONCE: Final = 4
@@ -45,23 +52,6 @@ OPENED_AT_ONCE: Final = 4
 whatever else this worker writes, its lease too, waits behind them."""
 
 OnDelivery = Callable[[str, Delivery, bool], None]
-
-
-class _Awake:
-    """A model that is pulled. used_s: when its last job came.
-
-    highest_seq: of what was delivered here, by class. left: jobs that its consumer had then left to deliver, by class.
-    """
-
-    __slots__ = ("generation", "highest_seq", "infos", "left", "pullers", "used_s")
-
-    def __init__(self, generation: int, infos: Mapping[Priority, ConsumerInfo], now_s: float) -> None:
-        self.generation = generation
-        self.infos = infos
-        self.used_s = now_s
-        self.highest_seq = {priority: info.examined_to for priority, info in infos.items()}
-        self.left = {priority: info.num_pending for priority, info in infos.items()}
-        self.pullers: dict[Priority, Puller] = {}
 
 
 class JobIntake:
@@ -85,10 +75,10 @@ class JobIntake:
         self._on_delivery = on_delivery
         self._on_credit = on_credit
         self._loop = asyncio.get_running_loop()
-        self._hints = Hints(bus, self._heard, self._asked_to_look)
+        self._hints = Hints(bus, self._heard, self._asked_to_look, self._told_anew)
         self._starting_until_s = 0.0
         self._followed: frozenset[str] = frozenset()
-        self._awake: dict[str, _Awake] = {}
+        self._awake: dict[str, AwakeModel] = {}
         self._wishes: dict[str, bool] = {}
         """Models whose consumers are to be had, and whether they are to be made anew."""
         self._working: set[str] = set()
@@ -97,6 +87,7 @@ class JobIntake:
         self._opening = asyncio.Semaphore(OPENED_AT_ONCE)
         self._turns: ReadTurns[Puller] = ReadTurns()
         self._makes_way = False
+        self._long_runs_until_s = -math.inf
         self._is_closed = False
 
     async def follow(self, models: Iterable[str]) -> None:
@@ -106,7 +97,7 @@ class JobIntake:
         await self._hints.listen(new)  # before the look, so that no job is missed
         self._hints.ignore(gone)
         self._followed = wanted
-        await self._close([puller for model in gone & self._awake.keys() for puller in self._forget(model)])
+        await self._leave([model for model in gone if model in self._awake])
         generation = self._fleet.generation()
         for model, awake in self._awake.items():
             if awake.generation != generation:
@@ -120,11 +111,11 @@ class JobIntake:
     def is_asking(self, model: str) -> bool:
         """Whether jobs of a model can be asked for."""
         awake = self._awake.get(model)
-        return awake is not None and bool(awake.pullers)
+        return awake is not None and awake.is_open
 
     def asking(self) -> list[str]:
         """The models of which jobs can be asked for."""
-        return [model for model, awake in self._awake.items() if awake.pullers]
+        return [model for model, awake in self._awake.items() if awake.is_open]
 
     def ask(self, model: str, wanted: int, waiting: Mapping[Priority, int]) -> int:
         """Ask for as many jobs of a model as are missing from ``wanted``. One that sleeps has none.
@@ -132,32 +123,32 @@ class JobIntake:
         Returns how many were asked for and have not come, of the class with the most.
         """
         awake = self._awake.get(model)
-        if awake is None or not awake.pullers:
+        if awake is None or not awake.is_open:
             return 0
-        outstanding = {
-            priority: puller.outstanding + self._turns.waiting(puller) for priority, puller in awake.pullers.items()
-        }
-        parked_s = PARKED_AFTER_RECONNECT_S if self._is_starting else PARKED_S
-        for priority, number in prefetch.missing_credits(wanted, waiting, outstanding).items():
-            puller = awake.pullers[priority]
-            if not awake.left[priority] or self._turns.take(puller, priority, number):
-                puller.ask(number, expires_s=parked_s)
-            outstanding[priority] += number
-        return max(outstanding.values())
+        return awake.ask(
+            wanted,
+            waiting,
+            self._turns,
+            now_s=self._loop.time(),
+            parked_s=PARKED_AFTER_RECONNECT_S if self._is_starting else PARKED_S,
+            is_held=self._makes_way and not self._fleet.is_alone(model),
+        )
 
     def make_way(self) -> None:
-        """Take back what was asked for of models that others serve too: a run here keeps their jobs waiting."""
+        """Ask for no more jobs of models that others serve too: a run here keeps them waiting."""
         self._makes_way = True
-        shared = [model for model in self._awake if not self._fleet.is_alone(model)]
-        pullers = [puller for model in shared for puller in self._detach(model, self._awake[model])]
-        self._tasks.start(self._close(pullers), name="make way")
+        for model, awake in self._awake.items():
+            if not self._fleet.is_alone(model):
+                for puller in awake.pullers.values():
+                    self._turns.withdraw(puller)
 
     def take_again(self) -> None:
         """Ask for jobs of all models again, after :meth:`make_way`."""
         self._makes_way = False
+        self._long_runs_until_s = self._loop.time() + LONG_RUNS_S
         for model, awake in self._awake.items():
-            if not awake.pullers:
-                self._attach(model, awake)
+            if awake.may_hold:
+                self._on_credit(model)
 
     def look(self, model: str) -> None:
         """Have everything of this model delivered again that has not ended, followed or not."""
@@ -178,12 +169,14 @@ class JobIntake:
 
     async def rest(self) -> None:
         """Let models sleep that have had no job for a while. Raises :class:`Unavailable`."""
+        await self._hear_instead()
         before = self._loop.time() - SLEEP_S
-        for model in [name for name, awake in self._awake.items() if awake.used_s < before]:
-            await self._hints.listen([model])
+        for model in [name for name, awake in self._awake.items() if awake.hears and awake.used_s < before]:
             infos = await delivery.find_all(self._bus, model, self._fleet.generation())
             awake = self._awake.get(model)
-            if awake is not None and awake.used_s < before and not any(i.num_pending for i in infos.values()):
+            if awake is None or awake.used_s >= before or awake.outstanding or awake.heard:
+                continue
+            if not any(info.num_pending for info in infos.values()):
                 await self._close(self._forget(model))
 
     def reconnected(self) -> None:
@@ -206,13 +199,22 @@ class JobIntake:
 
     # ------------------------------------------------------------------------------ waking
 
-    def _heard(self, model: str) -> None:
-        if model in self._followed and model not in self._awake and model not in self._working:
+    def _heard(self, model: str, priority: Priority) -> None:
+        awake = self._awake.get(model)
+        if awake is not None:
+            if awake.hears and priority not in awake.heard:
+                awake.heard.add(priority)
+                self._on_credit(model)
+        elif model in self._followed and model not in self._working:
             self._wish(model)
 
     def _asked_to_look(self, model: str) -> None:
         if model in self._followed and self._fleet.is_first(model):
             self.look(model)
+
+    def _told_anew(self, model: str, priority: Priority, seq: int) -> None:
+        if (awake := self._awake.get(model)) is not None:
+            awake.delivered_before(priority, seq)
 
     async def _look_at_queued(self, models: Iterable[str]) -> None:
         for model in await delivery.queued_models(self._bus, set(models)):
@@ -252,6 +254,9 @@ class JobIntake:
     async def _open(self, model: str, *, is_anew: bool) -> None:
         generation = self._fleet.generation()
         await self._close(self._forget(model))
+        hears = model in self._followed and self._is_to_hear(model)
+        if hears:
+            await self._hints.listen([model])  # before the look, so that no job is missed
         # Where no other worker reads the queue, what waits at its consumer is a dead one's.
         if is_anew or self._fleet.is_alone(model):
             gauges.QUEUES_ANEW.labels(model).inc()
@@ -260,27 +265,22 @@ class JobIntake:
             infos = await delivery.find_all(self._bus, model, generation)
         if self._is_closed or model not in self._followed:
             return
-        awake = self._awake[model] = _Awake(generation, infos, self._loop.time())
-        self._hints.ignore([model])
-        if not self._makes_way or self._fleet.is_alone(model):
-            self._attach(model, awake)
-
-    def _attach(self, model: str, awake: _Awake) -> None:
+        awake = self._awake[model] = AwakeModel(generation, infos, self._loop.time(), hears=hears)
+        if not hears:
+            self._hints.ignore([model])
         for priority in PRIORITIES:
             puller = self._bus.puller(awake.infos[priority].name, partial(self._deliver, model, awake, priority))
             puller.on_idle = partial(self._idle, model, awake, priority)
             awake.pullers[priority] = puller
         self._on_credit(model)
 
-    def _deliver(self, model: str, awake: _Awake, priority: Priority, delivered: Delivery) -> None:
-        awake.used_s = self._loop.time()
+    def _deliver(self, model: str, awake: AwakeModel, priority: Priority, delivered: Delivery) -> None:
         if self._refused:
             self._refused.pop(model, None)
-        # A sequence that is not above the last one: somebody has made the consumer anew meanwhile.
-        is_known = delivered.seq <= awake.highest_seq[priority]
-        if not is_known:
-            awake.highest_seq[priority] = delivered.seq
-        awake.left[priority] = delivered.left
+        now_s = self._loop.time()
+        is_known = awake.receive(priority, delivered, now_s)
+        if self._makes_way and not is_known and now_s < awake.parked_until_s and not self._fleet.is_alone(model):
+            self.look(model)  # it was asked for before the run was known to be long: let others have it
         puller = awake.pullers.get(priority)
         if puller is not None and not (delivered.left and puller.outstanding) and self._turns.is_reading(puller):
             self._end_turn(puller)
@@ -293,12 +293,13 @@ class JobIntake:
             queue, number = found
             queue.ask(number, expires_s=0.0)
 
-    def _idle(self, model: str, awake: _Awake, priority: Priority) -> None:
+    def _idle(self, model: str, awake: AwakeModel, priority: Priority) -> None:
         """Jobs that were asked for did not come: none is there, the consumer has gone, or it does not answer."""
         puller = awake.pullers[priority]
         awake.left[priority] = 0
         self._end_turn(puller)
         if puller.last_refusal:
+            awake.is_refused = True
             if model not in self._working:  # its three classes count once
                 self._refused[model] = self._refused.get(model, 0) + 1
             self._wish(model)
@@ -323,14 +324,48 @@ class JobIntake:
         elif any(isinstance(answer, SignalboxError) for answer in answers):
             self._wish(model)
 
+    # ------------------------------------------------------------------------------ hearing
+
+    def _is_to_hear(self, model: str) -> bool:
+        """Whether jobs of a model are asked for as they are heard of, and no requests parked."""
+        now_s = self._loop.time()
+        if (self._makes_way or now_s < self._long_runs_until_s) and not self._fleet.is_alone(model):
+            return True
+        awake = self._awake.get(model)
+        return awake is not None and awake.used_s < now_s - (SLEEP_S - 2 * PARKED_S)
+
+    async def _hear_instead(self) -> None:
+        """See which models are to be heard of from now on, and which not. Ask those that were not heard of for long."""
+        changed = [model for model, awake in self._awake.items() if awake.hears != self._is_to_hear(model)]
+        if heard := [model for model in changed if self._is_to_hear(model)]:
+            await self._hints.listen(heard)
+        now_s = self._loop.time()
+        for model, awake in self._awake.items():
+            if awake.hears and not self._is_to_hear(model):
+                awake.hears = False
+                self._hints.ignore([model])
+            elif model in heard:
+                awake.hears = True
+            elif not awake.hears or awake.asked_s > now_s - PARKED_S:
+                continue
+            awake.heard.update(PRIORITIES)
+            self._on_credit(model)
+
     # ------------------------------------------------------------------------------ ending
+
+    async def _leave(self, models: Collection[str]) -> None:
+        """Pull these models no more; what is lost with the requests that are taken back is delivered again."""
+        asked = [model for model in models if self._awake[model].outstanding]
+        await self._close([puller for model in models for puller in self._forget(model)])
+        for model in asked:
+            self.look(model)
 
     def _forget(self, model: str) -> list[Puller]:
         """The pullers of a model that is not pulled any more."""
         awake = self._awake.pop(model, None)
         return self._detach(model, awake) if awake is not None else []
 
-    def _detach(self, model: str, awake: _Awake) -> list[Puller]:
+    def _detach(self, model: str, awake: AwakeModel) -> list[Puller]:
         pullers = list(awake.pullers.values())
         awake.pullers.clear()
         for puller in pullers:

@@ -45,8 +45,12 @@ class ReadTurns(Generic[Q]):
         self._reading.discard(queue)
 
     def forget(self, queue: Q) -> None:
-        """Ask nothing more of a queue."""
+        """A queue is read no more."""
         self.end(queue)
+        self.withdraw(queue)
+
+    def withdraw(self, queue: Q) -> None:
+        """Ask of a queue no more than it was asked already."""
         for waiting in self._waiting.values():
             waiting.pop(queue, None)
 

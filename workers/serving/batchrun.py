@@ -15,11 +15,23 @@ Outcome = bytes | SignalboxError
 class BatchRun:
     """One batch from its start to its end. over: set when it has no slot any more. part: the jobs that run now.
 
-    generation: of the runner that it runs in; the death of another one is not its fault. tries: runs that ended and
-    are no job's fault. request: the last one for a run.
+    is_long: jobs are left to other workers until it is over. generation: of the runner that it runs in; the death of
+    another one is not its fault. tries: runs that ended and are no job's fault. request: the last one for a run.
     """
 
-    __slots__ = ("generation", "jobs", "key", "limit_key", "model", "over", "part", "request", "tries", "version")
+    __slots__ = (
+        "generation",
+        "is_long",
+        "jobs",
+        "key",
+        "limit_key",
+        "model",
+        "over",
+        "part",
+        "request",
+        "tries",
+        "version",
+    )
 
     def __init__(self, jobs: list[InFlightJob]) -> None:
         first = jobs[0].job
@@ -30,6 +42,7 @@ class BatchRun:
         self.limit_key: batchlimits.Key = (first.model, first.version, first.batch_key)
         self.over = asyncio.Event()
         self.part: Sequence[InFlightJob] = ()
+        self.is_long = False
         self.generation = 0
         self.tries = 0
         self.request: Request | None = None

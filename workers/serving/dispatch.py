@@ -16,7 +16,7 @@ from workers.serving.inflight import InFlightJob
 from workers.statistics.worker import Statistics
 
 QUICK_RUN_S: Final = 0.1
-"""Below this the runner is given a second batch before it has finished the first."""
+"""Below this the runner is given a second batch before it has finished the first, unless that turns out to be long."""
 _NONE_WAITS: Final = dict.fromkeys(PRIORITIES, 0)
 
 Rank = tuple[float, float]
@@ -163,8 +163,9 @@ class Dispatcher:
             return True
         if len(self._running) > 1:
             return False
-        run_s = self._statistics.run_s.get(self._running[0].model)
-        return run_s is not None and run_s < QUICK_RUN_S
+        running = self._running[0]
+        run_s = self._statistics.run_s.get(running.model)
+        return run_s is not None and run_s < QUICK_RUN_S and not running.is_long
 
     # ------------------------------------------------------------------------------ order
 

@@ -113,6 +113,7 @@ class Supply:
 
     def _make_way(self, batch_run: BatchRun) -> None:
         if not batch_run.over.is_set() and not self._is_closing:
+            batch_run.is_long = True
             self._long_runs.add(batch_run)
             self._intake.make_way()
 

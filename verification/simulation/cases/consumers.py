@@ -9,7 +9,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import delivery
 from signalbox.program.errors import NotFound
 from signalbox.wire.names import Stream
-from verification.simulation.cases.rig import CaseRig, case, consumer, get, pulling, refusal, until
+from verification.simulation.cases.rig import CaseRig, Deliveries, case, consumer, get, pulling, refusal, until
 
 SECOND = 1_000_000_000
 
@@ -65,6 +65,22 @@ async def a_request_that_does_not_wait_is_answered_at_once(rig: CaseRig) -> None
     head, _ = await bus.request(ask, b'{"batch":2,"expires":300000000}')
     assert head.startswith(b"NATS/1.0 408 Request Timeout")
     assert b"Nats-Pending-Messages: 2\r\n" in head
+
+
+@case
+async def a_request_that_waits_only_for_the_first_is_over_with_it(rig: CaseRig) -> None:
+    bus, name = await rig.bus(), await queue(rig)
+    taken = Deliveries()
+    puller = await bus.pull(name, taken.take)
+    ended = asyncio.Event()
+    puller.on_idle = ended.set
+    puller.ask(5, is_one_shot=True)
+    await waiting(bus, name, 1)
+    await bus.write(rig.job(), b"x")
+    async with asyncio.timeout(60):
+        await ended.wait()
+    assert [each.data for each in taken.all] == [b"x"]
+    assert (puller.outstanding, puller.last_refusal) == (0, "")
 
 
 @case

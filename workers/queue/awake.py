@@ -1,0 +1,97 @@
+"""One model that is pulled: what its three consumers were asked for, and what came. No I/O but through its pullers."""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from signalbox.bus.client import ConsumerInfo, Delivery, Puller
+from signalbox.wire.names import Priority
+from workers.queue import prefetch
+from workers.queue.readturns import ReadTurns
+
+GLANCE_S: Final = 0.02
+"""How long one stays that a hint caused: the server may tell of a job a little before its consumer has it."""
+
+
+class AwakeModel:
+    """See the module. generation: of the consumers. used_s: when its last job came.
+
+    hears: hints tell when to ask, and no request is parked. heard: classes of which a job may have come since they were
+    asked. asked_s: when one was. parked_until_s: until then a parked request may be there. is_refused: the queue is
+    opened anew, and until then nothing is asked for: what the new consumer gave to a request that is then taken back
+    would be lost.
+    """
+
+    def __init__(self, generation: int, infos: Mapping[Priority, ConsumerInfo], now_s: float, *, hears: bool) -> None:
+        self.generation = generation
+        self.infos = infos
+        self.used_s = now_s
+        self.hears = hears
+        self.heard: set[Priority] = set(infos)
+        self.asked_s = now_s
+        self.parked_until_s = -math.inf
+        self.is_refused = False
+        self.pullers: dict[Priority, Puller] = {}
+        self.left = {priority: info.num_pending for priority, info in infos.items()}
+        """Jobs that the consumers had left to deliver at the last look."""
+        self._highest_seq = {priority: info.examined_to for priority, info in infos.items()}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether jobs can be asked for."""
+        return bool(self.pullers) and not self.is_refused
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether there may be jobs that were not asked for."""
+        return not self.hears or bool(self.heard) or any(self.left.values())
+
+    @property
+    def outstanding(self) -> int:
+        """Jobs that were asked for and have not come."""
+        return sum(puller.outstanding for puller in self.pullers.values())
+
+    def ask(
+        self,
+        wanted: int,
+        waiting: Mapping[Priority, int],
+        turns: ReadTurns[Puller],
+        *,
+        now_s: float,
+        parked_s: float,
+        is_held: bool,
+    ) -> int:
+        """Ask for as many jobs as are missing from ``wanted``; none if ``is_held``.
+
+        Returns how many were asked for and have not come, of the class with the most.
+        """
+        outstanding = {p: puller.outstanding + turns.waiting(puller) for p, puller in self.pullers.items()}
+        if not is_held:
+            for priority, number in prefetch.missing_credits(wanted, waiting, outstanding).items():
+                puller = self.pullers[priority]
+                if self.hears and not self.left[priority] and priority not in self.heard:
+                    continue
+                outstanding[priority] += number
+                if self.left[priority] and not turns.take(puller, priority, number):
+                    continue
+                puller.ask(number, expires_s=GLANCE_S if self.hears else parked_s, is_one_shot=self.hears)
+                self.heard.discard(priority)
+                self.asked_s = now_s
+                if not self.hears:
+                    self.parked_until_s = now_s + parked_s
+        return max(outstanding.values())
+
+    def delivered_before(self, priority: Priority, seq: int) -> None:
+        """Take what comes up to ``seq`` for what may have been delivered before: the consumer is made anew."""
+        if seq > self._highest_seq.get(priority, seq):
+            self._highest_seq[priority] = seq
+
+    def receive(self, priority: Priority, delivered: Delivery, now_s: float) -> bool:
+        """Note a delivery. Returns whether it may have been delivered before."""
+        self.used_s = now_s
+        self.left[priority] = delivered.left
+        # A sequence that is not above the last one: somebody has made the consumer anew meanwhile.
+        is_known = delivered.seq <= self._highest_seq[priority]
+        if not is_known:
+            self._highest_seq[priority] = delivered.seq
+        return is_known
