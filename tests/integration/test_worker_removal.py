@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -42,7 +43,8 @@ class Rig:
 
     async def turn(self, last_seq: int = 0) -> None:
         info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-        state = info["state"]
+        # The server's clock is not that of these jobs.
+        state = info["state"] | {"first_ts": f"{datetime.fromtimestamp(THEN, UTC):%FT%TZ}"}
         await self.removal.turn({**info, "state": {**state, "last_seq": last_seq or state["last_seq"]}})
 
     async def left(self) -> list[str]:
@@ -225,6 +227,21 @@ async def test_where_very_many_wait_no_slot_goes_while_most_of_what_has_ended_is
     rig.ended(jobs[3])
     await rig.turn()
     assert await rig.left() == ids([*jobs[4:], behind])
+
+
+async def test_where_very_many_wait_what_is_gone_already_is_forgotten(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As whoever begins to reconcile reads records again; not what was queued again under its old id."""
+    monkeypatch.setattr(delivery, "DEEP", 4)
+    monkeypatch.setattr(module, "PART", 1)
+    jobs = [await rig.queued() for _ in range(5)]
+    again = await rig.queued(at=THEN - 10 * SETTLED_S)
+    gone = rig.ledger.job("one", floats(1.0), id=names.new_job_id(THEN - 20 * SETTLED_S, 1))
+    rig.ended(jobs[0], again, gone)
+    await rig.turn()
+    assert await rig.left() == ids(jobs)
+    assert len(rig.removal) == 1
 
 
 async def test_where_very_many_wait_the_floor_is_told_up_to_the_first_job_that_has_not_ended(

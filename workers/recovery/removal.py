@@ -10,17 +10,20 @@ question is not touched.
 
 Where very many wait a purge by subject is dear: the server goes through all subjects to find its messages, and again to
 count what each consumer has left. There what has ended is left until it is a part of all, and then goes by sequence, up
-to the first job that has not ended; by slots only where such a job is in the way.
+to the first job that has not ended; by slots only where such a job is in the way, or where they are older than all that
+is there: what has ended in them is gone already.
 
 Ids of older gateways and of redriven jobs name no time; their messages are looked for and removed one by one.
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from signalbox.bus.client import Bus
+from signalbox.bus.jetstream import unix_time
 from signalbox.jobs import delivery, inputs
 from signalbox.jobs.message import remove
 from signalbox.jobs.records import Records
@@ -41,7 +44,7 @@ MANY: Final = 16
 SMALL: Final = 4
 MOST_SINGLY: Final = 500
 """Messages removed one by one in one turn."""
-PART: Final = 32
+PART: Final = 16
 """Where very many wait, one of so many must have ended before messages are removed. A purge by sequence takes the
 server 0.2 s for a million, however many go: it counts all subjects and writes down its state."""
 _LONGEST_PAUSE_S: Final = 60.0
@@ -118,6 +121,8 @@ class JobRemoval:
             await self._remove_slots(state["last_seq"])
             return
         await self._head.read_on(jobs, self.has_ended)
+        # A record that was read again may be of a job whose message is long gone: it lies behind none.
+        await self._remove_slots(state["last_seq"], before_s=unix_time(state["first_ts"]) - SETTLED_S)
         part = state["messages"] // PART
         if len(self._head.ended) >= part:
             await self._purge({"seq": self._head.floor})
@@ -134,9 +139,10 @@ class JobRemoval:
                 del self._slots[name]
         self._timeless.pop(job_id, None)
 
-    async def _remove_slots(self, last_seq: int) -> None:
+    async def _remove_slots(self, last_seq: int, *, before_s: float = math.inf) -> None:
+        """Look at slots that are due. before_s: that began before this time."""
         now = self._clock()
-        due = [name for name, slot in self._slots.items() if slot.due_at <= now]
+        due = [n for n, slot in self._slots.items() if slot.due_at <= now and names.time_of_slot(n) < before_s]
         again = [name for name in due if self._slots[name].pause_s]
         fresh = [name for name in due if not self._slots[name].pause_s]
         singly = MOST_SINGLY
