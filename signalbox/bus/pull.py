@@ -20,7 +20,8 @@ _GRACE_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 2.0
 _ANSWERED_S: Final = 5.0
-"""A request that shall not wait gets what is there within this time: the server may have to look for it for long."""
+"""A request that shall not wait, or for the first job only, gets what is there within this time: the server may have to
+look for it for long."""
 _encode_json: Final = msgspec.json.Encoder().encode
 _JOB: Final = f"\r\n{Header.JOB}: ".encode()
 _NORMAL: Final = frozenset({404, 408})
@@ -116,13 +117,15 @@ class Puller:
             return
         self._count += 1
         number = self._count
-        timer = self._loop.call_later((expires_s or _ANSWERED_S) + _GRACE_S, self._expire, number)
+        does_not_wait = is_one_shot or not expires_s
+        answered_s = max(expires_s, _ANSWERED_S) if does_not_wait else expires_s
+        timer = self._loop.call_later(answered_s + _GRACE_S, self._expire, number)
         self._asked[number] = _Asked(n, timer)
         self.outstanding += n
         doc: dict[str, int | bool] = {"batch": n}
         if expires_s:
             doc["expires"] = int(expires_s * 1e9)
-        if is_one_shot or not expires_s:
+        if does_not_wait:
             doc["no_wait"] = True
         self._bus.send(self._next, b"%b%d" % (self._inbox, number), b"", _encode_json(doc))
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from signalbox.bus import pull
 from signalbox.bus.client import Bus, Delivery, Message
 from signalbox.jobs import delivery
 from signalbox.program import log
@@ -231,6 +232,26 @@ async def test_an_expired_request_gives_its_credit_back(bus: Bus) -> None:
     assert len(inbox.all) == 1
     assert puller.outstanding == 0
     await puller.close()
+
+
+async def test_a_request_that_does_not_wait_is_not_given_up_while_the_server_looks(
+    own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where other queues are deep it reads past all of their jobs first."""
+    monkeypatch.setattr(pull, "_GRACE_S", 0.1)
+    async with connected(own_nats, request_timeout_s=60.0) as bus:
+        await delivery.find(bus, "m", "hi", 0)
+        idle = asyncio.Event()
+        puller = bus.puller(HI, lambda _: None)
+        puller.on_idle = idle.set
+        puller.ask(1, expires_s=0.02, is_one_shot=True)
+        os.kill(own_nats.pid, signal.SIGSTOP)
+        await asyncio.sleep(0.5)
+        os.kill(own_nats.pid, signal.SIGCONT)
+        async with asyncio.timeout(60):
+            await idle.wait()
+        assert not puller.is_unanswered
+        await puller.close()
 
 
 async def test_credit_adds_up_over_requests_that_overlap(bus: Bus) -> None:

@@ -2,15 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from typing import Final
 
 from signalbox.bus.client import ConsumerInfo, Delivery, Puller
 from signalbox.wire.names import Priority
 from workers.queue import prefetch
 from workers.queue.readturns import ReadTurns
-
-GLANCE_S: Final = 0.02
-"""How long one stays that a hint caused: the server may tell of a job a little before its consumer has it."""
 
 
 class AwakeModel:
@@ -58,10 +54,11 @@ class AwakeModel:
         turns: ReadTurns[Puller],
         *,
         now_s: float,
-        parked_s: float,
+        expires_s: float,
+        is_one_shot: bool,
         is_held: bool,
     ) -> int:
-        """Ask for as many jobs as are missing from ``wanted``; none if ``is_held``.
+        """Ask for as many jobs as are missing from ``wanted``, as :meth:`Puller.ask`; none if ``is_held``.
 
         Returns how many were asked for and have not come, of the class with the most.
         """
@@ -74,11 +71,11 @@ class AwakeModel:
                 outstanding[priority] += number
                 if self.left[priority] and not turns.take(puller, priority, number):
                     continue
-                puller.ask(number, expires_s=GLANCE_S if self.hears else parked_s, is_one_shot=self.hears)
+                puller.ask(number, expires_s=expires_s, is_one_shot=is_one_shot)
                 self.heard.discard(priority)
                 self.asked_s = now_s
-                if not self.hears:
-                    self.parked_until_s = now_s + parked_s
+                if not is_one_shot:
+                    self.parked_until_s = now_s + expires_s
         return max(outstanding.values())
 
     def delivered_before(self, priority: Priority, seq: int) -> None:

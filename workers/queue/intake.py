@@ -36,6 +36,8 @@ from workers.queue.readturns import ReadTurns
 
 PARKED_S: Final = 5.0
 """How long a pull request stays on the server."""
+GLANCE_S: Final = 0.02
+"""How long one stays that a hint caused: the server may tell of a job a little before its consumer has it."""
 PARKED_AFTER_RECONNECT_S: Final = 0.25
 """The same just after a reconnect: a server that is still starting loses pull requests without an answer."""
 STARTING_S: Final = 10.0
@@ -125,12 +127,14 @@ class JobIntake:
         awake = self._awake.get(model)
         if awake is None or not awake.is_open:
             return 0
+        is_one_shot = awake.hears and not self._is_starting
         return awake.ask(
             wanted,
             waiting,
             self._turns,
             now_s=self._loop.time(),
-            parked_s=PARKED_AFTER_RECONNECT_S if self._is_starting else PARKED_S,
+            expires_s=PARKED_AFTER_RECONNECT_S if self._is_starting else GLANCE_S if is_one_shot else PARKED_S,
+            is_one_shot=is_one_shot,
             is_held=self._makes_way and not self._fleet.is_alone(model),
         )
 
