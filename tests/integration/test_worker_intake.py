@@ -322,6 +322,24 @@ async def test_who_had_no_request_at_a_queue_that_is_made_anew_knows_what_comes_
     assert [await holder.next() for _ in jobs] == [(job, True) for job in jobs]
 
 
+async def test_who_parks_no_requests_is_given_what_others_let_go(
+    bus: Bus, ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "PARKED_S", 0.25)
+    job = await ledger.submit("half", floats(1.0))
+    await holder.intake.follow(["half"])
+    assert (await holder.next())[0] == job
+    holder.intake.make_way()
+    await holder.intake.rest()
+    await none_parked(bus)
+    holder.intake.take_again()
+    await none_parked(bus)
+    for _ in range(20):
+        await delivery.make_all_anew(bus, "half", 0)
+        assert await holder.next() == (job, True)
+        await none_parked(bus)
+
+
 async def test_a_look_is_asked_for_from_outside(bus: Bus, ledger: Ledger, holder: Holder) -> None:
     await holder.intake.follow(["half"])
     first = await ledger.submit("half", floats(1.0))

@@ -219,6 +219,7 @@ class JobIntake:
     def _told_anew(self, model: str, priority: Priority, seq: int) -> None:
         if (awake := self._awake.get(model)) is not None:
             awake.delivered_before(priority, seq)
+            self._heard(model, priority)  # what was let go waits there; if it is not there yet, it refuses
 
     async def _look_at_queued(self, models: Iterable[str]) -> None:
         for model in await delivery.queued_models(self._bus, set(models)):
