@@ -40,6 +40,9 @@ class Fleet:
     def is_alone(self, name: str) -> bool:
         return name == "mine"
 
+    def is_assigned(self, name: str) -> bool:
+        return name == "paused"
+
     def served_too(self, _worker: object, names: Iterable[str]) -> list[str]:
         return list(names)
 
@@ -288,16 +291,19 @@ async def test_a_job_that_comes_to_who_makes_way_is_given_to_others_too(
         await other.intake.close()
 
 
-async def test_what_a_model_that_is_served_no_more_was_given_is_delivered_again(
+async def test_what_a_model_that_others_serve_on_was_given_is_delivered_again(
     bus: Bus, ledger: Ledger, holder: Holder
 ) -> None:
-    await holder.intake.follow(["half"])
-    job = await ledger.submit("half", floats(1.0))
-    assert (await holder.next())[0] == job
+    """Of others it would only be counted once more as waiting."""
+    models = ["half", "mine", "paused"]
+    jobs = {await ledger.submit(model, floats(1.0)) for model in models}
+    await holder.intake.follow(models)
+    assert {(await holder.next())[0] for _ in models} == jobs
     await holder.intake.follow([])
     async with asyncio.timeout(LIMIT_S):
         while (await delivery.state(bus, "half", "mid", 0)).num_pending != 1:
             pass
+    assert [(await delivery.state(bus, model, "mid", 0)).num_pending for model in models] == [1, 0, 0]
 
 
 async def test_who_had_no_request_at_a_queue_that_is_made_anew_knows_what_comes_again(

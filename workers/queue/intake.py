@@ -359,11 +359,16 @@ class JobIntake:
     # ------------------------------------------------------------------------------ ending
 
     async def _leave(self, models: Collection[str]) -> None:
-        """Pull these models no more; what is lost with the requests that are taken back is delivered again."""
+        """Pull these models no more.
+
+        What is lost with the requests that are taken back is delivered again where others serve the model. Whoever
+        begins to serve it looks anyway, as this worker does when one that is paused goes on.
+        """
         asked = [model for model in models if self._awake[model].outstanding]
         await self._close([puller for model in models for puller in self._forget(model)])
         for model in asked:
-            self.look(model)
+            if not self._fleet.is_assigned(model) and not self._fleet.is_alone(model):
+                self.look(model)
 
     def _forget(self, model: str) -> list[Puller]:
         """The pullers of a model that is not pulled any more."""
