@@ -137,10 +137,10 @@ async def test_one_of_another_generation_is_another(bus: Bus) -> None:
 
 async def test_two_that_find_none_at_once_get_the_same(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server refuses the second, whose metadata differs (10148); it takes what the first has made."""
-    lasts = iter([(7, 0), (9, 0)])
-    monkeypatch.setattr(delivery, "_extent", lambda _: asyncio.sleep(0, next(lasts)))
+    starts = iter([delivery._Start(7, 0), delivery._Start(9, 0)])
+    monkeypatch.setattr(delivery, "_start", lambda _: asyncio.sleep(0, next(starts)))
     one, other = await asyncio.gather(*(delivery.find(bus, "one", "mid", 0) for _ in range(2)))
-    assert next(lasts, None) is None
+    assert next(starts, None) is None
     assert one.examined_to == other.examined_to == (await bus.consumer_info(NAME)).examined_to
 
 
