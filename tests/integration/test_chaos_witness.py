@@ -71,3 +71,13 @@ async def test_a_witness_that_outlives_its_dead_holder_is_none(tmp_path: Path) -
     await entering
     assert [line.kind for line in intervals.read(log)] == ["in", "in"]
     assert intervals.violations(intervals.read(log)) == []
+
+
+def test_a_line_that_is_only_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    Intervals(str(log), "g").enter(1)
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[: len(whole) // 2])
+    assert [line.kind for line in intervals.read(log)] == ["in"]
+    log.write_bytes(whole * 2)
+    assert [line.kind for line in intervals.read(log)] == ["in", "in"]

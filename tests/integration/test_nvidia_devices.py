@@ -23,6 +23,7 @@ from tests.rigs import workerhouse
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
+from verification.chaos.evidence import journal
 from workers.device import devices, foreign
 from workers.device.devices import Gpu, Unfree, find, unfree, wait_until_free
 from workers.device.guardedrunner import _environment
@@ -245,7 +246,7 @@ async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
         while log.read_text().count("gpu.entry_refused") < 2:  # noqa: ASYNC110  another process writes it
             await asyncio.sleep(0.05)
     assert not [fact for fact in one.seen if fact["event"] == "held"]
-    reasons = [json.loads(line) for line in log.read_text().splitlines() if "gpu.not_free" in line]
+    reasons = [json.loads(line) for line in journal.lines(log) if b"gpu.not_free" in line]
     assert {(fact["why"], fact["used_bytes"]) for fact in reasons} == {("memory", 10 * GIB)}
     state(gpu())
     held = await one.hear("held")

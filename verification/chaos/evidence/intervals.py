@@ -6,13 +6,14 @@ from pathlib import Path
 
 import msgspec
 
+from verification.chaos.evidence import journal
 from workers.runner.intervals import DeviceInterval
 
 
 def read(path: Path) -> list[DeviceInterval]:
     """All lines, in the order they were written."""
     decode = msgspec.json.Decoder(DeviceInterval).decode
-    return [decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    return [decode(line) for line in journal.lines(path)]
 
 
 def violations(lines: list[DeviceInterval]) -> list[str]:

@@ -34,9 +34,17 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def lines(path: Path) -> list[bytes]:
+    """The finished lines of a file that others may be appending to; none where there is no file.
+
+    A reader can see half of one write: of a line across two pages the kernel shows the first page first.
+    """
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
 def read(path: Path) -> list[Entry]:
-    """All lines of one file; none where there is no file."""
-    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    """All entries of one file; none where there is no file."""
+    return [json.loads(line) for line in lines(path)]
 
 
 class Journal:
