@@ -65,6 +65,10 @@ class Gateway:
         records = Records(bus)
         self._clock = SharedClock(bus)
         wall = self._clock.now
+
+        def queued() -> int:
+            return self._clock.queued
+
         self._use = KeyUse(bus)
         self.keyring = keyring = Keyring(
             self._keys,
@@ -88,6 +92,7 @@ class Gateway:
                 max_results_bytes=settings.max_results_bytes,
                 workers=lambda: workers.present,
                 wall=wall,
+                queued=queued,
             ),
             Admission(bus, workers, fair_room=settings.fair_room),
             Idempotency(
@@ -95,6 +100,7 @@ class Gateway:
                 self._jobs,
                 request_timeout_s=settings.request_timeout_s,
                 wall=wall,
+                queued=queued,
                 most_keys=settings.max_idempotency_keys,
                 kept_s=settings.results_kept_s,
             ),

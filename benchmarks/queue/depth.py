@@ -30,7 +30,8 @@ from signalbox.wire.names import Stream
 INPUT_BYTES: Final = 4096
 BATCH: Final = 32
 ACCEPTED_PER_S: Final = 1_600
-"""As their ids say, jobs that wait came at this rate, however fast they are put there: a job's slot is its second."""
+"""As their ids say, jobs that wait came at this rate, however fast they are put there: a slot's jobs came in its time.
+"""
 FEW: Final = 1_000
 """At least so many wait on the side that is as good as empty, so that its worker is never idle either."""
 PROBE_EVERY_S: Final = 0.05

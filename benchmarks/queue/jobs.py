@@ -56,6 +56,7 @@ class Jobs:
         self.by_worker: Counter[str] = Counter()
         self.last_at = 0.0
         self._bus = bus
+        self._queued = 0
         self._models = itertools.cycle(models)
         self._body = body
         self._waiting: dict[str, asyncio.Future[End]] = {}
@@ -77,9 +78,10 @@ class Jobs:
 
     def made(self, body: bytes = b"", ago_s: float = 0.0) -> tuple[str, str, bytes, Mapping[str, str]]:
         """The next job: its id, subject, data and headers. ago_s: since its id says that it was accepted."""
+        self._queued += 1
         now, data = time.time() - ago_s, body or self._body
         job = Job(
-            id=names.new_job_id(now, secrets.randbits(128)),
+            id=names.new_job_id(now, secrets.randbits(128), queued=self._queued),
             model=next(self._models),
             version=1,
             signature="serving_default",
@@ -138,6 +140,7 @@ class Jobs:
         end = _end(message.headers[Header.RECORD])
         if end.state not in _ENDED:
             return
+        self._queued -= 1
         self.ended[end.state] += 1
         self.by_worker[end.worker] += 1
         self.last_at = time.monotonic()

@@ -85,7 +85,8 @@ def digest_of(*parts: str, body: bytes) -> str:
 class Idempotency:
     """Reads and writes the bucket. wall: UTC clock, seconds; it can only shorten a caller's wait.
 
-    most_keys: of one account, unless its share says otherwise. kept_s: how long a job's record is kept at least.
+    queued: messages in ``JOBS``, about. most_keys: of one account, unless its share says otherwise. kept_s: how long a
+    job's record is kept at least.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Idempotency:
         *,
         request_timeout_s: float,
         wall: Callable[[], float],
+        queued: Callable[[], int] = int,
         most_keys: int = MOST_KEYS,
         kept_s: float = KEPT_S,
     ) -> None:
@@ -105,6 +107,7 @@ class Idempotency:
         self._jobs = jobs
         self._in_flight_s = _TIMEOUTS_IN_FLIGHT * request_timeout_s
         self._wall = wall
+        self._queued = queued
         self._loop = asyncio.get_running_loop()
         self._seen: dict[tuple[str, int], float] = {}
 
@@ -121,7 +124,8 @@ class Idempotency:
         subject = names.key(Bucket.IDEM, f"{tenant}.{hashed}")
         stored = await self._bus.leader_get(Bucket.IDEM.stream, subject)
         if stored is None:
-            return IdempotencyEntry(subject, digest, names.new_job_id(self._wall(), uuid.uuid4().int), 0)
+            job_id = names.new_job_id(self._wall(), uuid.uuid4().int, queued=self._queued())
+            return IdempotencyEntry(subject, digest, job_id, 0)
         try:
             held = decode(Idem, stored.data)
         except msgspec.MsgspecError as error:

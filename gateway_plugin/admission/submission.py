@@ -53,7 +53,9 @@ def read_options(fields: Mapping[str, Any]) -> SubmitOptions:
 class Submitter:
     """Makes jobs and writes them. max_stored_bytes: see :class:`StoredInputs`.
 
-    results_kept_s, max_results_bytes, workers: see :class:`ResultsRoom`. wall: UTC clock, seconds."""
+    results_kept_s, max_results_bytes, workers: see :class:`ResultsRoom`. wall: UTC clock, seconds. queued: messages in
+    ``JOBS``, about.
+    """
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Submitter:
         max_results_bytes: int = 0,
         workers: Callable[[], Iterable[Worker]] = tuple,
         wall: Callable[[], float] = time.time,
+        queued: Callable[[], int] = int,
     ) -> None:
         self._bus = bus
         self._stored = StoredInputs(bus, most_bytes=max_stored_bytes)
@@ -79,6 +82,7 @@ class Submitter:
         )
         self._inline_limit = inline_limit_bytes
         self._wall = wall
+        self._queued = queued
 
     def job(
         self,
@@ -98,7 +102,8 @@ class Submitter:
         """
         now = self._wall()
         if not job_id:
-            job_id = names.new_job_id(now, uuid.uuid4().int, is_short_lived=is_short_lived)
+            chance = uuid.uuid4().int
+            job_id = names.new_job_id(now, chance, is_short_lived=is_short_lived, queued=self._queued())
         model = ready.model
         return Job(
             id=job_id,

@@ -24,10 +24,14 @@ _WRONG_S: Final = 2.0
 
 
 class SharedClock:
-    """:meth:`now` is UTC, seconds, as the leader of ``JOBS`` has it; until :meth:`start`, as this machine has it."""
+    """:meth:`now` is UTC, seconds, as the leader of ``JOBS`` has it; until :meth:`start`, as this machine has it.
+
+    queued: how many messages that answer told of.
+    """
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self.queued = 0
         self._offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         self._is_measured = False
         self._is_wrong = False
@@ -56,6 +60,7 @@ class SharedClock:
         asked_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
         answered_at = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.queued = info["state"]["messages"]
         if answered_at - asked_at < _PAUSE_S or not self._is_measured:
             self._offset = unix_time(info["ts"]) - (asked_at + answered_at) / 2
             self._is_measured = True

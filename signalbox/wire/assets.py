@@ -250,14 +250,12 @@ COUNTED: Final = tuple(bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITER
 """Leases, tickets, presence, duties. A backup keeps only their numbers: running workers write the entries again."""
 
 
-def consumer(name: str, filter_subject: str, *, examined_to: int, first_seq: int = 0) -> Config:
+def consumer(name: str, filter_subject: str, *, examined_to: int) -> Config:
     """Consumer of one class of ``JOBS``, shared by all who read it: in memory, and gone a minute after the last pull.
 
     It delivers each message once, from the first on, and takes no acknowledgement. examined_to: sequence up to which a
-    job may have been delivered before, so that its record is read before it runs. first_seq: begin there instead, 0 =
-    at the first message.
+    job may have been delivered before, so that its record is read before it runs.
     """
-    begin = {"deliver_policy": "by_start_sequence", "opt_start_seq": first_seq} if first_seq else {}
     return {
         "name": name,
         "filter_subject": filter_subject,
@@ -269,5 +267,4 @@ def consumer(name: str, filter_subject: str, *, examined_to: int, first_seq: int
         "inactive_threshold": CONSUMER_IDLE_S * SECOND,
         "max_waiting": 4096,
         "metadata": {EXAMINED_TO: str(examined_to)},
-        **begin,
     }

@@ -469,16 +469,6 @@ class ReconcilerPosition(Doc, frozen=True, kw_only=True):
     state_seq: int = 0
 
 
-class QueueFloor(Doc, frozen=True, kw_only=True):
-    """KV ``duties``: where a deep queue begins. Written by the reconciler; either of two values is right.
-
-    Every job with a message in ``JOBS`` below ``seq`` has ended. created: of the stream whose sequence it is.
-    """
-
-    created: str
-    seq: int
-
-
 class Poison(Doc, frozen=True, kw_only=True):
     """KV ``poison``: an input that ended the runner until it had no strikes left. Key: model and hash.
 

@@ -150,13 +150,32 @@ RECORDS: Final = "st.>"
 """Wildcard over all records in ``STATE``."""
 
 
-def new_job_id(now: float, chance: int, *, is_short_lived: bool = False) -> str:
+MANY_QUEUED: Final = 25_000
+"""Messages in ``JOBS`` from which slots are twice as long; from twice as many, four times."""
+_SLOT_BITS: Final = 10
+"""Of the milliseconds of a slot."""
+_MORE_BITS: Final = 2
+"""Of those of the longest."""
+
+
+def _slot_bits(queued: int) -> int:
+    return _SLOT_BITS + min(_MORE_BITS, (queued // MANY_QUEUED).bit_length())
+
+
+def slot_s(queued: int) -> float:
+    """Seconds of which jobs are in one slot, with so many messages in ``JOBS``."""
+    return (1 << _slot_bits(queued)) / 1000
+
+
+def new_job_id(now: float, chance: int, *, is_short_lived: bool = False, queued: int = 0) -> str:
     """A job's id: a UUID of version 7, or of version 8 where the job's record is kept for a short time only.
 
     now: UTC unix seconds; it begins with their milliseconds. chance: number of a random UUID, of which 74 random bits
-    are used.
+    are used. queued: messages in ``JOBS``. Where they are many the id tells the beginning of some seconds, so that more
+    jobs are in one slot: each purge of one has the server count all that is queued.
     """
-    high = int(now * 1000) << 16 | (0x8000 if is_short_lived else 0x7000) | chance >> 80 & 0xFFF
+    bits = _slot_bits(queued) if queued >= MANY_QUEUED else 0
+    high = int(now * 1000) >> bits << bits + 16 | (0x8000 if is_short_lived else 0x7000) | chance >> 80 & 0xFFF
     low = 1 << 63 | chance & (1 << 62) - 1
     text = f"{high:016x}{low:016x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
@@ -168,8 +187,9 @@ def is_short_lived(job_id: str) -> bool:
 
 
 def slot_of(job_id: str) -> str:
-    """The slot of a job: the 1.024 s in which it was accepted. A random id, as older gateways gave, names any slot."""
-    return f"{job_id[:8]}{int(job_id[9:13], 16) >> 10:02x}"
+    """The slot of a job: the 1.024 s in which it was accepted, or the first of up to four where many were queued.
+    A random id, as older gateways gave, names any slot."""
+    return f"{job_id[:8]}{int(job_id[9:13], 16) >> _SLOT_BITS:02x}"
 
 
 def tells_time(job_id: str) -> bool:

@@ -137,52 +137,11 @@ async def test_one_of_another_generation_is_another(bus: Bus) -> None:
 
 async def test_two_that_find_none_at_once_get_the_same(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server refuses the second, whose metadata differs (10148); it takes what the first has made."""
-    starts = iter([delivery._Start(7, 0), delivery._Start(9, 0)])
-    monkeypatch.setattr(delivery, "_start", lambda _: asyncio.sleep(0, next(starts)))
+    starts = iter([7, 9])
+    monkeypatch.setattr(delivery, "_last_seq", lambda _: asyncio.sleep(0, next(starts)))
     one, other = await asyncio.gather(*(delivery.find(bus, "one", "mid", 0) for _ in range(2)))
     assert next(starts, None) is None
     assert one.examined_to == other.examined_to == (await bus.consumer_info(NAME)).examined_to
-
-
-async def test_in_a_deep_queue_one_made_anew_begins_at_the_floor(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "MANY", 3)
-    ids = await submitted(bus, 5)
-    info = await bus.request_json("$JS.API.STREAM.INFO.JOBS")
-    floor = info["state"]["first_seq"] + 2
-
-    async def first_given() -> str:
-        async with pulling(bus) as (puller, taken):
-            puller.ask(5)
-            first, *_ = await taken.next(1)
-            return first
-
-    await delivery.tell_floor(bus, info["created"], floor)
-    await delivery.make_anew(bus, "one", "mid", 0)
-    assert await first_given() == ids[0], "not deep"
-    monkeypatch.setattr(delivery, "DEEP", 5)
-    assert (await delivery.make_anew(bus, "one", "mid", 0)).num_pending == 3
-    assert await first_given() == ids[2]
-    await bus.request_json(f"$JS.API.CONSUMER.DELETE.JOBS.{NAME}")
-    assert (await delivery.find(bus, "one", "mid", 0)).num_pending == 3, "nor does its maker know the one before"
-    monkeypatch.setattr(delivery, "MANY", 4)
-    await delivery.make_anew(bus, "one", "mid", 0)
-    assert await first_given() == ids[0], "few were delivered: not worth the question"
-
-
-async def test_a_floor_of_another_stream_or_above_the_last_message_is_none(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery, "DEEP", 2)
-    await submitted(bus, 2)
-    info = await bus.request_json("$JS.API.STREAM.INFO.JOBS")
-    last_seq = info["state"]["last_seq"]
-    for created, seq in (("2026-01-01T00:00:00Z", last_seq), (info["created"], last_seq + 1)):
-        await delivery.tell_floor(bus, created, seq)
-        await bus.request_json(f"$JS.API.CONSUMER.DELETE.JOBS.{NAME}")
-        assert (await delivery.find(bus, "one", "mid", 0)).num_pending == 2
-    await bus.write("$KV.duties.floor", b"{}")
-    await bus.request_json(f"$JS.API.CONSUMER.DELETE.JOBS.{NAME}")
-    assert (await delivery.find(bus, "one", "mid", 0)).num_pending == 2, "a newer program's"
 
 
 async def test_two_that_make_one_anew_at_once_lose_no_job(bus: Bus) -> None:

@@ -78,6 +78,21 @@ async def test_a_queued_job_says_where_it_stands_and_when_it_will_start(front: R
     assert first["estimated_wait_s"] is None, "nothing is before it"
 
 
+async def test_where_many_are_queued_ids_tell_the_beginning_of_a_longer_slot(
+    front: Rig, mine: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "MANY_QUEUED", 1)
+    first = names.slot_of((await submit(front, mine)).doc["id"])
+    await submit(front, mine)
+    await front.gateway._clock._measure()
+    assert front.gateway._clock.queued == 2
+    for headers in ({}, {"Idempotency-Key": "a"}):
+        got = await front.call("POST", "/v1/jobs", BODY, key=mine, headers=headers)
+        began_at = names.time_of_slot(names.slot_of(got.doc["id"]))
+        assert names.time_of_slot(first) - 4.096 < began_at <= time.time()
+        assert round(began_at * 1000) % 4096 == 0
+
+
 async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, mine: Key) -> None:
     taken = asyncio.Event()
     found = await delivery.find(front.bus, "half", "mid", 0)

@@ -3,20 +3,20 @@
 import time
 import uuid
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from signalbox.bus.client import Bus
-from signalbox.jobs import delivery, payloads
+from signalbox.jobs import payloads
 from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
 from signalbox.wire import names
-from signalbox.wire.messages import Job, QueueFloor, decode, header
-from signalbox.wire.names import Bucket, Header, Priority, Stream
+from signalbox.wire.messages import Job, header
+from signalbox.wire.names import Header, Priority, Stream
 from tests.rigs.submit import Ledger, floats
 from workers.recovery import removal as module
-from workers.recovery.removal import SETTLED_S, SINGLY_S, SMALL, JobRemoval
+from workers.recovery.removal import PAUSE_S, SETTLED_S, SINGLY_S, SMALL, JobRemoval
 
 THEN = 1_790_000_000.0
 """The slots of this second, and of the one after it, are used."""
@@ -28,7 +28,7 @@ class Rig:
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self.ledger = Ledger(bus)
-        self.now = THEN + 2 * SETTLED_S
+        self.now = THEN + 4
         self.removal = JobRemoval(bus, Records(bus), clock=lambda: self.now)
 
     async def queued(self, model: str = "one", priority: Priority = "mid", at: float = THEN, job_id: str = "") -> Job:
@@ -43,9 +43,8 @@ class Rig:
 
     async def turn(self, last_seq: int = 0) -> None:
         info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-        # The server's clock is not that of these jobs.
-        state = info["state"] | {"first_ts": f"{datetime.fromtimestamp(THEN, UTC):%FT%TZ}"}
-        await self.removal.turn({**info, "state": {**state, "last_seq": last_seq or state["last_seq"]}})
+        state = info["state"]
+        await self.removal.turn({"state": {**state, "last_seq": last_seq or state["last_seq"]}})
 
     async def left(self) -> list[str]:
         """Ids of the jobs in ``JOBS``, in order."""
@@ -77,7 +76,7 @@ async def test_a_slot_is_left_alone_until_nothing_more_is_accepted_into_it(rig: 
     await rig.turn()
     assert await rig.left() == [job.id]
     assert rig.removal.lowest(9) == 1
-    rig.now += 2 * SETTLED_S
+    rig.now += 4
     await rig.turn()
     assert await rig.left() == []
     assert rig.removal.lowest(9) == 9
@@ -105,7 +104,7 @@ async def test_of_very_many_classes_with_few_jobs_few_go_at_a_look(rig: Rig) -> 
     rig.ended(*ended)
     await rig.turn()
     assert len(await rig.left()) == 3
-    rig.now += SETTLED_S
+    rig.now += PAUSE_S
     await rig.turn()
     assert await rig.left() == [waiting.id]
 
@@ -178,100 +177,92 @@ async def test_ids_and_slots_tell_the_same_time() -> None:
         assert 0 <= at - names.time_of_slot(slot) < 1.025
 
 
-async def test_where_very_many_wait_a_part_of_them_goes_by_sequence_up_to_the_first_that_has_not_ended(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery, "DEEP", 4)
-    monkeypatch.setattr(module, "PART", 3)
-    jobs = [await rig.queued(at=THEN + number % 2 * 2) for number in range(11)]
-    timeless = await rig.queued(job_id="order-4711")
-    rig.now += 2
-    rig.ended(jobs[0], jobs[1])
-    await rig.turn()
-    assert await rig.left() == [*ids(jobs), timeless.id], "too few have ended"
-    rig.ended(*jobs[:4], jobs[6], jobs[8])
-    await rig.turn()
-    assert await rig.left() == [*ids(jobs[4:]), timeless.id]
-    assert len(rig.removal) == 2
-    assert not rig.removal.has_ended(jobs[0].id)
-    rig.ended(*jobs)
-    await rig.turn()
-    assert await rig.left() == [*ids(jobs[8:]), timeless.id], "the last ones stay"
-
-
-async def test_where_very_many_wait_a_slot_goes_whose_jobs_have_ended_behind_one_that_has_not(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery, "DEEP", 2)
+@pytest.fixture
+def deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four messages are very many, and a half of all is a part. A purge costs as much as a message of its own."""
+    monkeypatch.setattr(module, "DEEP", 4)
     monkeypatch.setattr(module, "PART", 2)
-    waiting = [await rig.queued(at=THEN + 2)]
+    monkeypatch.setattr(module, "SINGLY_PART", 4)
+    monkeypatch.setattr(module, "MANY", 2)
+
+
+@pytest.mark.usefixtures("deep")
+async def test_where_very_many_wait_only_slots_go_in_which_all_have_ended(rig: Rig) -> None:
     jobs = [await rig.queued() for _ in range(3)]
-    waiting.append(await rig.queued(at=THEN + 2))
+    mixed = [await rig.queued("two", at=THEN + 2) for _ in range(2)]
+    others = [await rig.queued(at=THEN + 2) for _ in range(4)]
+    rig.now += 2
     rig.ended(*jobs)
     await rig.turn()
-    assert await rig.left() == ids(waiting)
+    assert await rig.left() == ids([*mixed, *others])
+    rig.ended(*mixed)
+    await rig.turn()
+    assert await rig.left() == ids([*mixed, *others])
+    rig.ended(*mixed, others[0])
+    await rig.turn()
+    assert await rig.left() == ids(others), "a half of all: by class, where some have not"
+    rig.ended(*others)
+    rig.now += PAUSE_S
+    await rig.turn()
+    assert await rig.left() == []
     assert len(rig.removal) == 0
 
 
-async def test_where_very_many_wait_no_slot_goes_while_most_of_what_has_ended_is_at_the_head(
+@pytest.mark.usefixtures("deep")
+async def test_where_very_many_wait_a_slot_is_asked_for_again_when_as_many_have_ended_as_were_in_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "DEEP", 4)
-    monkeypatch.setattr(module, "PART", 3)
-    jobs = [await rig.queued() for _ in range(11)]
-    behind = await rig.queued(at=THEN + 2)
-    rig.now += 2
-    rig.ended(*jobs[:3], behind)
-    await rig.turn()
-    assert await rig.left() == ids([*jobs, behind])
-    rig.ended(jobs[3])
-    await rig.turn()
-    assert await rig.left() == ids([*jobs[4:], behind])
+    jobs = [await rig.queued() for _ in range(3)]
+    for _ in range(6):
+        await rig.queued(at=THEN + 60)
+    asked: list[str] = []
+    request_json = Bus.request_json
+
+    async def counted(bus: Bus, subject: str, data: Any = None, **options: Any) -> Any:
+        asked.append(subject)
+        return await request_json(bus, subject, data, **options)
+
+    monkeypatch.setattr(Bus, "request_json", counted)
+    numbers = []
+    for job in jobs:
+        rig.ended(job)
+        asked.clear()
+        await rig.turn()
+        numbers.append(len(asked) - 1)
+    assert numbers == [1, 0, 2], "the question, nothing, the question and the purge"
+    assert len(await rig.left()) == 6
 
 
-async def test_where_very_many_wait_what_is_gone_already_is_forgotten(
+@pytest.mark.usefixtures("deep")
+async def test_where_very_many_wait_few_messages_go_singly(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def purge(*_: object) -> None:
+        raise AssertionError("counts all that wait")
+
+    monkeypatch.setattr(JobRemoval, "_purge", purge)
+    monkeypatch.setattr(module, "MOST_SINGLY", 1)
+    few = [await rig.queued() for _ in range(2)]
+    waiting = [await rig.queued(at=THEN + 60) for _ in range(12)]
+    rig.ended(*few)
+    await rig.turn()
+    assert len(await rig.left()) == 1 + len(waiting)
+    rig.now += PAUSE_S
+    await rig.turn()
+    assert await rig.left() == ids(waiting)
+
+
+async def test_where_very_many_wait_a_slot_is_looked_at_when_it_is_over(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As whoever begins to reconcile reads records again; not what was queued again under its old id."""
-    monkeypatch.setattr(delivery, "DEEP", 4)
-    monkeypatch.setattr(module, "PART", 1)
-    jobs = [await rig.queued() for _ in range(5)]
-    again = await rig.queued(at=THEN - 10 * SETTLED_S)
-    gone = rig.ledger.job("one", floats(1.0), id=names.new_job_id(THEN - 20 * SETTLED_S, 1))
-    rig.ended(jobs[0], again, gone)
+    monkeypatch.setattr(names, "MANY_QUEUED", 2)
+    slot_s = names.slot_s(5)
+    assert slot_s == 4.096
+    begin = THEN - THEN % slot_s
+    jobs = [await rig.queued(at=begin, job_id=names.new_job_id(begin + 1.1 * n, n, queued=5)) for n in range(5)]
+    assert {names.time_of_slot(names.slot_of(job.id)) for job in jobs[:4]} == {begin}
+    rig.ended(*jobs)
+    rig.now = begin + slot_s
     await rig.turn()
     assert await rig.left() == ids(jobs)
-    assert len(rig.removal) == 1
-
-
-async def test_where_very_many_wait_the_floor_is_told_up_to_the_first_job_that_has_not_ended(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery, "DEEP", 4)
-    monkeypatch.setattr(module, "PART", 1)
-    jobs = [await rig.queued() for _ in range(9)]
-    seqs = [found.seq for job in jobs if (found := await Records(rig.bus).queued(job.id)) is not None]
-
-    async def told() -> int:
-        found = await rig.bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, delivery.FLOOR))
-        return decode(QueueFloor, found.data).seq if found is not None else 0
-
+    rig.now += SETTLED_S
     await rig.turn()
-    assert await told() == seqs[0], "nothing has ended"
-    rig.ended(jobs[0], jobs[1], jobs[3])
-    await rig.turn()
-    assert await told() == seqs[2]
-    rig.ended(jobs[2])
-    await rig.turn()
-    assert await told() == seqs[4], "read on from there"
-    rig.ended(*jobs[:8])
-    await rig.turn()
-    assert await told() == seqs[5], "the last ones may be given again"
-    assert await rig.left() == ids(jobs), "too few have ended to be removed"
-    rig.removal.begin()
-    rig.ended(jobs[0])
-    await rig.turn()
-    assert await told() == seqs[1], "another says what it knows"
-    rig.removal.begin()
-    await rig.turn()
-    assert await told() == seqs[0], "also that it knows of none"
+    assert await rig.left() == [jobs[4].id]

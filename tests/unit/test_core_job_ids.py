@@ -35,6 +35,20 @@ def test_slots_are_in_order_and_of_a_second(now: float, later_s: float, chance: 
     assert (first == second) or later_s > 0.0
 
 
+@given(now=INSTANTS, chance=NUMBERS, many=st.integers(min_value=0, max_value=8))
+def test_where_many_are_queued_slots_are_longer(now: float, chance: int, many: int) -> None:
+    queued = many * names.MANY_QUEUED
+    slot_s = names.slot_s(queued)
+    assert slot_s == pytest.approx(1.024 * [1, 2, 4][min(many, 2)])
+    job_id = names.new_job_id(now, chance, queued=queued)
+    began_at = names.time_of_slot(names.slot_of(job_id))
+    assert 0 <= now - began_at < slot_s + 0.001
+    assert round(began_at * 1000) % round(slot_s * 1000) == 0
+    alone = uuid.UUID(names.new_job_id(now, chance))
+    assert uuid.UUID(job_id).int & (1 << 80) - 1 == alone.int & (1 << 80) - 1
+    assert (uuid.UUID(job_id) == alone) or queued
+
+
 @given(chance=NUMBERS)
 def test_random_ids_name_a_slot_too_and_their_records_none(chance: int) -> None:
     for version in (4, 5):

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from signalbox.bus.client import Bus, ConsumerInfo, Delivery
-from signalbox.jobs import commits, delivery
+from signalbox.bus.client import Delivery
+from signalbox.jobs import commits
 from signalbox.jobs.message import remove
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
-from signalbox.wire.names import Priority
 from verification.simulation import checks
 from verification.simulation.__main__ import play, silenced
 from verification.simulation.clients import Caller, Entry
@@ -32,6 +31,7 @@ from workers.guard.machine import GuardMachine
 from workers.lease.machine import LeaseMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
+from workers.recovery import removal
 from workers.runner import frames, wire
 from workers.serving.pipeline import Pipeline
 from workers.settings import WorkerSettings
@@ -453,20 +453,23 @@ def test_records_that_are_only_moved_cost_no_job_its_fate() -> None:
     assert sum(outcome.faults.get("move_record", 0) for outcome in outcomes) > len(seeds)
 
 
-def test_a_deep_queue_begins_at_its_floor_and_loses_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deep_queue_waits_with_its_slots_and_loses_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds of worlds in which three messages are very many."""
-    floors: list[int] = []
-    make = delivery._make
+    patient, waiting = 0, 0
+    is_due = removal._Slot.is_due
 
-    async def seen(bus: Bus, model: str, priority: Priority, generation: int, start: Any) -> ConsumerInfo:
-        floors.append(start.floor)
-        return await make(bus, model, priority, generation, start)
+    def seen(slot: Any, now: float, queue: Any) -> bool:
+        nonlocal patient, waiting
+        patient += queue.is_patient
+        waiting += queue.is_patient and slot.most > 0
+        return is_due(slot, now, queue)
 
-    monkeypatch.setattr(delivery, "_make", seen)
+    monkeypatch.setattr(removal._Slot, "is_due", seen)
     seeds = [seed for seed in range(100) if draw(seed).is_deep]
     outcomes = [play(seed) for seed in seeds]
     assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
-    assert sum(floor > 0 for floor in floors) > len(seeds)
+    assert patient > len(seeds)
+    assert waiting > 0
 
 
 def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:

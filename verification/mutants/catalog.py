@@ -365,9 +365,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         70,
-        "queue's floor above a job that runs",
-        "simulation",
-        _pytest("tests/unit/test_sim_world_runs.py", "deep_queue"),
+        "search for lost jobs going on behind them",
+        "integration",
+        _pytest("tests/integration/test_worker_undelivered.py", "behind_the_jobs_that_are_known"),
     ),
     Mutant(
         71,

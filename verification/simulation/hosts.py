@@ -175,7 +175,7 @@ class Gateway(Host):
         clock = SharedClock(bus)
         await clock.start()
         inline_limit = 0 if self.world.shape.is_apart else _INLINE_BYTES
-        self.submitter = Submitter(bus, inline_limit_bytes=inline_limit, wall=clock.now)
+        self.submitter = Submitter(bus, inline_limit_bytes=inline_limit, wall=clock.now, queued=lambda: clock.queued)
         self.jobs = JobService(
             bus, records, cast("Any", _Catalog(self.world.model)), cast("Any", None), cast("Any", None), wall=clock.now
         )

@@ -17,7 +17,6 @@ from unittest.mock import patch
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
-from signalbox.jobs import delivery
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.assets import STREAMS
@@ -86,7 +85,7 @@ class Shape:
     is_apart: inputs lie in ``INPUTS``, which has little room, and a neighbour takes all there is of it now and then.
     is_brief: records of synchronous calls go while the world lasts, once no write of before the lull can be on its way.
     is_moved: records of open jobs are written again as they are, by workers every second and by anybody at any time.
-    is_deep: three messages are very many, so that what has ended is removed by sequence, and queues begin at a floor.
+    is_deep: three messages are very many, so that slots are longer, and wait until all in them has ended.
     is_calm: many workers want one device and only gateways suffer, so that the order of the line can be judged.
     rate_error: of every clock, at most; is_extreme: exactly so, one way or the other.
     """
@@ -376,8 +375,8 @@ def _adapted(shape: Shape) -> Iterator[None]:
             often = {"period_s": _LOOKS_EVERY_S, "settled_s": _LOOKS_EVERY_S}
             stack.enter_context(patch.dict(JobReconciler.__init__.__kwdefaults__, often))
         if shape.is_deep:
-            stack.enter_context(patch.multiple(delivery, DEEP=_VERY_MANY, MANY=1))
-            stack.enter_context(patch.object(removal, "PART", _VERY_MANY))
+            stack.enter_context(patch.multiple(removal, DEEP=_VERY_MANY, PART=1, SINGLY_PART=_VERY_MANY))
+            stack.enter_context(patch.object(names, "MANY_QUEUED", _VERY_MANY))
         stack.enter_context(patch.object(intake, "SLEEP_S", _SLEEP_S))
         stack.enter_context(patch.object(intake, "PARKED_S", _PARKED_S))
         stack.enter_context(patch.object(topology, "require", _trust))

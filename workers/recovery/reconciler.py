@@ -179,9 +179,7 @@ class JobReconciler:
             self._positions.popleft()
         await self._removal.turn(jobs)
         if jobs["state"]["messages"] and not self._is_behind:
-            await self._undelivered.turn(
-                lambda job_id: job_id in self._open or self._removal.has_ended(job_id), self._removal.floor
-            )
+            await self._undelivered.turn(lambda job_id: job_id in self._open or self._removal.has_ended(job_id))
         if is_whole:
             await self._drop_foreign()
             crowded_below = await self._retention.turn(self._lowest(), state)
@@ -208,6 +206,7 @@ class JobReconciler:
         self._retention.begin()
         self._slots.begin()
         self._removal.begin()
+        self._undelivered.begin()
         self._read_to = state_seq
 
     async def _kept(self) -> ReconcilerPosition:

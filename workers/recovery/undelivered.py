@@ -49,18 +49,23 @@ class UndeliveredJobs:
         self._bus = bus
         self._workers = workers
         self._clock = clock
+        self._from = 1
+        """Sequence of the first message that may be of a job that no record knows of."""
         self._looked_at: dict[str, float] = {}
         self._suspected: set[str] = set()
 
-    async def turn(self, is_known: Callable[[str], bool], floor: int = 0) -> None:
-        """Look at the first jobs. is_known: whether a record of a job was read. floor: sequence below which all have
-        ended. Raises :class:`Unavailable`."""
+    def begin(self) -> None:
+        """Look from the first message on: the records that are known, or the stream, are others now."""
+        self._from = 1
+
+    async def turn(self, is_known: Callable[[str], bool]) -> None:
+        """Look at the first jobs. is_known: whether a record of a job was read. Raises :class:`Unavailable`."""
         now = self._clock()
         busy = {model for worker in self._workers() for model in _busy(worker)}
         self._looked_at = {m: at for m, at in self._looked_at.items() if at > now - WAITED_BUSY_S}
         late = [
             (seq, job)
-            for seq, at, job in (await self._oldest(is_known, floor)).values()
+            for seq, at, job in (await self._oldest(is_known)).values()
             if at <= now - (WAITED_BUSY_S if job.model in busy else WAITED_S)
         ]
         suspected, self._suspected = self._suspected, {job.id for _, job in late}
@@ -86,21 +91,24 @@ class UndeliveredJobs:
         log.info("reconciler.look", model=model)
         await self._bus.publish(names.look(model))
 
-    async def _oldest(self, is_known: Callable[[str], bool], floor: int) -> _Oldest:
+    async def _oldest(self, is_known: Callable[[str], bool]) -> _Oldest:
         """Of each class the first job that no record knows of."""
         found: _Oldest = {}
+        first = 0
 
         def look(delivery: Delivery) -> bool:
+            nonlocal first
             try:
                 job = delivery.job
             except (KeyError, ValueError, msgspec.MsgspecError):
                 return True
-            is_first = (job.model, job.priority) not in found
-            if is_first and names.JOB_ID.match(job.id) and not is_known(job.id):
-                found[job.model, job.priority] = (delivery.seq, delivery.time, job)
+            if names.JOB_ID.match(job.id) and not is_known(job.id):
+                first = first or delivery.seq
+                found.setdefault((job.model, job.priority), (delivery.seq, delivery.time, job))
             return True
 
-        await walk(self._bus, Stream.JOBS, max(1, floor), MAX_READ, look)
+        read_to = await walk(self._bus, Stream.JOBS, self._from, MAX_READ, look)
+        self._from = first or read_to
         return found
 
     async def _consumer(self, job: Job) -> ConsumerInfo | None:
