@@ -177,6 +177,16 @@ async def test_ids_and_slots_tell_the_same_time() -> None:
         assert 0 <= at - names.time_of_slot(slot) < 1.025
 
 
+async def test_a_slot_goes_as_soon_as_what_was_left_in_it_has_ended(rig: Rig) -> None:
+    jobs = [await rig.queued() for _ in range(2)]
+    rig.ended(jobs[0])
+    await rig.turn()
+    assert await rig.left() == ids(jobs)
+    rig.ended(jobs[1])
+    await rig.turn()
+    assert await rig.left() == [], "without a pause"
+
+
 @pytest.fixture
 def deep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four messages are very many, and a half of all is a part. A purge costs as much as a message of its own."""
@@ -202,7 +212,6 @@ async def test_where_very_many_wait_only_slots_go_in_which_all_have_ended(rig: R
     await rig.turn()
     assert await rig.left() == ids(others), "a half of all: by class, where some have not"
     rig.ended(*others)
-    rig.now += PAUSE_S
     await rig.turn()
     assert await rig.left() == []
     assert len(rig.removal) == 0

@@ -81,7 +81,7 @@ class _Queue(NamedTuple):
 class _Slot:
     """Ended jobs whose messages may be in ``JOBS``, with the sequences of their records. due_at: of another look.
 
-    most: messages that were there at the last look, where not all had ended.
+    most: messages that the last look left there.
     """
 
     __slots__ = ("began_at", "due_at", "ended", "most", "pause_s")
@@ -94,8 +94,11 @@ class _Slot:
 
     def is_due(self, now: float, queue: _Queue) -> bool:
         """Whether to look at it."""
-        due_at = max(self.due_at, self.began_at + queue.slot_s + SETTLED_S)
-        return due_at <= now and not (queue.is_patient and len(self.ended) < self.most)
+        if self.began_at + queue.slot_s + SETTLED_S > now:
+            return False
+        if self.most and len(self.ended) >= self.most:
+            return True  # whatever was there has ended
+        return self.due_at <= now and not (queue.is_patient and self.most)
 
 
 class JobRemoval:
@@ -172,8 +175,8 @@ class JobRemoval:
             await self._purge({"filter": names.jobs_in_slot(name), "seq": last_seq + 1})
             del self._slots[name]
             return 0
-        slot.most = 0 if is_whole else len(there)
         if queue.is_patient and not is_whole:
+            slot.most = len(there)
             slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, ended)}
             return 0
         mixed = {names.class_of(subject) for subject in there if names.job_of(subject) not in slot.ended}
@@ -188,6 +191,7 @@ class JobRemoval:
         for subjects in _groups(gone):
             await asyncio.gather(*(self._remove_one(subject, last_seq) for subject in subjects))
         slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, left[len(gone) :])}
+        slot.most = len(there) - len(ended) + len(slot.ended)
         slot.pause_s = min(max(PAUSE_S, 2 * slot.pause_s), _LONGEST_PAUSE_S)
         slot.due_at = now + slot.pause_s
         if not slot.ended:
