@@ -171,11 +171,15 @@ def new_job_id(now: float, chance: int, *, is_short_lived: bool = False, queued:
     """A job's id: a UUID of version 7, or of version 8 where the job's record is kept for a short time only.
 
     now: UTC unix seconds; it begins with their milliseconds. chance: number of a random UUID, of which 74 random bits
-    are used. queued: messages in ``JOBS``. Where they are many the id tells the beginning of some seconds, so that more
-    jobs are in one slot: each purge of one has the server count all that is queued.
+    are used, or at least 62. queued: messages in ``JOBS``. Where they are many the id begins with the beginning of some
+    seconds, so that more jobs are in one slot: each purge of one has the server count all that is queued. What of the
+    time is cut off there follows the version, before what is random: the server keeps subjects in a tree, and walks
+    through those that came one after the other several times faster than where they lie scattered.
     """
     bits = _slot_bits(queued) if queued >= MANY_QUEUED else 0
-    high = int(now * 1000) >> bits << bits + 16 | (0x8000 if is_short_lived else 0x7000) | chance >> 80 & 0xFFF
+    ms, free = int(now * 1000), 12 - bits
+    within = (ms & (1 << bits) - 1) << free | chance >> 80 & (1 << free) - 1
+    high = ms >> bits << bits + 16 | (0x8000 if is_short_lived else 0x7000) | within
     low = 1 << 63 | chance & (1 << 62) - 1
     text = f"{high:016x}{low:016x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

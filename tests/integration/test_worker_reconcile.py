@@ -35,6 +35,7 @@ from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats
 from workers.host.quarantine import Quarantine
 from workers.recovery import reconciler as reconcile
+from workers.recovery import removal, undelivered
 from workers.recovery.inputs import ORPHANED_S
 from workers.recovery.reconciler import JobReconciler
 from workers.recovery.walk import walk
@@ -341,6 +342,30 @@ async def test_the_next_leader_goes_on_where_the_last_one_was_however_long_there
         await rig.bus.write("$KV.duties.position", encode(wrong))
         await rig.reconciler(clock=lambda: later).turn()
     assert seen[1:] == [0, 0], "of other streams, or of one that has lost its end"
+
+
+async def test_where_very_many_wait_only_whole_turns_look_for_jobs_that_no_worker_was_given(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "DEEP", 2)
+    monkeypatch.setattr(undelivered, "WAITED_S", 0.0)
+    monkeypatch.setattr(undelivered, "MAX_READ", 1)
+    asked: list[str] = []
+    await rig.bus.subscribe(names.look("*"), lambda message: asked.append(message.subject))
+
+    async def turns(*, is_whole: bool) -> list[str]:
+        asked.clear()
+        for _ in range(2):
+            assert await reconciler.turn(is_whole=is_whole)
+        await rig.bus.flush()
+        return asked
+
+    reconciler = rig.reconciler()
+    await rig.ledger.submit("half", floats(1.0))
+    assert await turns(is_whole=False) == [names.look("half")], "not very many"
+    await rig.ledger.submit("other", floats(1.0))
+    assert await turns(is_whole=False) == []
+    assert set(await turns(is_whole=True)) == {names.look("half"), names.look("other")}, "more of them in one turn"
 
 
 async def test_a_message_of_an_ended_job_is_removed(rig: Rig) -> None:

@@ -44,9 +44,21 @@ def test_where_many_are_queued_slots_are_longer(now: float, chance: int, many: i
     began_at = names.time_of_slot(names.slot_of(job_id))
     assert 0 <= now - began_at < slot_s + 0.001
     assert round(began_at * 1000) % round(slot_s * 1000) == 0
-    alone = uuid.UUID(names.new_job_id(now, chance))
-    assert uuid.UUID(job_id).int & (1 << 80) - 1 == alone.int & (1 << 80) - 1
-    assert (uuid.UUID(job_id) == alone) or queued
+    read, alone = uuid.UUID(job_id), uuid.UUID(names.new_job_id(now, chance))
+    assert read.int & (1 << 64) - 1 == alone.int & (1 << 64) - 1
+    assert (read == alone) or queued
+
+
+@given(now=INSTANTS, later_s=st.floats(min_value=0, max_value=10), one=NUMBERS, other=NUMBERS)
+def test_where_many_are_queued_ids_are_in_the_order_of_their_time(
+    now: float, later_s: float, one: int, other: int
+) -> None:
+    queued = 2 * names.MANY_QUEUED
+    first, second = (names.new_job_id(at, chance, queued=queued) for at, chance in ((now, one), (now + later_s, other)))
+    assert first[:18] <= second[:18], "within a slot too"
+    within_ms = int(first[15:18], 16)
+    assert int(first[:8] + first[9:13], 16) + within_ms == int(now * 1000)
+    assert uuid.UUID(first).version == 7
 
 
 @given(chance=NUMBERS)
@@ -63,8 +75,9 @@ def test_the_record_of_what_is_no_id_of_ours_lies_in_no_slot(job_id: str) -> Non
     assert names.state(job_id) == f"st.{job_id}"
 
 
+@pytest.mark.parametrize(("queued", "bits"), [(0, 74), (names.MANY_QUEUED, 63), (2 * names.MANY_QUEUED, 62)])
 @given(now=INSTANTS, one=NUMBERS, other=NUMBERS)
-def test_what_is_random_in_an_id_is_in_it(now: float, one: int, other: int) -> None:
-    used = (one ^ other) & ((1 << 62) - 1 | 0xFFF << 80)
-    same = names.new_job_id(now, one) == names.new_job_id(now, other)
+def test_what_is_random_in_an_id_is_in_it(now: float, one: int, other: int, queued: int, bits: int) -> None:
+    used = (one ^ other) & ((1 << 62) - 1 | ((1 << bits - 62) - 1) << 80)
+    same = names.new_job_id(now, one, queued=queued) == names.new_job_id(now, other, queued=queued)
     assert same == (used == 0)

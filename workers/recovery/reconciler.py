@@ -4,7 +4,8 @@ One worker does it for all (:mod:`workers.recovery.leader`). Every three seconds
 
 1. reads on in ``STATE``: records that are not terminal are remembered as open;
 2. removes messages and inputs of jobs that have ended (:mod:`workers.recovery.removal`);
-3. asks for jobs that no worker was given (:mod:`workers.recovery.undelivered`);
+3. asks for jobs that no worker was given (:mod:`workers.recovery.undelivered`), every half minute only where very many
+   wait: the server counts them all for each reader that begins;
 
 and every half minute it also
 
@@ -45,7 +46,7 @@ from workers.host import gauges
 from workers.recovery.inputs import InputRemoval
 from workers.recovery.leader import LeaderLease
 from workers.recovery.records import RecordRetention
-from workers.recovery.removal import JobRemoval
+from workers.recovery.removal import JobRemoval, is_deep
 from workers.recovery.shortlived import ShortLivedRecords
 from workers.recovery.undelivered import UndeliveredJobs
 from workers.recovery.walk import walk
@@ -178,8 +179,8 @@ class JobReconciler:
         while len(self._positions) > 1 and self._positions[1][0] <= self._clock() - self._settled_s:
             self._positions.popleft()
         await self._removal.turn(jobs)
-        if jobs["state"]["messages"] and not self._is_behind:
-            await self._undelivered.turn(lambda job_id: job_id in self._open or self._removal.has_ended(job_id))
+        if jobs["state"]["messages"] and not self._is_behind and (is_whole or not is_deep(jobs)):
+            await self._undelivered.turn(self._is_known, MAX_READ if is_deep(jobs) else None)
         if is_whole:
             await self._drop_foreign()
             crowded_below = await self._retention.turn(self._lowest(), state)
@@ -192,6 +193,10 @@ class JobReconciler:
             await self._keep(self._position)
             gauges.RECONCILED.labels("done").inc()
         return True
+
+    def _is_known(self, job_id: str) -> bool:
+        """Whether a record of a job was read."""
+        return job_id in self._open or self._removal.has_ended(job_id)
 
     def _doubt(self) -> None:
         """Begin anew at the next turn, at the position that is kept. A turn that is under way goes on as it is."""

@@ -53,6 +53,11 @@ _LONGEST_PAUSE_S: Final = 60.0
 _IN_FLIGHT: Final = 16
 
 
+def is_deep(jobs: Mapping[str, Any]) -> bool:
+    """Whether very many messages are in ``JOBS``. jobs: as the server has told of it."""
+    return bool(jobs["state"]["messages"] >= DEEP)
+
+
 class _Queue(NamedTuple):
     """``JOBS`` in one turn.
 
@@ -66,15 +71,14 @@ class _Queue(NamedTuple):
     is_patient: bool
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], ended: int) -> "_Queue":
-        """state: of the stream. ended: jobs whose messages may be there."""
-        messages = state["messages"]
-        is_deep = messages >= DEEP
+    def of(cls, jobs: Mapping[str, Any], ended: int) -> "_Queue":
+        """jobs: ``JOBS`` as the server has told of it. ended: jobs whose messages may be there."""
+        messages = jobs["state"]["messages"]
         return cls(
-            last_seq=state["last_seq"],
+            last_seq=jobs["state"]["last_seq"],
             slot_s=names.slot_s(messages),
-            few=messages // SINGLY_PART if is_deep else 0,
-            is_patient=is_deep and ended < messages // PART,
+            few=messages // SINGLY_PART if is_deep(jobs) else 0,
+            is_patient=is_deep(jobs) and ended < messages // PART,
         )
 
 
@@ -148,7 +152,7 @@ class JobRemoval:
         """Remove what can go now. jobs: ``JOBS`` as the server has told of it. Raises as :meth:`Bus.request_json`."""
         await self._remove_inputs()
         await self._remove_timeless()
-        queue = _Queue.of(jobs["state"], len(self))
+        queue = _Queue.of(jobs, len(self))
         now = self._clock()
         due = [name for name, slot in self._slots.items() if slot.is_due(now, queue)]
         again = [name for name in due if self._slots[name].pause_s]

@@ -23,7 +23,7 @@ from workers.host.presence import MOST_COUNTED
 from workers.recovery.walk import walk
 
 MAX_READ: Final = 1_000
-"""Headers read in one turn."""
+"""Headers read in one turn, where not very many wait."""
 WAITED_S: Final = 2.0
 """A job of a model of which no worker has any is looked for after so long, if the next turn finds it so again.
 
@@ -58,14 +58,17 @@ class UndeliveredJobs:
         """Look from the first message on: the records that are known, or the stream, are others now."""
         self._from = 1
 
-    async def turn(self, is_known: Callable[[str], bool]) -> None:
-        """Look at the first jobs. is_known: whether a record of a job was read. Raises :class:`Unavailable`."""
+    async def turn(self, is_known: Callable[[str], bool], most: int | None = None) -> None:
+        """Look at the first jobs. is_known: whether a record of a job was read. Raises :class:`Unavailable`.
+
+        most: how many to look at where they are more than usual.
+        """
         now = self._clock()
         busy = {model for worker in self._workers() for model in _busy(worker)}
         self._looked_at = {m: at for m, at in self._looked_at.items() if at > now - WAITED_BUSY_S}
         late = [
             (seq, job)
-            for seq, at, job in (await self._oldest(is_known)).values()
+            for seq, at, job in (await self._oldest(is_known, most or MAX_READ)).values()
             if at <= now - (WAITED_BUSY_S if job.model in busy else WAITED_S)
         ]
         suspected, self._suspected = self._suspected, {job.id for _, job in late}
@@ -91,7 +94,7 @@ class UndeliveredJobs:
         log.info("reconciler.look", model=model)
         await self._bus.publish(names.look(model))
 
-    async def _oldest(self, is_known: Callable[[str], bool]) -> _Oldest:
+    async def _oldest(self, is_known: Callable[[str], bool], most: int) -> _Oldest:
         """Of each class the first job that no record knows of."""
         found: _Oldest = {}
         first = 0
@@ -107,7 +110,7 @@ class UndeliveredJobs:
                 found.setdefault((job.model, job.priority), (delivery.seq, delivery.time, job))
             return True
 
-        read_to = await walk(self._bus, Stream.JOBS, self._from, MAX_READ, look)
+        read_to = await walk(self._bus, Stream.JOBS, self._from, most, look)
         self._from = first or read_to
         return found
 
