@@ -69,7 +69,7 @@ def _options() -> argparse.Namespace:
     group.add_argument(
         "--depth-models", type=int, nargs="+", default=(1, 1_000), help="depth: one queue after the other (1 1000)"
     )
-    group.add_argument("--warm-s", type=float, default=15.0, help="depth: before it is measured (%(default)s)")
+    group.add_argument("--warm-s", type=float, default=20.0, help="depth: before it is measured (%(default)s)")
     group.add_argument("--queued", type=int, default=10_000, help="devices: jobs that wait (%(default)s)")
     group.add_argument("--runs", type=int, default=4, help="devices: long runs, five lone jobs each (%(default)s)")
     group.add_argument("--run-s", type=float, default=12.0, help="devices: of one (%(default)s)")

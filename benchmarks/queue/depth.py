@@ -3,11 +3,12 @@
 NATS as ``signalbox up`` starts it (``sync_interval: always``), one worker whose runner is a toy, inputs of 4 KB. On
 both sides a job is accepted for each that ends, so that both do the same work a job and only the depth differs: on the
 one a batch for each model waits, on the other a million jobs, which came faster than a worker ran them. Both stacks are
-up and work in turn, so that whatever makes the machine slower for a while meets both. Beside it single acceptances over
-a connection of their own are timed.
+up; the worker that was there as the million came runs on, between two turns of the other side, so that whatever makes
+the machine slower for a while meets both. Beside it single acceptances over a connection of their own are timed.
 
-With the million in it NATS is then started again, as after an orderly end and as after a crash, and a last turn shows
-what the next million costs: as nobody knows any more what was delivered, each job's record is looked up before it runs.
+Then the worker is started anew (``anew``), and at last NATS too, as after an orderly end and as after a crash
+(``again``). Where nobody knows any more what was delivered (the consumer goes a minute after its last reader), each
+job's record is looked up before it runs; and who begins to remove what has ended reads a minute's records once more.
 """
 
 import asyncio
@@ -92,22 +93,25 @@ async def _of(folder: Path, depth: int, models: int, seconds: float, warm_s: flo
         empty = await _made("empty", empty_stack, names, few)
         await empty.jobs.put(few, over_s=few / ACCEPTED_PER_S)
         deep = await _made("deep", deep_stack, names, depth)
-        await _fill(deep)
-        for _ in range(turns):
-            for side in (empty, deep):
-                await _turn(side, seconds, warm_s)
-        for side in (empty, deep):
-            _print(side)
+        await _turn(empty, seconds, warm_s)
+        await _measure(deep, await _fill(deep), seconds, warm_s)
+        await _turn(empty, seconds, warm_s)
         _compare(deep, empty)
+        beside, anew = empty.anew("empty"), deep.anew("anew")
+        for _ in range(turns):
+            for side in (anew, beside):
+                await _turn(side, seconds, warm_s)
+        _compare(anew, beside)
         await _restart(deep_stack)
         beside, again = empty.anew("empty"), deep.anew("again")
         for side in (beside, again):
             await _turn(side, seconds, warm_s)
-    _print(again)
     _compare(again, beside)
 
 
 def _compare(deep: Side, empty: Side) -> None:
+    for side in (empty, deep):
+        _print(side)
     cpu, wall = deep.job_cpu_s / empty.job_cpu_s, empty.rate / deep.rate
     slowest_ms = max(deep.accepted_ms)
     print(
@@ -123,8 +127,8 @@ async def _made(what: str, stack: UpStack, names: Sequence[str], waiting: int) -
     return Side(what, stack, await Jobs(stack.bus, names, body_of(1.0, INPUT_BYTES)).start(), waiting)
 
 
-async def _fill(side: Side) -> None:
-    """Accept jobs while a worker runs them, until as many wait as shall."""
+async def _fill(side: Side) -> ToyWorker:
+    """Accept jobs while a worker runs them, until as many wait as shall. Returns the worker, which runs on."""
     stack, jobs, depth = side.stack, side.jobs, side.waiting
     began, put = time.monotonic(), 0
     worker = await ToyWorker.started(stack, "worker")
@@ -132,7 +136,6 @@ async def _fill(side: Side) -> None:
     while missing := depth + jobs.count - put:
         put += missing
         await jobs.put(missing, over_s=missing / ACCEPTED_PER_S)
-    await worker.stopped(stack)
     used, took = costs(stack)["nats"], time.monotonic() - began
     info = (await stack.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}"))["state"]
     print(
@@ -140,22 +143,30 @@ async def _fill(side: Side) -> None:
         f"messages, {info['bytes'] / 2**30:.2f} GiB, nats {used.rss_bytes / 1e6:.0f} MB resident",
         flush=True,
     )
+    jobs.forget()
+    return worker
 
 
 async def _turn(side: Side, seconds: float, warm_s: float) -> None:
-    """Start a worker at the queue, and keep as many jobs there."""
+    """Start a worker at the queue and measure it."""
     stack, jobs = side.stack, side.jobs
     jobs.forget()
     began = time.monotonic()
     await limit_jobs(stack, JOBS["max_msgs"])
     worker = await ToyWorker.started(stack, "worker")
     await limit_jobs(stack, -1)  # what has ended stays there for some seconds
+    await jobs.until(1, BEGUN_S)
+    print(f"{side.what:<6}first end after {time.monotonic() - began:.1f} s", flush=True)
+    await _measure(side, worker, seconds, warm_s)
+
+
+async def _measure(side: Side, worker: ToyWorker, seconds: float, warm_s: float) -> None:
+    """Accept a job for each that has ended since they were last forgotten, and stop the worker in the end."""
+    stack, jobs = side.stack, side.jobs
     prober = await connected(stack)
     is_over = asyncio.Event()
     feeding = asyncio.create_task(_feed(jobs, is_over))
     try:
-        await jobs.until(1, BEGUN_S)
-        first_s = time.monotonic() - began
         await asyncio.sleep(warm_s)
         probing = asyncio.create_task(_probe(jobs, prober, side.accepted_ms))
         before, count, began = costs(stack), jobs.count, time.monotonic()
@@ -174,7 +185,7 @@ async def _turn(side: Side, seconds: float, warm_s: float) -> None:
     side.ended += ended
     side.took_s += took
     print(
-        f"{side.what:<6}first end after {first_s:.1f} s; {ended / took:.0f} jobs/s, CPU s per 1000 jobs "
+        f"{side.what:<6}{ended / took:.0f} jobs/s, CPU s per 1000 jobs "
         f"{sum(used.values()) / max(1, ended) * 1e3:.3f}; {dict(jobs.ended)} in all, "
         f"{counted[f'{_BATCHES}_sum'] / max(1, counted[f'{_BATCHES}_count']):.1f} a batch; repeated deliveries "
         f"{counted[REPEATED]}",
