@@ -63,7 +63,12 @@ def _options() -> argparse.Namespace:
     group.add_argument("--of", nargs="+", choices=QUEUE, default=QUEUE, help="of its parts (all)")
     group.add_argument("--registered", type=int, default=10_000, help="models: so many (%(default)s)")
     group.add_argument("--busy", type=int, default=50, help="models: of them called (%(default)s)")
-    group.add_argument("--turns", type=int, default=4, help="models: of each of the two stacks (%(default)s)")
+    group.add_argument(
+        "--turns",
+        type=int,
+        default=4,
+        help="models: of each of the two stacks; depth: with a worker started anew (%(default)s)",
+    )
     group.add_argument("--settle-s", type=float, default=250.0, help="models: before idle is measured (%(default)s)")
     group.add_argument("--depth", type=int, default=1_000_000, help="depth: jobs that wait (%(default)s)")
     group.add_argument(

@@ -171,10 +171,10 @@ def new_job_id(now: float, chance: int, *, is_short_lived: bool = False, queued:
     """A job's id: a UUID of version 7, or of version 8 where the job's record is kept for a short time only.
 
     now: UTC unix seconds; it begins with their milliseconds. chance: number of a random UUID, of which 74 random bits
-    are used, or at least 62. queued: messages in ``JOBS``. Where they are many the id begins with the beginning of some
-    seconds, so that more jobs are in one slot: each purge of one has the server count all that is queued. What of the
-    time is cut off there follows the version, before what is random: the server keeps subjects in a tree, and walks
-    through those that came one after the other several times faster than where they lie scattered.
+    are used, or at least 62. queued: messages in ``JOBS``. Where they are many the id begins with the first instant of
+    some seconds, so that more jobs are in one slot: each purge of one has the server count all that is queued. What of
+    the time is cut off so follows the version, before what is random: the server walks through its tree of subjects
+    faster where neighbours in it came one after the other (ADR 0210).
     """
     bits = _slot_bits(queued) if queued >= MANY_QUEUED else 0
     ms, free = int(now * 1000), 12 - bits

@@ -8,7 +8,7 @@ goes for itself, and after ten minutes each job; not many classes at once that h
 counts for each consumer what it has left: 10 ms where a thousand models are called. What comes into a slot after the
 question is not touched.
 
-At a purge the server also counts anew what each consumer has left, 0.1 to 0.15 µs for each message that is queued.
+At a purge the server also counts anew what each consumer has left, 0.1 to 0.35 µs for each message that is queued.
 Where very many are it is dear. There slots are longer (:func:`signalbox.wire.names.new_job_id`), only those go in which
 all have ended, and of one with few messages these go singly, which counts nothing. Until what has ended in the other
 slots is a part of all, they are left until all in them have ended.
