@@ -2,13 +2,15 @@
 
 NATS as ``signalbox up`` starts it (``sync_interval: always``), one worker whose runner is a toy, inputs of 4 KB. On
 both sides a job is accepted for each that ends, so that both do the same work a job and only the depth differs: on the
-one a batch for each model waits, on the other a million jobs, which came faster than a worker ran them. Both stacks are
-up; the worker that was there as the million came runs on, between two turns of the other side, so that whatever makes
-the machine slower for a while meets both. Beside it single acceptances over a connection of their own are timed.
+one a batch for each model waits, on the other a million jobs, which came faster than a worker ran them. The worker that
+was there as the million came runs on. First it is measured alone: single acceptances over a connection of their own are
+timed beside it. Then both sides are at the same time, so that whatever makes the machine slower for a while (by half
+within ten minutes, on some) meets both.
 
-Then the worker is started anew (``anew``), and at last NATS too, as after an orderly end and as after a crash
-(``again``). Where nobody knows any more what was delivered (the consumer goes a minute after its last reader), each
-job's record is looked up before it runs; and who begins to remove what has ended reads a minute's records once more.
+Then, one side at a time, the worker is started anew (``anew``), and at last NATS too, as after an orderly end and as
+after a crash (``again``). Where nobody knows any more what was delivered (the consumer goes a minute after its last
+reader), each job's record is looked up before it runs; and who begins to remove what has ended reads a minute's records
+once more.
 """
 
 import asyncio
@@ -90,13 +92,16 @@ async def _of(folder: Path, depth: int, models: int, seconds: float, warm_s: flo
     print(f"\n{depth:,} jobs of {models:,} model(s), {INPUT_BYTES} bytes each; one worker", flush=True)
     async with standing(folder / "empty") as empty_stack, standing(folder / "deep") as deep_stack:
         few = min(depth, max(FEW, BATCH * models))
+        deep = await _made("deep", deep_stack, names, depth)
+        worker, alone = await _fill(deep), deep.anew("alone")
+        await _measure(alone, worker, seconds, warm_s)
+        deep.jobs.forget()
         empty = await _made("empty", empty_stack, names, few)
         await empty.jobs.put(few, over_s=few / ACCEPTED_PER_S)
-        deep = await _made("deep", deep_stack, names, depth)
-        await _turn(empty, seconds, warm_s)
-        await _measure(deep, await _fill(deep), seconds, warm_s)
-        await _turn(empty, seconds, warm_s)
-        _compare(deep, empty)
+        workers = {deep: worker, empty: await _begun(empty)}
+        await asyncio.gather(*(_measure(side, of_it, seconds, warm_s) for side, of_it in workers.items()))
+        await asyncio.gather(*(of_it.stopped(side.stack) for side, of_it in workers.items()))
+        _compare(deep, empty, alone)
         beside, anew = empty.anew("empty"), deep.anew("anew")
         for _ in range(turns):
             for side in (anew, beside):
@@ -109,11 +114,12 @@ async def _of(folder: Path, depth: int, models: int, seconds: float, warm_s: flo
     _compare(again, beside)
 
 
-def _compare(deep: Side, empty: Side) -> None:
-    for side in (empty, deep):
+def _compare(deep: Side, empty: Side, alone: Side | None = None) -> None:
+    """Print what a job costs. alone: the deep side with nothing beside it, of whose acceptances to tell."""
+    for side in filter(None, (empty, deep, alone)):
         _print(side)
     cpu, wall = deep.job_cpu_s / empty.job_cpu_s, empty.rate / deep.rate
-    slowest_ms = max(deep.accepted_ms)
+    slowest_ms = max((alone or deep).accepted_ms)
     print(
         f"cost of a job, {deep.what} to empty: CPU {cpu:.2f}, wall {wall:.2f} (at most {GOAL}: "
         f"{_verdict(cpu <= GOAL)}, {_verdict(wall <= GOAL)}); slowest acceptance {slowest_ms:.0f} ms (below "
@@ -149,6 +155,13 @@ async def _fill(side: Side) -> ToyWorker:
 
 async def _turn(side: Side, seconds: float, warm_s: float) -> None:
     """Start a worker at the queue and measure it."""
+    worker = await _begun(side)
+    await _measure(side, worker, seconds, warm_s)
+    await worker.stopped(side.stack)
+
+
+async def _begun(side: Side) -> ToyWorker:
+    """Start a worker at the queue; it has ended a job."""
     stack, jobs = side.stack, side.jobs
     jobs.forget()
     began = time.monotonic()
@@ -157,11 +170,11 @@ async def _turn(side: Side, seconds: float, warm_s: float) -> None:
     await limit_jobs(stack, -1)  # what has ended stays there for some seconds
     await jobs.until(1, BEGUN_S)
     print(f"{side.what:<6}first end after {time.monotonic() - began:.1f} s", flush=True)
-    await _measure(side, worker, seconds, warm_s)
+    return worker
 
 
 async def _measure(side: Side, worker: ToyWorker, seconds: float, warm_s: float) -> None:
-    """Accept a job for each that has ended since they were last forgotten, and stop the worker in the end."""
+    """Accept a job for each that has ended since they were last forgotten, and see what that costs."""
     stack, jobs = side.stack, side.jobs
     prober = await connected(stack)
     is_over = asyncio.Event()
@@ -174,7 +187,6 @@ async def _measure(side: Side, worker: ToyWorker, seconds: float, warm_s: float)
         after, ended, took = costs(stack), jobs.count - count, time.monotonic() - began
         probing.cancel()
         counted = await worker.counted()
-        await worker.stopped(stack)
     finally:
         is_over.set()
         await feeding

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import secrets
 import struct
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ import msgspec
 
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.writes import GroupedWrite
+from signalbox.jobs.ids import JobIds
 from signalbox.wire import names, tensors
 from signalbox.wire.messages import Job, header
 from signalbox.wire.names import Header, Stream
@@ -60,6 +60,8 @@ class Jobs:
         self._models = itertools.cycle(models)
         self._body = body
         self._waiting: dict[str, asyncio.Future[End]] = {}
+        self._now = 0.0
+        self._ids = JobIds(lambda: self._now, lambda: self._queued)
 
     async def start(self) -> "Jobs":
         """Listen to records."""
@@ -80,8 +82,9 @@ class Jobs:
         """The next job: its id, subject, data and headers. ago_s: since its id says that it was accepted."""
         self._queued += 1
         now, data = time.time() - ago_s, body or self._body
+        self._now = now
         job = Job(
-            id=names.new_job_id(now, secrets.randbits(128), queued=self._queued),
+            id=self._ids.new(),
             model=next(self._models),
             version=1,
             signature="serving_default",

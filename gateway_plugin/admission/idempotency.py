@@ -7,7 +7,6 @@ and no duplicate window of JetStream's is relied on (those end after minutes, an
 
 import asyncio
 import hashlib
-import uuid
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -18,6 +17,7 @@ from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.service.jobs import JobService
 from signalbox.bus.client import Bus
+from signalbox.jobs.ids import JobIds
 from signalbox.jobs.records import Found
 from signalbox.program import log, metrics
 from signalbox.program.errors import (
@@ -107,7 +107,7 @@ class Idempotency:
         self._jobs = jobs
         self._in_flight_s = _TIMEOUTS_IN_FLIGHT * request_timeout_s
         self._wall = wall
-        self._queued = queued
+        self._ids = JobIds(wall, queued)
         self._loop = asyncio.get_running_loop()
         self._seen: dict[tuple[str, int], float] = {}
 
@@ -124,8 +124,7 @@ class Idempotency:
         subject = names.key(Bucket.IDEM, f"{tenant}.{hashed}")
         stored = await self._bus.leader_get(Bucket.IDEM.stream, subject)
         if stored is None:
-            job_id = names.new_job_id(self._wall(), uuid.uuid4().int, queued=self._queued())
-            return IdempotencyEntry(subject, digest, job_id, 0)
+            return IdempotencyEntry(subject, digest, self._ids.new(), 0)
         try:
             held = decode(Idem, stored.data)
         except msgspec.MsgspecError as error:

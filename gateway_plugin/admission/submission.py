@@ -1,7 +1,6 @@
 """Makes the job of an admitted request and writes it: its fields, the place of its input, and the room for it."""
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +13,7 @@ from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.bus.client import Bus
 from signalbox.jobs import payloads
+from signalbox.jobs.ids import JobIds
 from signalbox.jobs.inputs import tell_refused
 from signalbox.jobs.message import submit
 from signalbox.jobs.payloads import StoredInput
@@ -82,7 +82,7 @@ class Submitter:
         )
         self._inline_limit = inline_limit_bytes
         self._wall = wall
-        self._queued = queued
+        self._ids = JobIds(wall, queued)
 
     def job(
         self,
@@ -101,9 +101,7 @@ class Submitter:
         waiter: instance of the plugin that waits for it. job_id: empty = a new one.
         """
         now = self._wall()
-        if not job_id:
-            chance = uuid.uuid4().int
-            job_id = names.new_job_id(now, chance, is_short_lived=is_short_lived, queued=self._queued())
+        job_id = job_id or self._ids.new(is_short_lived=is_short_lived)
         model = ready.model
         return Job(
             id=job_id,

@@ -151,10 +151,10 @@ RECORDS: Final = "st.>"
 
 
 MANY_QUEUED: Final = 25_000
-"""Messages in ``JOBS`` from which slots are twice as long; from twice as many, four times."""
+"""Messages in ``JOBS`` from which slots are twice as long; four times from twice as many on, eight from four times."""
 _SLOT_BITS: Final = 10
 """Of the milliseconds of a slot."""
-_MORE_BITS: Final = 2
+_MORE_BITS: Final = 3
 """Of those of the longest."""
 
 
@@ -171,15 +171,11 @@ def new_job_id(now: float, chance: int, *, is_short_lived: bool = False, queued:
     """A job's id: a UUID of version 7, or of version 8 where the job's record is kept for a short time only.
 
     now: UTC unix seconds; it begins with their milliseconds. chance: number of a random UUID, of which 74 random bits
-    are used, or at least 62. queued: messages in ``JOBS``. Where they are many the id begins with the first instant of
-    some seconds, so that more jobs are in one slot: each purge of one has the server count all that is queued. What of
-    the time is cut off so follows the version, before what is random: the server walks through its tree of subjects
-    faster where neighbours in it came one after the other (ADR 0210).
+    are used. queued: messages in ``JOBS``. Where they are many the id begins with the first instant of some seconds, so
+    that more jobs are in one slot: each purge of one has the server count all that is queued.
     """
     bits = _slot_bits(queued) if queued >= MANY_QUEUED else 0
-    ms, free = int(now * 1000), 12 - bits
-    within = (ms & (1 << bits) - 1) << free | chance >> 80 & (1 << free) - 1
-    high = ms >> bits << bits + 16 | (0x8000 if is_short_lived else 0x7000) | within
+    high = int(now * 1000) >> bits << bits + 16 | (0x8000 if is_short_lived else 0x7000) | chance >> 80 & 0xFFF
     low = 1 << 63 | chance & (1 << 62) - 1
     text = f"{high:016x}{low:016x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
@@ -191,7 +187,7 @@ def is_short_lived(job_id: str) -> bool:
 
 
 def slot_of(job_id: str) -> str:
-    """The slot of a job: the 1.024 s in which it was accepted, or the first of up to four where many were queued.
+    """The slot of a job: the 1.024 s in which it was accepted, or the first of up to eight where many were queued.
     A random id, as older gateways gave, names any slot."""
     return f"{job_id[:8]}{int(job_id[9:13], 16) >> _SLOT_BITS:02x}"
 

@@ -1,5 +1,6 @@
 """Messages and inputs of ended jobs leave ``JOBS`` and ``INPUTS``, a slot at a time, and nothing else does."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import Iterable
@@ -257,6 +258,32 @@ async def test_where_very_many_wait_few_messages_go_singly(rig: Rig, monkeypatch
     rig.now += PAUSE_S
     await rig.turn()
     assert await rig.left() == ids(waiting)
+
+
+@pytest.mark.usefixtures("deep")
+async def test_where_very_many_wait_acceptances_have_as_long_between_two_purges_as_one_took(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [await rig.queued(at=at) for at in (THEN, THEN + 2) for _ in range(2)]
+    rig.ended(*jobs)
+    times: list[float] = []
+    request_json = Bus.request_json
+
+    async def slow(bus: Bus, subject: str, data: Any = None, **options: Any) -> Any:
+        is_purge = ".PURGE." in subject
+        if is_purge:
+            times.append(time.monotonic())
+            await asyncio.sleep(0.1)
+        answer = await request_json(bus, subject, data, **options)
+        if is_purge:
+            times.append(time.monotonic())
+        return answer
+
+    monkeypatch.setattr(Bus, "request_json", slow)
+    await rig.turn()
+    assert await rig.left() == []
+    began, ended, next_began, _ = times
+    assert next_began - ended >= ended - began
 
 
 async def test_where_very_many_wait_a_slot_is_looked_at_when_it_is_over(

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from signalbox.jobs import ids as module
+from signalbox.jobs.ids import JobIds
 from signalbox.wire import names
 
 INSTANTS = st.floats(min_value=1.7e9, max_value=4e9)
@@ -35,30 +37,48 @@ def test_slots_are_in_order_and_of_a_second(now: float, later_s: float, chance: 
     assert (first == second) or later_s > 0.0
 
 
-@given(now=INSTANTS, chance=NUMBERS, many=st.integers(min_value=0, max_value=8))
+@given(now=INSTANTS, chance=NUMBERS, many=st.integers(min_value=0, max_value=16))
 def test_where_many_are_queued_slots_are_longer(now: float, chance: int, many: int) -> None:
     queued = many * names.MANY_QUEUED
     slot_s = names.slot_s(queued)
-    assert slot_s == pytest.approx(1.024 * [1, 2, 4][min(many, 2)])
+    assert slot_s == pytest.approx(1.024 * [1, 2, 4, 4, 8][min(many, 4)])
     job_id = names.new_job_id(now, chance, queued=queued)
     began_at = names.time_of_slot(names.slot_of(job_id))
     assert 0 <= now - began_at < slot_s + 0.001
     assert round(began_at * 1000) % round(slot_s * 1000) == 0
     read, alone = uuid.UUID(job_id), uuid.UUID(names.new_job_id(now, chance))
-    assert read.int & (1 << 64) - 1 == alone.int & (1 << 64) - 1
+    assert read.int & (1 << 80) - 1 == alone.int & (1 << 80) - 1
     assert (read == alone) or queued
 
 
-@given(now=INSTANTS, later_s=st.floats(min_value=0, max_value=10), one=NUMBERS, other=NUMBERS)
-def test_where_many_are_queued_ids_are_in_the_order_of_their_time(
-    now: float, later_s: float, one: int, other: int
-) -> None:
-    queued = 2 * names.MANY_QUEUED
-    first, second = (names.new_job_id(at, chance, queued=queued) for at, chance in ((now, one), (now + later_s, other)))
-    assert first[:18] <= second[:18], "within a slot too"
-    within_ms = int(first[15:18], 16)
-    assert int(first[:8] + first[9:13], 16) + within_ms == int(now * 1000)
-    assert uuid.UUID(first).version == 7
+@pytest.mark.parametrize("many", [1, 2, 4, 8])
+def test_where_many_are_queued_the_ids_of_a_slot_are_counted(many: int) -> None:
+    now = 1.8e9
+    ids = JobIds(lambda: now, lambda: many * names.MANY_QUEUED)
+    given = [ids.new(is_short_lived=number % 2 == 1) for number in range(100)]
+    assert {names.is_short_lived(job_id) for job_id in given[::2]} == {False}
+    assert {names.is_short_lived(job_id) for job_id in given[1::2]} == {True}
+    random = {job_id[15:] for job_id in given}
+    assert sorted(random) == [job_id[15:] for job_id in given], "in order, none twice"
+    assert len({text[:-5] for text in random}) == 1
+    now += names.slot_s(many * names.MANY_QUEUED)
+    assert names.slot_of(ids.new()) > names.slot_of(given[-1])
+    assert ids.new()[15:-5] not in {text[:-5] for text in random}, "from another number on"
+    assert JobIds(lambda: 1.8e9, lambda: many * names.MANY_QUEUED).new()[15:-5] not in {text[:-5] for text in random}
+
+
+def test_where_few_are_queued_ids_are_random() -> None:
+    ids = JobIds(lambda: 1.8e9, lambda: names.MANY_QUEUED - 1)
+    assert len({ids.new()[15:-5] for _ in range(100)}) == 100
+
+
+def test_where_a_count_is_used_up_another_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_COUNT_BITS", 2)
+    ids = JobIds(lambda: 1.8e9, lambda: names.MANY_QUEUED)
+    given = [ids.new() for _ in range(12)]
+    assert len(set(given)) == 12
+    assert [int(job_id[-1], 16) % 4 for job_id in given] == [0, 1, 2, 3] * 3
+    assert len({job_id[:-1] for job_id in given}) == 3
 
 
 @given(chance=NUMBERS)
@@ -75,9 +95,9 @@ def test_the_record_of_what_is_no_id_of_ours_lies_in_no_slot(job_id: str) -> Non
     assert names.state(job_id) == f"st.{job_id}"
 
 
-@pytest.mark.parametrize(("queued", "bits"), [(0, 74), (names.MANY_QUEUED, 63), (2 * names.MANY_QUEUED, 62)])
+@pytest.mark.parametrize("queued", [0, names.MANY_QUEUED, 4 * names.MANY_QUEUED])
 @given(now=INSTANTS, one=NUMBERS, other=NUMBERS)
-def test_what_is_random_in_an_id_is_in_it(now: float, one: int, other: int, queued: int, bits: int) -> None:
-    used = (one ^ other) & ((1 << 62) - 1 | ((1 << bits - 62) - 1) << 80)
+def test_what_is_random_in_an_id_is_in_it(now: float, one: int, other: int, queued: int) -> None:
+    used = (one ^ other) & ((1 << 62) - 1 | 0xFFF << 80)
     same = names.new_job_id(now, one, queued=queued) == names.new_job_id(now, other, queued=queued)
     assert same == (used == 0)

@@ -8,15 +8,17 @@ goes for itself, and after ten minutes each job; not many classes at once that h
 counts for each consumer what it has left: 10 ms where a thousand models are called. What comes into a slot after the
 question is not touched.
 
-At a purge the server also counts anew what each consumer has left, 0.1 to 0.35 µs for each message that is queued.
-Where very many are it is dear. There slots are longer (:func:`signalbox.wire.names.new_job_id`), only those go in which
-all have ended, and of one with few messages these go singly, which counts nothing. Until what has ended in the other
-slots is a part of all, they are left until all in them have ended.
+At a purge the server also counts anew what each consumer has left, about 0.1 µs for each message that is queued. Where
+very many are it is dear. There slots are longer (:func:`signalbox.wire.names.new_job_id`), only those go in which all
+have ended, and of one with few messages these go singly, which counts nothing. Nothing is accepted during a purge, so
+as long passes before the next. Until what has ended in the other slots is a part of all, they are left until all in
+them have ended.
 
 Ids of older gateways and of redriven jobs name no time; their messages are looked for and removed one by one.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -176,7 +178,7 @@ class JobRemoval:
             return 0
         is_whole = len(ended) == len(there)
         if is_whole and len(ended) >= queue.few:
-            await self._purge({"filter": names.jobs_in_slot(name), "seq": last_seq + 1})
+            await self._purge({"filter": names.jobs_in_slot(name), "seq": last_seq + 1}, queue)
             del self._slots[name]
             return 0
         if queue.is_patient and not is_whole:
@@ -189,7 +191,7 @@ class JobRemoval:
         most = max(MANY, queue.few)
         whole = {class_ for place, (class_, number) in enumerate(counts) if number >= most or place < small}
         for model, priority in whole:
-            await self._purge({"filter": names.jobs_in_slot(name, model, priority), "seq": last_seq + 1})
+            await self._purge({"filter": names.jobs_in_slot(name, model, priority), "seq": last_seq + 1}, queue)
         left = [subject for subject in ended if names.class_of(subject) not in whole]
         gone = left[:most_singly] if is_whole or now - names.time_of_slot(name) > SINGLY_S else []
         for subjects in _groups(gone):
@@ -209,9 +211,12 @@ class JobRemoval:
             await remove(self._bus, found.seq)
             gauges.JOBS_REMOVED.inc()
 
-    async def _purge(self, which: dict[str, Any]) -> None:
+    async def _purge(self, which: dict[str, Any], queue: _Queue) -> None:
+        began = time.monotonic()
         answer = await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.JOBS}", which)
         gauges.JOBS_REMOVED.inc(answer.get("purged", 0))
+        if queue.few:  # meanwhile nothing was accepted: as long again for that, before the next one
+            await asyncio.sleep(time.monotonic() - began)
 
     async def _remove_timeless(self) -> None:
         for job_ids in _groups(list(self._timeless)[:MOST_SINGLY]):
