@@ -17,7 +17,6 @@ from gateway_plugin.admission.keyring import tenant_of
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.service.jobs import JobService
 from signalbox.bus.client import Bus
-from signalbox.jobs.ids import JobIds
 from signalbox.jobs.records import Found
 from signalbox.program import log, metrics
 from signalbox.program.errors import (
@@ -33,6 +32,7 @@ from signalbox.program.errors import (
     Unavailable,
 )
 from signalbox.wire import names
+from signalbox.wire.ids import JobIds
 from signalbox.wire.messages import ApiKey, Idem, decode, encode
 from signalbox.wire.names import Bucket, Priority
 

@@ -13,12 +13,12 @@ from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.bus.client import Bus
 from signalbox.jobs import payloads
-from signalbox.jobs.ids import JobIds
 from signalbox.jobs.inputs import tell_refused
 from signalbox.jobs.message import submit
 from signalbox.jobs.payloads import StoredInput
 from signalbox.program.errors import Ambiguous, InvalidRequest, SignalboxError
 from signalbox.wire import names
+from signalbox.wire.ids import JobIds
 from signalbox.wire.messages import ApiKey, Job, Worker
 from signalbox.wire.names import PRIORITIES, Priority
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.jobs import ids as module
-from signalbox.jobs.ids import JobIds
+from signalbox.wire import ids as module
 from signalbox.wire import names
+from signalbox.wire.ids import JobIds
 
 INSTANTS = st.floats(min_value=1.7e9, max_value=4e9)
 NUMBERS = st.integers(min_value=0, max_value=2**128 - 1)
