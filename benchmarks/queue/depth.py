@@ -7,9 +7,7 @@ was there as the million came runs on. First it is measured alone: single accept
 timed beside it. Then both sides are at the same time, so that whatever makes the machine slower for a while (by half
 within ten minutes, on some) meets both.
 
-Where the jobs are of many models a worker comes after them, and the sides are measured in turn. A flood of jobs of a
-thousand models, all with requests that wait, has the server search for each model's next among those of all others, and
-a write takes longer than it may.
+Where the jobs are of many models the sides are measured in turn: each takes all that the machine has.
 
 Then, one side at a time, the worker is started anew (``anew``), and at last NATS too, as after an orderly end and as
 after a crash (``again``). Where nobody knows any more what was delivered (the consumer goes a minute after its last
@@ -97,7 +95,7 @@ async def _of(folder: Path, depth: int, models: int, seconds: float, warm_s: flo
     async with standing(folder / "empty") as empty_stack, standing(folder / "deep") as deep_stack:
         few = min(depth, max(FEW, BATCH * models))
         deep = await _made("deep", deep_stack, names, depth)
-        worker, alone = await (_fill(deep) if models == 1 else _filled(deep)), deep.anew("alone")
+        worker, alone = await _fill(deep), deep.anew("alone")
         await _measure(alone, worker, seconds, warm_s)
         deep.jobs.forget()
         empty = await _made("empty", empty_stack, names, few)
@@ -160,15 +158,6 @@ async def _fill(side: Side) -> ToyWorker:
     )
     jobs.forget()
     return worker
-
-
-async def _filled(side: Side) -> ToyWorker:
-    """Accept them with no worker there, then start one."""
-    began = time.monotonic()
-    await limit_jobs(side.stack, -1)
-    await side.jobs.put(side.waiting, over_s=side.waiting / ACCEPTED_PER_S)
-    print(f"filled in {time.monotonic() - began:.1f} s", flush=True)
-    return await _begun(side)
 
 
 async def _turn(side: Side, seconds: float, warm_s: float) -> None:

@@ -15,7 +15,7 @@ from signalbox.wire import names
 from signalbox.wire.names import PRIORITIES
 from tests.rigs.submit import Ledger, floats
 from workers.host.hints import Hints
-from workers.queue import intake, readturns
+from workers.queue import awake, intake, readturns
 from workers.queue.intake import JobIntake
 
 LIMIT_S = 30.0
@@ -48,11 +48,12 @@ class Fleet:
 
 
 class Holder:
-    """An intake that asks for one job whenever it may, and what came."""
+    """An intake that asks for ``wanted`` jobs whenever it may, and what came."""
 
     def __init__(self, bus: Bus, came: asyncio.Queue[tuple[str, bool]] | None = None) -> None:
         self.fleet = Fleet()
         self.is_greedy = True
+        self.wanted = 1
         self.came: asyncio.Queue[tuple[str, bool]] = came or asyncio.Queue()
         self.intake = JobIntake(bus, cast("Any", self.fleet), self._take, self._ask)
 
@@ -73,7 +74,7 @@ class Holder:
 
     def _ask(self, model: str) -> None:
         if self.is_greedy:
-            self.intake.ask(model, 1, NONE_WAIT)
+            self.intake.ask(model, self.wanted, NONE_WAIT)
 
 
 async def none_parked(bus: Bus, model: str = "half") -> None:
@@ -166,6 +167,104 @@ async def test_of_many_models_with_jobs_few_are_read_at_a_time_and_all_of_them_c
     finally:
         await holder.intake.close()
     assert most == readturns.AT_ONCE
+
+
+@pytest.fixture
+def crowd(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Models, of which two awake are many."""
+    monkeypatch.setattr(intake, "MANY_AWAKE", 2)
+    monkeypatch.setattr(intake, "PARKED_S", 0.25)
+    return [f"m{number}" for number in range(6)]
+
+
+async def awake_crowd(bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str]) -> None:
+    """All of them are awake, each class was asked, and no request waits at one."""
+    jobs = {await ledger.submit(model, floats(1.0)) for model in crowd}
+    await holder.intake.follow(crowd)
+    assert {(await holder.next())[0] for _ in crowd} == jobs
+    await holder.intake.rest()
+    last = await ledger.submit(crowd[0], floats(1.0), priority="lo")  # after all others but those of "lo"
+    assert (await holder.next())[0] == last
+    for model in crowd:
+        await none_parked(bus, model)
+
+
+async def test_where_many_are_awake_no_request_is_parked_and_each_job_comes(
+    bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str]
+) -> None:
+    await awake_crowd(bus, ledger, holder, crowd)
+    for _ in range(20):
+        jobs = {
+            await ledger.submit(model, floats(1.0), priority=priority) for model in crowd for priority in ("hi", "mid")
+        }
+        assert {await holder.next() for _ in jobs} == {(job, False) for job in jobs}
+    for model in crowd:
+        await none_parked(bus, model)
+
+
+async def test_where_many_are_awake_a_deep_queue_is_read_a_few_jobs_at_a_time(
+    bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await awake_crowd(bus, ledger, holder, crowd)
+    holder.wanted = 4 * awake.TURN
+    asked: list[int] = []
+    ask = Puller.ask
+
+    def noted(puller: Puller, n: int, **kwargs: Any) -> None:
+        ask(puller, n, **kwargs)
+        asked.append(puller.outstanding)
+
+    monkeypatch.setattr(Puller, "ask", noted)
+    holder.is_greedy = False
+    jobs = {await ledger.submit("m0", floats(1.0)) for _ in range(3 * awake.TURN)}
+    holder.is_greedy = True
+    holder.intake.ask("m0", holder.wanted, NONE_WAIT)
+    assert {(await holder.next())[0] for _ in jobs} == jobs
+    assert max(asked) == awake.TURN
+
+
+async def test_where_many_are_awake_two_share_their_jobs_and_none_is_lost(
+    bus: Bus, ledger: Ledger, crowd: list[str]
+) -> None:
+    """Nobody looks for what was lost here. What another was given while it is asked for is asked for twice."""
+    came: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+    holders = [Holder(bus, came), Holder(bus, came)]
+    missing: set[str] = set()
+
+    async def submit(model: str) -> None:
+        for _ in range(30):
+            missing.add(await ledger.submit(model, floats(1.0)))
+
+    try:
+        for holder in holders:
+            await holder.intake.follow(crowd)
+        await asyncio.gather(*map(submit, crowd))
+        async with asyncio.timeout(LIMIT_S):
+            while missing:
+                missing.discard((await came.get())[0])
+    finally:
+        for holder in holders:
+            await holder.intake.close()
+
+
+async def test_where_many_are_awake_a_job_that_its_consumer_does_not_know_yet_is_asked_for_again(
+    bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await awake_crowd(bus, ledger, holder, crowd)
+    asked: list[int] = []
+    ask = Puller.ask
+
+    def noted(puller: Puller, n: int, **kwargs: Any) -> None:
+        if puller.consumer == names.consumer("m0", "mid", 0):
+            asked.append(n)
+        ask(puller, n, **kwargs)
+
+    monkeypatch.setattr(Puller, "ask", noted)
+    await bus.publish(f"{names.EVENT_JOBS}.{names.token('m0')}.mid.nobody.none")
+    async with asyncio.timeout(LIMIT_S):
+        while len(asked) < intake.HEARD_TRIES:
+            await bus.flush()
+    assert asked == [1] * intake.HEARD_TRIES
 
 
 async def test_what_another_makes_anew_comes_again_and_is_known(bus: Bus, ledger: Ledger, holder: Holder) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from signalbox.bus.client import Bus
-from signalbox.jobs import payloads
+from signalbox.jobs import delivery, payloads
 from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
 from signalbox.wire import names
@@ -258,6 +258,25 @@ async def test_where_very_many_wait_few_messages_go_singly(rig: Rig, monkeypatch
     rig.now += PAUSE_S
     await rig.turn()
     assert await rig.left() == ids(waiting)
+
+
+async def test_where_there_are_many_consumers_all_messages_go_singly_and_at_once(
+    bus: Bus, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def purge(*_: object) -> None:
+        raise AssertionError("counts what each consumer has left")
+
+    monkeypatch.setattr(JobRemoval, "_purge", purge)
+    monkeypatch.setattr(module, "MANY_CONSUMERS", 2)
+    await delivery.find_all(bus, "one", 0)
+    waiting = await rig.queued("one")
+    mixed = [await rig.queued("one") for _ in range(SMALL)]
+    others = [await rig.queued(f"m{number}", at=THEN + 2) for number in range(3)]
+    rig.now += 2
+    rig.ended(*mixed, *others)
+    await rig.turn()
+    assert await rig.left() == [waiting.id]
+    assert len(rig.removal) == 0
 
 
 @pytest.mark.usefixtures("deep")

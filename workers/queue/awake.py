@@ -2,20 +2,24 @@
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
 from signalbox.bus.client import ConsumerInfo, Delivery, Puller
 from signalbox.wire.names import Priority
 from workers.queue import prefetch
 from workers.queue.readturns import ReadTurns
 
+TURN: Final = 16
+"""Jobs that are asked for in one turn."""
+
 
 class AwakeModel:
     """See the module. generation: of the consumers. used_s: when its last job came.
 
     hears: hints tell when to ask, and no request is parked. heard: classes of which a job may have come since they were
-    asked. asked_s: when one was. parked_until_s: until then a parked request may be there. is_refused: the queue is
-    opened anew, and until then nothing is asked for: what the new consumer gave to a request that is then taken back
-    would be lost.
+    asked, and how often to ask for it: the server may tell of a job a little before its consumer has it. asked_s: when
+    one was. parked_until_s: until then a parked request may be there. is_refused: the queue is opened anew, and until
+    then nothing is asked for: what the new consumer gave to a request that is then taken back would be lost.
     """
 
     def __init__(self, generation: int, infos: Mapping[Priority, ConsumerInfo], now_s: float, *, hears: bool) -> None:
@@ -23,11 +27,13 @@ class AwakeModel:
         self.infos = infos
         self.used_s = now_s
         self.hears = hears
-        self.heard: set[Priority] = set(infos)
+        self.heard = dict.fromkeys(infos, 1)
         self.asked_s = now_s
         self.parked_until_s = -math.inf
         self.is_refused = False
         self.pullers: dict[Priority, Puller] = {}
+        self._unseen: dict[Priority, int] = {}
+        """Of what was heard of and asked for, and did not come yet: how often to ask again."""
         self.left = {priority: info.num_pending for priority, info in infos.items()}
         """Jobs that the consumers had left to deliver at the last look."""
         self._highest_seq = {priority: info.examined_to for priority, info in infos.items()}
@@ -60,33 +66,52 @@ class AwakeModel:
     ) -> int:
         """Ask for as many jobs as are missing from ``wanted``, as :meth:`Puller.ask`; none if ``is_held``.
 
-        Returns how many were asked for and have not come, of the class with the most.
+        expires_s: if a request does not wait at the server, each class waits for its turn. Returns how many were asked
+        for and have not come, of the class with the most.
         """
         outstanding = {p: puller.outstanding + turns.waiting(puller) for p, puller in self.pullers.items()}
         if not is_held:
             for priority, number in prefetch.missing_credits(wanted, waiting, outstanding).items():
                 puller = self.pullers[priority]
-                if self.hears and not self.left[priority] and priority not in self.heard:
+                if not expires_s:
+                    number = self._in_turn(priority, number, waiting[priority], outstanding[priority])  # noqa: PLW2901
+                elif self.hears and not self.left[priority] and priority not in self.heard:
+                    number = 0  # noqa: PLW2901
+                if not number:
                     continue
                 outstanding[priority] += number
-                if self.left[priority] and not turns.take(puller, priority, number):
+                self._unseen[priority] = self.heard.pop(priority, 1) - 1
+                self.asked_s = now_s
+                if (self.left[priority] or not expires_s) and not turns.take(puller, priority, number, now_s):
                     continue
                 puller.ask(number, expires_s=expires_s, is_one_shot=is_one_shot)
-                self.heard.discard(priority)
-                self.asked_s = now_s
-                if not is_one_shot:
+                if expires_s and not is_one_shot:
                     self.parked_until_s = now_s + expires_s
         return max(outstanding.values())
+
+    def _in_turn(self, priority: Priority, number: int, waiting: int, outstanding: int) -> int:
+        """How many jobs of a class to ask for in one turn, of those that are missing."""
+        if outstanding:
+            return 0
+        if left := self.left[priority]:
+            return min(number, left, TURN)
+        return 1 if priority in self.heard and not waiting else 0  # it tells how many are left
 
     def delivered_before(self, priority: Priority, seq: int) -> None:
         """Take what comes up to ``seq`` for what may have been delivered before: the consumer is made anew."""
         if seq > self._highest_seq.get(priority, seq):
             self._highest_seq[priority] = seq
 
+    def missed(self, priority: Priority) -> int:
+        """Note that what was asked for did not come. Returns how often to ask for it again."""
+        self.left[priority] = 0
+        return self._unseen.pop(priority, 0)
+
     def receive(self, priority: Priority, delivered: Delivery, now_s: float) -> bool:
         """Note a delivery. Returns whether it may have been delivered before."""
         self.used_s = now_s
         self.left[priority] = delivered.left
+        self._unseen.pop(priority, None)
         # A sequence that is not above the last one: somebody has made the consumer anew meanwhile.
         is_known = delivered.seq <= self._highest_seq[priority]
         if not is_known:

@@ -31,7 +31,9 @@ from signalbox.wire.names import PRIORITIES, Priority, Stream
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.host.hints import Hints
+from workers.queue import readturns
 from workers.queue.awake import AwakeModel
+from workers.queue.openings import Openings
 from workers.queue.readturns import ReadTurns
 
 PARKED_S: Final = 5.0
@@ -43,15 +45,20 @@ PARKED_AFTER_RECONNECT_S: Final = 0.25
 STARTING_S: Final = 10.0
 SLEEP_S: Final = 30.0
 """A model without a job for so long sleeps."""
+HEARD_TRIES: Final = 2
+"""How often a job that was heard of is asked for: others may have it."""
 AGAIN_S: Final = 0.5
 """Until consumers are asked for again that could not be had."""
 LONG_RUNS_S: Final = 60.0
 """After a long run others are taken to come for so long."""
-LONGEST_PAUSE_S: Final = 2.0
-"""Before a queue that refuses each request is opened again."""
 OPENED_AT_ONCE: Final = 4
 """Models whose consumers are asked for at the same time: the server answers a connection's questions in order, and
 whatever else this worker writes, its lease too, waits behind them."""
+
+MANY_AWAKE: Final = 150
+"""With more models awake no request is parked, and those queues that are known or heard to hold jobs are read in turn,
+one at a time. To find the next job of one the server looks through all that came since it last looked, and stores none
+meanwhile: where it does so at each job for each of a thousand models, it does nothing else."""
 
 OnDelivery = Callable[[str, Delivery, bool], None]
 
@@ -81,13 +88,10 @@ class JobIntake:
         self._starting_until_s = 0.0
         self._followed: frozenset[str] = frozenset()
         self._awake: dict[str, AwakeModel] = {}
-        self._wishes: dict[str, bool] = {}
-        """Models whose consumers are to be had, and whether they are to be made anew."""
-        self._working: set[str] = set()
-        self._refused: dict[str, int] = {}
-        """How often in a row a model's queue refused what was asked of it."""
-        self._opening = asyncio.Semaphore(OPENED_AT_ONCE)
+        self._openings = Openings()
+        self._opened_at_once = asyncio.Semaphore(OPENED_AT_ONCE)
         self._turns: ReadTurns[Puller] = ReadTurns()
+        self._rest: asyncio.TimerHandle | None = None
         self._makes_way = False
         self._long_runs_until_s = -math.inf
         self._is_closed = False
@@ -127,24 +131,32 @@ class JobIntake:
         awake = self._awake.get(model)
         if awake is None or not awake.is_open:
             return 0
-        is_one_shot = awake.hears and not self._is_starting
         return awake.ask(
             wanted,
             waiting,
             self._turns,
             now_s=self._loop.time(),
-            expires_s=PARKED_AFTER_RECONNECT_S if self._is_starting else GLANCE_S if is_one_shot else PARKED_S,
-            is_one_shot=is_one_shot,
+            expires_s=self._waits_s(awake),
+            is_one_shot=awake.hears and not self._is_starting,
             is_held=self._makes_way and not self._fleet.is_alone(model),
         )
+
+    def _waits_s(self, awake: AwakeModel) -> float:
+        """How long a request waits at the server."""
+        if awake.hears and self._is_crowded:
+            return 0.0
+        if self._is_starting:
+            return PARKED_AFTER_RECONNECT_S
+        return GLANCE_S if awake.hears else PARKED_S
 
     def make_way(self) -> None:
         """Ask for no more jobs of models that others serve too: a run here keeps them waiting."""
         self._makes_way = True
         for model, awake in self._awake.items():
             if not self._fleet.is_alone(model):
-                for puller in awake.pullers.values():
-                    self._turns.withdraw(puller)
+                for priority, puller in awake.pullers.items():
+                    if self._turns.withdraw(puller):
+                        awake.heard[priority] = 1
 
     def take_again(self) -> None:
         """Ask for jobs of all models again, after :meth:`make_way`."""
@@ -192,10 +204,14 @@ class JobIntake:
         """Stop to pull; deliveries that were on their way have been passed on when this returns."""
         self._is_closed = True
         self._turns = ReadTurns()  # whose turn it was is not asked any more
-        self._wishes.clear()
+        self._openings.forget()
         await self._tasks.cancel()
         self._hints.close()
         await self._close([puller for model in list(self._awake) for puller in self._forget(model)])
+
+    @property
+    def _is_crowded(self) -> bool:
+        return len(self._awake) > MANY_AWAKE
 
     @property
     def _is_starting(self) -> bool:
@@ -207,9 +223,9 @@ class JobIntake:
         awake = self._awake.get(model)
         if awake is not None:
             if awake.hears and priority not in awake.heard:
-                awake.heard.add(priority)
+                awake.heard[priority] = HEARD_TRIES
                 self._on_credit(model)
-        elif model in self._followed and model not in self._working:
+        elif model in self._followed and not self._openings.is_working(model):
             self._wish(model)
 
     def _asked_to_look(self, model: str) -> None:
@@ -231,30 +247,25 @@ class JobIntake:
             self.look(model)
 
     def _wish(self, model: str, *, is_anew: bool = False) -> None:
-        if self._is_closed:
-            return
-        self._wishes[model] = is_anew or self._wishes.get(model, False)
-        if model not in self._working:
-            self._working.add(model)
+        if not self._is_closed and self._openings.wish(model, is_anew=is_anew):
             self._tasks.start(self._work(model), name="open a queue")
 
     async def _work(self, model: str) -> None:
-        """Fulfil the wishes for one model, one after the other, until there is none."""
+        """Open one model's queue as often as is wished."""
         try:
-            while model in self._wishes:
-                is_anew = self._wishes.pop(model)
-                if (refused := self._refused.get(model, 0)) > 1:  # so that it does not spin, whatever refuses
-                    await asyncio.sleep(min(LONGEST_PAUSE_S, 2.0 ** (refused - 5)))
+            while (is_anew := self._openings.take(model)) is not None:
+                if pause_s := self._openings.pause_s(model):
+                    await asyncio.sleep(pause_s)
                 try:
-                    async with self._opening:
+                    async with self._opened_at_once:
                         await self._open(model, is_anew=is_anew)
                 except SignalboxError as error:
                     log.warning("intake.not_opened", model=model, why=str(error))
-                    self._wishes[model] = is_anew or self._wishes.get(model, False)
+                    self._openings.wish(model, is_anew=is_anew)
                     await self._doubt(model)
                     await asyncio.sleep(AGAIN_S)
         finally:
-            self._working.discard(model)
+            self._openings.end(model)
 
     async def _open(self, model: str, *, is_anew: bool) -> None:
         generation = self._fleet.generation()
@@ -271,6 +282,7 @@ class JobIntake:
         if self._is_closed or model not in self._followed:
             return
         awake = self._awake[model] = AwakeModel(generation, infos, self._loop.time(), hears=hears)
+        self._turns.at_once = 1 if self._is_crowded else readturns.AT_ONCE
         if not hears:
             self._hints.ignore([model])
         for priority in PRIORITIES:
@@ -280,8 +292,7 @@ class JobIntake:
         self._on_credit(model)
 
     def _deliver(self, model: str, awake: AwakeModel, priority: Priority, delivered: Delivery) -> None:
-        if self._refused:
-            self._refused.pop(model, None)
+        self._openings.answered(model)
         now_s = self._loop.time()
         is_known = awake.receive(priority, delivered, now_s)
         if self._makes_way and not is_known and now_s < awake.parked_until_s and not self._fleet.is_alone(model):
@@ -293,26 +304,44 @@ class JobIntake:
 
     def _end_turn(self, puller: Puller) -> None:
         """Ask the queues whose turn has come for what they hold: one that others have emptied says so at once."""
-        self._turns.end(puller)
-        while (found := self._turns.next()) is not None:
+        self._turns.end(puller, self._loop.time())
+        self._begin_turns()
+
+    def _begin_turns(self) -> None:
+        """The same, after a rest."""
+        now_s = self._loop.time()
+        while (found := self._turns.next(now_s)) is not None:
             queue, number = found
             queue.ask(number, expires_s=0.0)
+        if self._turns.rests_until_s > now_s and self._rest is None:
+            self._rest = self._loop.call_at(self._turns.rests_until_s, self._rested)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self._begin_turns()
 
     def _idle(self, model: str, awake: AwakeModel, priority: Priority) -> None:
         """Jobs that were asked for did not come: none is there, the consumer has gone, or it does not answer."""
         puller = awake.pullers[priority]
-        awake.left[priority] = 0
+        tries = awake.missed(priority)
+        if tries or puller.is_unanswered:
+            self._loop.call_later(GLANCE_S, self._ask_again, model, awake, priority, max(1, tries))
         self._end_turn(puller)
         if puller.last_refusal:
             awake.is_refused = True
-            if model not in self._working:  # its three classes count once
-                self._refused[model] = self._refused.get(model, 0) + 1
+            self._openings.refused(model)
             self._wish(model)
         elif not puller.is_unanswered:
-            self._refused.pop(model, None)
+            self._openings.answered(model)
         elif not self._is_starting:
             self._tasks.start(self._doubt(model), name="doubt a consumer")
         self._on_credit(model)
+
+    def _ask_again(self, model: str, awake: AwakeModel, priority: Priority, tries: int) -> None:
+        """As if a job was heard of."""
+        if self._awake.get(model) is awake and priority not in awake.heard:
+            awake.heard[priority] = tries
+            self._on_credit(model)
 
     async def _doubt(self, model: str) -> None:
         """Where the stream answers and a consumer of the model does not, its node is cut off: go on with new names."""
@@ -333,6 +362,8 @@ class JobIntake:
 
     def _is_to_hear(self, model: str) -> bool:
         """Whether jobs of a model are asked for as they are heard of, and no requests parked."""
+        if self._is_crowded:
+            return True
         now_s = self._loop.time()
         if (self._makes_way or now_s < self._long_runs_until_s) and not self._fleet.is_alone(model):
             return True
@@ -345,15 +376,16 @@ class JobIntake:
         if heard := [model for model in changed if self._is_to_hear(model)]:
             await self._hints.listen(heard)
         now_s = self._loop.time()
+        quiet_s = SLEEP_S / 2 if self._is_crowded else PARKED_S
         for model, awake in self._awake.items():
             if awake.hears and not self._is_to_hear(model):
                 awake.hears = False
                 self._hints.ignore([model])
             elif model in heard:
                 awake.hears = True
-            elif not awake.hears or awake.asked_s > now_s - PARKED_S:
+            elif not awake.hears or awake.asked_s > now_s - quiet_s:
                 continue
-            awake.heard.update(PRIORITIES)
+            awake.heard.update(dict.fromkeys(PRIORITIES, 1))
             self._on_credit(model)
 
     # ------------------------------------------------------------------------------ ending
@@ -373,6 +405,7 @@ class JobIntake:
     def _forget(self, model: str) -> list[Puller]:
         """The pullers of a model that is not pulled any more."""
         awake = self._awake.pop(model, None)
+        self._turns.at_once = 1 if self._is_crowded else readturns.AT_ONCE
         return self._detach(model, awake) if awake is not None else []
 
     def _detach(self, model: str, awake: AwakeModel) -> list[Puller]:

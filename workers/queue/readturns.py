@@ -1,8 +1,9 @@
-"""Which queues are read at the same time, of those that are known to hold jobs. Pure.
+"""Which queues are read at the same time, of those that are known to hold jobs. Pure: times are told.
 
 To give a job of one queue the server reads past those of all others that lie before it, and stores no new job
 meanwhile: a thousand queues that are asked at once keep it from accepting any for seconds. So few are asked at a time,
-those of higher priority first, then in the order in which they were to be asked.
+those of higher priority first, then in the order in which they were to be asked. A turn takes long where the server
+loads what it reads past from its disk: then none begins for as long again, in which it stores what has come.
 """
 
 from collections.abc import Hashable
@@ -12,24 +13,27 @@ from signalbox.wire.names import PRIORITIES, Priority
 
 AT_ONCE: Final = 2
 """More bring no job sooner: the server reads with all its processors as it is."""
+LONG_TURN_S: Final = 0.05
 Q = TypeVar("Q", bound=Hashable)
 
 
 class ReadTurns(Generic[Q]):
-    """The turns of one session's queues."""
+    """The turns of one session's queues. at_once: how many are read at the same time."""
 
     def __init__(self) -> None:
-        self._reading: set[Q] = set()
+        self.at_once = AT_ONCE
+        self._reading: dict[Q, float] = {}
         self._waiting: dict[Priority, dict[Q, int]] = {priority: {} for priority in PRIORITIES}
+        self.rests_until_s = 0.0
 
-    def take(self, queue: Q, priority: Priority, number: int) -> bool:
+    def take(self, queue: Q, priority: Priority, number: int, now_s: float) -> bool:
         """Whether so many jobs of a queue may be asked for now. Otherwise they are remembered for :meth:`next`."""
-        is_crowded = queue not in self._reading and len(self._reading) >= AT_ONCE
-        if is_crowded or any(self._waiting.values()):
+        is_crowded = queue not in self._reading and len(self._reading) >= self.at_once
+        if is_crowded or now_s < self.rests_until_s or any(self._waiting.values()):
             waiting = self._waiting[priority]
             waiting[queue] = waiting.get(queue, 0) + number
             return False
-        self._reading.add(queue)
+        self._reading[queue] = now_s
         return True
 
     def waiting(self, queue: Q) -> int:
@@ -40,27 +44,28 @@ class ReadTurns(Generic[Q]):
         """Whether a queue has a turn."""
         return queue in self._reading
 
-    def end(self, queue: Q) -> None:
+    def end(self, queue: Q, now_s: float) -> None:
         """A queue has given what it was asked for, or has no more."""
-        self._reading.discard(queue)
+        began_s = self._reading.pop(queue, now_s)
+        if (took_s := now_s - began_s) > LONG_TURN_S:
+            self.rests_until_s = max(self.rests_until_s, now_s + took_s)
 
     def forget(self, queue: Q) -> None:
         """A queue is read no more."""
-        self.end(queue)
+        self._reading.pop(queue, None)
         self.withdraw(queue)
 
-    def withdraw(self, queue: Q) -> None:
-        """Ask of a queue no more than it was asked already."""
-        for waiting in self._waiting.values():
-            waiting.pop(queue, None)
+    def withdraw(self, queue: Q) -> bool:
+        """Ask of a queue no more than it was asked already. Returns whether more was remembered."""
+        return sum(waiting.pop(queue, 0) for waiting in self._waiting.values()) > 0
 
-    def next(self) -> tuple[Q, int] | None:
+    def next(self, now_s: float) -> tuple[Q, int] | None:
         """The queue whose turn has come, and how many jobs to ask of it."""
-        if len(self._reading) >= AT_ONCE:
+        if len(self._reading) >= self.at_once or now_s < self.rests_until_s:
             return None
         for waiting in self._waiting.values():
             if waiting:
                 queue = next(iter(waiting))
-                self._reading.add(queue)
+                self._reading[queue] = now_s
                 return queue, waiting.pop(queue)
         return None

@@ -4,20 +4,21 @@ The records say what has ended; the reconciler reads them in order, each end onc
 1.024 s of its acceptance. One question tells which jobs of a slot are still in ``JOBS``, and one purge removes a slot
 whose jobs have all ended, whatever models they are of: 20 ms of the server's time for 1 600 of them, where a purge by
 class and sequence looks through the class (ADR 0210). In a slot where some jobs wait or run, a class of which none does
-goes for itself, and after ten minutes each job; not many classes at once that have few, since at every purge the server
-counts for each consumer what it has left: 10 ms where a thousand models are called. What comes into a slot after the
-question is not touched.
+goes for itself, and after ten minutes each job; not many classes at once that have few (below). What comes into a slot
+after the question is not touched.
 
-At a purge the server also counts anew what each consumer has left, about 0.1 µs for each message that is queued. Where
-very many are it is dear. There slots are longer (:func:`signalbox.wire.names.new_job_id`), only those go in which all
-have ended, and of one with few messages these go singly, which counts nothing. Nothing is accepted during a purge, so
-as long passes before the next. Until what has ended in the other slots is a part of all, they are left until all in
-them have ended.
+At a purge the server counts anew what each consumer has left, whatever goes, and accepts nothing meanwhile. That takes
+about 0.1 µs for each message that is queued: where very many are, slots are longer (:mod:`signalbox.wire.names`), only
+those go in which all have ended, of one with few messages these go singly, 0.4 ms each, which counts nothing, and as
+long passes between two purges as the first took. Until what has ended in the other slots is a part of all, they are
+left until all in them have ended. For each consumer it also takes up to 0.5 ms, as the server looks through a block of
+messages for those of its class: where there are very many consumers, all messages go singly.
 
 Ids of older gateways and of redriven jobs name no time; their messages are looked for and removed one by one.
 """
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -41,8 +42,10 @@ AGAIN: Final = 20
 MANY: Final = 16
 """Messages of a class that are worth a purge of their own; of classes with fewer, :data:`SMALL` go at each look."""
 SMALL: Final = 4
-MOST_SINGLY: Final = 500
-"""Messages removed one by one in one turn."""
+MOST_SINGLY: Final = 2000
+"""Messages removed one by one in one turn: 1.3 s."""
+MANY_CONSUMERS: Final = 300
+"""With more of them no purge is worth it, and one would hold acceptances for more than 0.1 s."""
 DEEP: Final = 100_000
 """Messages in ``JOBS`` that are very many."""
 PART: Final = 16
@@ -64,23 +67,26 @@ class _Queue(NamedTuple):
     """``JOBS`` in one turn.
 
     slot_s: how long slots are. few: messages that go singly rather than by a purge. is_patient: whether slots wait in
-    which some jobs have not ended.
+    which some jobs have not ended. is_crowded: whether there are very many consumers.
     """
 
     last_seq: int
     slot_s: float
     few: int
     is_patient: bool
+    is_crowded: bool
 
     @classmethod
     def of(cls, jobs: Mapping[str, Any], ended: int) -> "_Queue":
         """jobs: ``JOBS`` as the server has told of it. ended: jobs whose messages may be there."""
         messages = jobs["state"]["messages"]
+        is_crowded = jobs["state"]["consumer_count"] > MANY_CONSUMERS
         return cls(
             last_seq=jobs["state"]["last_seq"],
             slot_s=names.slot_s(messages),
-            few=messages // SINGLY_PART if is_deep(jobs) else 0,
+            few=sys.maxsize if is_crowded else messages // SINGLY_PART if is_deep(jobs) else 0,
             is_patient=is_deep(jobs) and ended < messages // PART,
+            is_crowded=is_crowded,
         )
 
 
@@ -193,9 +199,10 @@ class JobRemoval:
         for model, priority in whole:
             await self._purge({"filter": names.jobs_in_slot(name, model, priority), "seq": last_seq + 1}, queue)
         left = [subject for subject in ended if names.class_of(subject) not in whole]
-        gone = left[:most_singly] if is_whole or now - names.time_of_slot(name) > SINGLY_S else []
+        is_old = now - names.time_of_slot(name) > SINGLY_S
+        gone = left[:most_singly] if is_whole or is_old or queue.is_crowded else []
         for subjects in _groups(gone):
-            await asyncio.gather(*(self._remove_one(subject, last_seq) for subject in subjects))
+            await self._remove_singly(subjects, last_seq)
         slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, left[len(gone) :])}
         slot.most = len(there) - len(ended) + len(slot.ended)
         slot.pause_s = min(max(PAUSE_S, 2 * slot.pause_s), _LONGEST_PAUSE_S)
@@ -204,12 +211,12 @@ class JobRemoval:
             del self._slots[name]
         return len(gone)
 
-    async def _remove_one(self, subject: str, last_seq: int) -> None:
-        """Remove the message of one job. Alone it costs the server less than a purge: no consumer is counted anew."""
-        found = await self._bus.leader_get(Stream.JOBS, subject)
-        if found is not None and found.seq <= last_seq:
-            await remove(self._bus, found.seq)
-            gauges.JOBS_REMOVED.inc()
+    async def _remove_singly(self, subjects: list[str], last_seq: int) -> None:
+        """Remove the messages of single jobs."""
+        found = await asyncio.gather(*(self._bus.leader_get(Stream.JOBS, subject) for subject in subjects))
+        gone = [stored.seq for stored in found if stored is not None and stored.seq <= last_seq]
+        await asyncio.gather(*(remove(self._bus, seq) for seq in gone))
+        gauges.JOBS_REMOVED.inc(len(gone))
 
     async def _purge(self, which: dict[str, Any], queue: _Queue) -> None:
         began = time.monotonic()
