@@ -279,6 +279,20 @@ async def test_where_there_are_many_consumers_all_messages_go_singly_and_at_once
     assert len(rig.removal) == 0
 
 
+async def test_where_there_are_many_consumers_a_slot_with_far_more_messages_goes_by_a_purge(
+    bus: Bus, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def singly(*_: object) -> None:
+        raise AssertionError("does not keep up")
+
+    monkeypatch.setattr(JobRemoval, "_remove_singly", singly)
+    monkeypatch.setattr(module, "MANY_CONSUMERS", 2)
+    consumers = len(await delivery.find_all(bus, "one", 0))
+    rig.ended(*[await rig.queued("one") for _ in range(2 * consumers)])
+    await rig.turn()
+    assert await rig.left() == []
+
+
 @pytest.mark.usefixtures("deep")
 async def test_where_very_many_wait_acceptances_have_as_long_between_two_purges_as_one_took(
     rig: Rig, monkeypatch: pytest.MonkeyPatch

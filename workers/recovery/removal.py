@@ -12,16 +12,16 @@ about 0.1 µs for each message that is queued: where very many are, slots are lo
 those go in which all have ended, of one with few messages these go singly, 0.4 ms each, which counts nothing, and as
 long passes between two purges as the first took. Until what has ended in the other slots is a part of all, they are
 left until all in them have ended. For each consumer it also takes up to 0.5 ms, as the server looks through a block of
-messages for those of its class: where there are very many consumers, all messages go singly.
+messages for those of its class: where there are very many consumers, all messages go singly but those of a slot with
+far more.
 
 Ids of older gateways and of redriven jobs name no time; their messages are looked for and removed one by one.
 """
 
 import asyncio
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from signalbox.bus.client import Bus
@@ -45,7 +45,8 @@ SMALL: Final = 4
 MOST_SINGLY: Final = 2000
 """Messages removed one by one in one turn: 1.3 s."""
 MANY_CONSUMERS: Final = 300
-"""With more of them no purge is worth it, and one would hold acceptances for more than 0.1 s."""
+"""With more of them a purge costs as much as removing one message singly for each, and holds acceptances for more than
+0.1 s: only a slot with twice as many goes by one, so that removal keeps up where more end than can go singly."""
 DEEP: Final = 100_000
 """Messages in ``JOBS`` that are very many."""
 PART: Final = 16
@@ -80,13 +81,14 @@ class _Queue(NamedTuple):
     def of(cls, jobs: Mapping[str, Any], ended: int) -> "_Queue":
         """jobs: ``JOBS`` as the server has told of it. ended: jobs whose messages may be there."""
         messages = jobs["state"]["messages"]
-        is_crowded = jobs["state"]["consumer_count"] > MANY_CONSUMERS
+        consumers = jobs["state"]["consumer_count"]
+        few = messages // SINGLY_PART if is_deep(jobs) else 0
         return cls(
             last_seq=jobs["state"]["last_seq"],
             slot_s=names.slot_s(messages),
-            few=sys.maxsize if is_crowded else messages // SINGLY_PART if is_deep(jobs) else 0,
+            few=max(few, 2 * consumers) if consumers > MANY_CONSUMERS else few,
             is_patient=is_deep(jobs) and ended < messages // PART,
-            is_crowded=is_crowded,
+            is_crowded=consumers > MANY_CONSUMERS,
         )
 
 
@@ -201,8 +203,7 @@ class JobRemoval:
         left = [subject for subject in ended if names.class_of(subject) not in whole]
         is_old = now - names.time_of_slot(name) > SINGLY_S
         gone = left[:most_singly] if is_whole or is_old or queue.is_crowded else []
-        for subjects in _groups(gone):
-            await self._remove_singly(subjects, last_seq)
+        await self._remove_singly(gone, last_seq)
         slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, left[len(gone) :])}
         slot.most = len(there) - len(ended) + len(slot.ended)
         slot.pause_s = min(max(PAUSE_S, 2 * slot.pause_s), _LONGEST_PAUSE_S)
@@ -213,10 +214,15 @@ class JobRemoval:
 
     async def _remove_singly(self, subjects: list[str], last_seq: int) -> None:
         """Remove the messages of single jobs."""
-        found = await asyncio.gather(*(self._bus.leader_get(Stream.JOBS, subject) for subject in subjects))
-        gone = [stored.seq for stored in found if stored is not None and stored.seq <= last_seq]
-        await asyncio.gather(*(remove(self._bus, seq) for seq in gone))
-        gauges.JOBS_REMOVED.inc(len(gone))
+        left = iter(subjects)
+        await asyncio.gather(*(self._remove_each(left, last_seq) for _ in range(_IN_FLIGHT)))
+
+    async def _remove_each(self, subjects: Iterator[str], last_seq: int) -> None:
+        for subject in subjects:
+            found = await self._bus.leader_get(Stream.JOBS, subject)
+            if found is not None and found.seq <= last_seq:
+                await remove(self._bus, found.seq)
+                gauges.JOBS_REMOVED.inc()
 
     async def _purge(self, which: dict[str, Any], queue: _Queue) -> None:
         began = time.monotonic()
