@@ -52,6 +52,15 @@ class Rig:
         return [names.job_of(stored.subject) for stored in await self.bus.list_latest(Stream.JOBS, ["jobs.>"])]
 
 
+def forbid(monkeypatch: pytest.MonkeyPatch, name: str, why: str) -> None:
+    """A way to remove messages that must not be taken."""
+
+    async def taken(*_: object) -> None:
+        raise AssertionError(why)
+
+    monkeypatch.setattr(JobRemoval, name, taken)
+
+
 @pytest.fixture
 async def rig(bus: Bus) -> Rig:
     return Rig(bus)
@@ -245,10 +254,7 @@ async def test_where_very_many_wait_a_slot_is_asked_for_again_when_as_many_have_
 
 @pytest.mark.usefixtures("deep")
 async def test_where_very_many_wait_few_messages_go_singly(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def purge(*_: object) -> None:
-        raise AssertionError("counts all that wait")
-
-    monkeypatch.setattr(JobRemoval, "_purge", purge)
+    forbid(monkeypatch, "_purge", "counts all that wait")
     monkeypatch.setattr(module, "MOST_SINGLY", 1)
     few = [await rig.queued() for _ in range(2)]
     waiting = [await rig.queued(at=THEN + 60) for _ in range(12)]
@@ -263,10 +269,7 @@ async def test_where_very_many_wait_few_messages_go_singly(rig: Rig, monkeypatch
 async def test_where_there_are_many_consumers_all_messages_go_singly_and_at_once(
     bus: Bus, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def purge(*_: object) -> None:
-        raise AssertionError("counts what each consumer has left")
-
-    monkeypatch.setattr(JobRemoval, "_purge", purge)
+    forbid(monkeypatch, "_purge", "counts what each consumer has left")
     monkeypatch.setattr(module, "MANY_CONSUMERS", 2)
     await delivery.find_all(bus, "one", 0)
     waiting = await rig.queued("one")
@@ -282,10 +285,7 @@ async def test_where_there_are_many_consumers_all_messages_go_singly_and_at_once
 async def test_where_there_are_many_consumers_a_slot_with_far_more_messages_goes_by_a_purge(
     bus: Bus, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def singly(*_: object) -> None:
-        raise AssertionError("does not keep up")
-
-    monkeypatch.setattr(JobRemoval, "_remove_singly", singly)
+    forbid(monkeypatch, "_remove_singly", "does not keep up")
     monkeypatch.setattr(module, "MANY_CONSUMERS", 2)
     consumers = len(await delivery.find_all(bus, "one", 0))
     rig.ended(*[await rig.queued("one") for _ in range(2 * consumers)])

@@ -31,7 +31,6 @@ from signalbox.wire.names import PRIORITIES, Priority, Stream
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.host.hints import Hints
-from workers.queue import readturns
 from workers.queue.awake import AwakeModel
 from workers.queue.openings import Openings
 from workers.queue.readturns import ReadTurns
@@ -282,7 +281,7 @@ class JobIntake:
         if self._is_closed or model not in self._followed:
             return
         awake = self._awake[model] = AwakeModel(generation, infos, self._loop.time(), hears=hears)
-        self._turns.at_once = 1 if self._is_crowded else readturns.AT_ONCE
+        self._turns.is_crowded = self._is_crowded
         if not hears:
             self._hints.ignore([model])
         for priority in PRIORITIES:
@@ -405,7 +404,7 @@ class JobIntake:
     def _forget(self, model: str) -> list[Puller]:
         """The pullers of a model that is not pulled any more."""
         awake = self._awake.pop(model, None)
-        self._turns.at_once = 1 if self._is_crowded else readturns.AT_ONCE
+        self._turns.is_crowded = self._is_crowded
         return self._detach(model, awake) if awake is not None else []
 
     def _detach(self, model: str, awake: AwakeModel) -> list[Puller]:

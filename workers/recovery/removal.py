@@ -43,7 +43,7 @@ MANY: Final = 16
 """Messages of a class that are worth a purge of their own; of classes with fewer, :data:`SMALL` go at each look."""
 SMALL: Final = 4
 MOST_SINGLY: Final = 2000
-"""Messages removed one by one in one turn: 1.3 s."""
+"""Messages removed one by one in one turn: 2 to 4 s."""
 MANY_CONSUMERS: Final = 300
 """With more of them a purge costs as much as removing one message singly for each, and holds acceptances for more than
 0.1 s: only a slot with twice as many goes by one, so that removal keeps up where more end than can go singly."""
