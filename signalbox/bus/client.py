@@ -128,19 +128,12 @@ class Bus(Requests):
 
     async def leader_get(self, stream: str, subject: str) -> Stored | None:
         """The last message of ``subject`` as the stream's leader knows it: for reads that decisions depend on."""
-        try:
-            answer = await self.request_json(f"$JS.API.STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
-        except NotFound:
-            return None
-        found = answer["message"]
-        head = base64.b64decode(found["hdrs"]) if found.get("hdrs") else b""
-        return Stored(
-            found["subject"],
-            found["seq"],
-            unix_time(found["time"]),
-            parse_headers(head) if head else {},
-            base64.b64decode(found["data"]) if found.get("data") else b"",
-        )
+        return await self._leader_get(stream, {"last_by_subj": subject})
+
+    async def leader_next(self, stream: str, seq: int) -> Stored | None:
+        """The first message from a sequence on, as the stream's leader knows it. The server counts nothing for it."""
+        # Of all subjects, in these words: for others the server may look through all that it has.
+        return await self._leader_get(stream, {"seq": max(1, seq), "next_by_subj": ">"})
 
     async def direct_get(self, stream: str, subject: str) -> Stored | None:
         """The last message of ``subject`` as any replica knows it: fast, and at times one write behind."""
@@ -229,6 +222,21 @@ class Bus(Requests):
             await self._end()
 
     # ------------------------------------------------------------------------------ inside
+
+    async def _leader_get(self, stream: str, asked: Mapping[str, object]) -> Stored | None:
+        try:
+            answer = await self.request_json(f"$JS.API.STREAM.MSG.GET.{stream}", asked)
+        except NotFound:
+            return None
+        found = answer["message"]
+        head = base64.b64decode(found["hdrs"]) if found.get("hdrs") else b""
+        return Stored(
+            found["subject"],
+            found["seq"],
+            unix_time(found["time"]),
+            parse_headers(head) if head else {},
+            base64.b64decode(found["data"]) if found.get("data") else b"",
+        )
 
     async def _list_batch(self, stream: str, subjects: Sequence[str]) -> list[Stored]:
         return await self.direct_batch(stream, {"multi_last": list(subjects), "batch": _BATCH_GET_LIMIT + 24})

@@ -19,6 +19,7 @@ from signalbox.program.errors import (
     TooLarge,
     Unavailable,
 )
+from signalbox.wire.messages import Job, decode
 from signalbox.wire.names import Header
 
 _LAST_SEQUENCE: Final = re.compile(r"wrong last sequence: (\d+)")
@@ -37,6 +38,11 @@ class Stored(NamedTuple):
     time: float
     headers: Mapping[str, str]
     data: bytes
+
+    @property
+    def job(self) -> Job:
+        """The job in header ``Sb-Job``. Raises ``KeyError`` or :class:`msgspec.MsgspecError` if there is none."""
+        return decode(Job, self.headers[Header.JOB])
 
 
 class ApiError(msgspec.Struct):

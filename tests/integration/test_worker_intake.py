@@ -7,15 +7,17 @@ from typing import Any, cast
 
 import pytest
 
+from signalbox.bus import pull
 from signalbox.bus.client import Bus, ConsumerInfo, Delivery, Puller
 from signalbox.jobs import delivery
 from signalbox.jobs.commits import persist
 from signalbox.program.errors import Unavailable
 from signalbox.wire import names
-from signalbox.wire.names import PRIORITIES
+from signalbox.wire.names import PRIORITIES, Priority
 from tests.rigs.submit import Ledger, floats
 from workers.host.hints import Hints
 from workers.queue import awake, intake, readturns
+from workers.queue.awake import AwakeModel, Given
 from workers.queue.intake import JobIntake
 
 LIMIT_S = 30.0
@@ -221,6 +223,63 @@ async def test_where_many_are_awake_a_deep_queue_is_read_a_few_jobs_at_a_time(
     holder.intake.ask("m0", holder.wanted, NONE_WAIT)
     assert {(await holder.next())[0] for _ in jobs} == jobs
     assert max(asked) == awake.TURN
+
+
+async def test_where_many_are_awake_what_one_turn_brings_is_passed_on_together(
+    bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await awake_crowd(bus, ledger, holder, crowd)
+    passed: list[int] = []
+    release = AwakeModel.release
+
+    def noted(model: AwakeModel, priority: Priority) -> list[Given]:
+        given = release(model, priority)
+        if given:
+            passed.append(len(given))
+        return given
+
+    monkeypatch.setattr(AwakeModel, "release", noted)
+    holder.is_greedy = False
+    jobs = {await ledger.submit("m0", floats(1.0)) for _ in range(1 + 2 * awake.TURN)}
+    passed.clear()
+    holder.is_greedy = True
+    holder.wanted = 4 * awake.TURN
+    holder.intake.ask("m0", holder.wanted, NONE_WAIT)
+    assert {(await holder.next())[0] for _ in jobs} == jobs
+    assert sorted(passed)[-2:] == [awake.TURN, awake.TURN]
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+async def test_where_many_are_awake_what_came_of_a_turn_that_never_ends_is_passed_on_too(
+    bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str], monkeypatch: pytest.MonkeyPatch, *, is_left: bool
+) -> None:
+    """When its model is left, or the server owes the rest for too long."""
+    jobs: list[str] = []
+    came = asyncio.Event()
+    receive = Puller._receive
+
+    def some(puller: Puller, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
+        job_id = names.job_of(subject.decode())
+        if job_id not in jobs[4:]:
+            receive(puller, subject, reply, head, data)
+        elif job_id == jobs[-1]:
+            came.set()
+
+    monkeypatch.setattr(Puller, "_receive", some)
+    monkeypatch.setattr(pull, "_ANSWERED_S", LIMIT_S if is_left else 0.2)
+    await awake_crowd(bus, ledger, holder, crowd)
+    holder.is_greedy = False
+    jobs += [await ledger.submit("m0", floats(1.0)) for _ in range(1 + awake.TURN)]
+    holder.wanted = 2 * awake.TURN
+    holder.is_greedy = True
+    holder.intake.ask("m0", holder.wanted, NONE_WAIT)
+    assert (await holder.next())[0] == jobs[0], "it told of the others"
+    async with asyncio.timeout(LIMIT_S):
+        await came.wait()
+    if is_left:
+        assert holder.came.empty()
+        await holder.intake.follow([])
+    assert [(await holder.next())[0] for _ in range(3)] == jobs[1:4]
 
 
 async def test_where_many_are_awake_two_share_their_jobs_and_none_is_lost(

@@ -34,8 +34,8 @@ from signalbox.wire.roles import ROLES
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats
 from workers.host.quarantine import Quarantine
+from workers.recovery import queued, undelivered
 from workers.recovery import reconciler as reconcile
-from workers.recovery import removal, undelivered
 from workers.recovery.inputs import ORPHANED_S
 from workers.recovery.reconciler import JobReconciler
 from workers.recovery.walk import walk
@@ -114,6 +114,21 @@ async def test_a_job_beyond_its_deadline_ends_without_any_worker(rig: Rig) -> No
     assert await rig.record(early) is None
     assert await rig.is_queued(early)
     await rig.ledger.until(lambda: late.id in rig.ledger.told)
+
+
+async def test_reading_begins_anew_also_where_the_last_message_is_gone(rig: Rig) -> None:
+    ahead_s = 0.0
+    waiting, last = await rig.queue(), await rig.queue()
+    await rig.drop(last)
+    reconciler = rig.reconciler(clock=lambda: time.time() + ahead_s)
+    await reconciler.turn()
+    assert await rig.record(waiting) is None
+    ahead_s = 2000.0
+    for _ in range(2):
+        await reconciler.turn()
+    record = await rig.record(waiting)
+    assert record is not None
+    assert record.state is State.EXPIRED
 
 
 async def test_a_job_that_waits_for_another_attempt_ends_at_its_deadline_too(rig: Rig) -> None:
@@ -347,7 +362,7 @@ async def test_the_next_leader_goes_on_where_the_last_one_was_however_long_there
 async def test_where_very_many_wait_only_whole_turns_look_for_jobs_that_no_worker_was_given(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "DEEP", 2)
+    monkeypatch.setattr(queued, "DEEP", 2)
     monkeypatch.setattr(undelivered, "WAITED_S", 0.0)
     monkeypatch.setattr(undelivered, "MAX_READ", 1)
     asked: list[str] = []

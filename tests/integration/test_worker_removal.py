@@ -16,6 +16,7 @@ from signalbox.wire import names
 from signalbox.wire.messages import Job, header
 from signalbox.wire.names import Header, Priority, Stream
 from tests.rigs.submit import Ledger, floats
+from workers.recovery import queued
 from workers.recovery import removal as module
 from workers.recovery.removal import PAUSE_S, SETTLED_S, SINGLY_S, SMALL, JobRemoval
 
@@ -200,7 +201,7 @@ async def test_a_slot_goes_as_soon_as_what_was_left_in_it_has_ended(rig: Rig) ->
 @pytest.fixture
 def deep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four messages are very many, and a half of all is a part. A purge costs as much as a message of its own."""
-    monkeypatch.setattr(module, "DEEP", 4)
+    monkeypatch.setattr(queued, "DEEP", 4)
     monkeypatch.setattr(module, "PART", 2)
     monkeypatch.setattr(module, "SINGLY_PART", 4)
     monkeypatch.setattr(module, "MANY", 2)
@@ -282,15 +283,27 @@ async def test_where_there_are_many_consumers_all_messages_go_singly_and_at_once
     assert len(rig.removal) == 0
 
 
-async def test_where_there_are_many_consumers_a_slot_with_far_more_messages_goes_by_a_purge(
+async def test_where_there_are_many_consumers_a_slot_with_far_more_messages_goes_by_a_purge_if_removal_is_behind(
     bus: Bus, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forbid(monkeypatch, "_remove_singly", "does not keep up")
     monkeypatch.setattr(module, "MANY_CONSUMERS", 2)
     consumers = len(await delivery.find_all(bus, "one", 0))
+    monkeypatch.setattr(module, "BEHIND", 2 * consumers - 1)
     rig.ended(*[await rig.queued("one") for _ in range(2 * consumers)])
     await rig.turn()
     assert await rig.left() == []
+
+
+async def test_what_is_left_of_what_goes_singly_goes_soon(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MANY_CONSUMERS", -1)
+    monkeypatch.setattr(module, "MOST_SINGLY", 2)
+    rig.ended(*[await rig.queued("one") for _ in range(3)])
+    await rig.turn()
+    assert (len(await rig.left()), rig.removal.has_more) == (1, True)
+    rig.now += PAUSE_S
+    await rig.turn()
+    assert (await rig.left(), rig.removal.has_more) == ([], False)
 
 
 @pytest.mark.usefixtures("deep")

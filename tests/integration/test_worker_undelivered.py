@@ -24,6 +24,7 @@ class Finder:
         self.workers: list[Any] = []
         self.asked_for: list[str] = []
         self.known: set[str] = set()
+        self._bus = bus
         self._jobs = UndeliveredJobs(bus, lambda: self.workers, clock=lambda: self.now)
 
     def begin(self) -> None:
@@ -35,7 +36,8 @@ class Finder:
         before = len(self.asked_for)
         for seconds in after_s:
             self.now += seconds
-            await self._jobs.turn(self.known.__contains__)
+            jobs = await self._bus.request_json("$JS.API.STREAM.INFO.JOBS")
+            await self._jobs.turn(jobs, self.known.__contains__)
         return self.asked_for[before:]
 
 

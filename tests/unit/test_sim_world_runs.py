@@ -17,6 +17,7 @@ from signalbox.jobs import commits
 from signalbox.jobs.message import remove
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
+from signalbox.wire.names import Priority
 from verification.simulation import checks
 from verification.simulation.__main__ import play, silenced
 from verification.simulation.clients import Caller, Entry
@@ -31,6 +32,7 @@ from workers.guard.machine import GuardMachine
 from workers.lease.machine import LeaseMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
+from workers.queue.awake import AwakeModel, Given
 from workers.recovery import removal
 from workers.runner import frames, wire
 from workers.serving.pipeline import Pipeline
@@ -470,6 +472,25 @@ def test_a_deep_queue_waits_with_its_slots_and_loses_no_job(monkeypatch: pytest.
     assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
     assert patient > len(seeds)
     assert waiting > 0
+
+
+def test_where_models_are_very_many_what_a_turn_brings_is_kept_together_and_none_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seeds of worlds in which one model is very many."""
+    together = 0
+    release = AwakeModel.release
+
+    def seen(model: AwakeModel, priority: Priority) -> list[Given]:
+        nonlocal together
+        given = release(model, priority)
+        together += len(given) > 1
+        return given
+
+    monkeypatch.setattr(AwakeModel, "release", seen)
+    outcomes = [play(seed) for seed in range(60) if draw(seed).is_crowded]
+    assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
+    assert together > 0
 
 
 def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:

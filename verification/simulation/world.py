@@ -35,7 +35,7 @@ from workers.device import devices, leased
 from workers.host.quarantine import Quarantine
 from workers.lease.rules import Rules
 from workers.queue import intake
-from workers.recovery import removal
+from workers.recovery import queued, removal
 from workers.recovery.leader import LeaderLease
 from workers.recovery.reconciler import JobReconciler
 
@@ -62,6 +62,7 @@ _APART: Final = 0.2
 _BRIEF: Final = 0.1
 _MOVED: Final = 0.2
 _DEEP: Final = 0.2
+_CROWDED: Final = 0.2
 _VERY_MANY: Final = 3
 """Messages in a deep queue."""
 _LOOKS_EVERY_S: Final = 5.0
@@ -86,6 +87,7 @@ class Shape:
     is_brief: records of synchronous calls go while the world lasts, once no write of before the lull can be on its way.
     is_moved: records of open jobs are written again as they are, by workers every second and by anybody at any time.
     is_deep: three messages are very many, so that slots are longer, and wait until all in them has ended.
+    is_crowded: one model is very many, so that its jobs are asked for in turns, and messages removed singly.
     is_calm: many workers want one device and only gateways suffer, so that the order of the line can be judged.
     rate_error: of every clock, at most; is_extreme: exactly so, one way or the other.
     """
@@ -107,6 +109,7 @@ class Shape:
     is_brief: bool = False
     is_moved: bool = False
     is_deep: bool = False
+    is_crowded: bool = False
 
     @property
     def kept_s(self) -> float:
@@ -136,6 +139,7 @@ def draw(seed: int) -> Shape:
     is_brief = random.Random(f"records {seed}").random() < _BRIEF
     is_moved = random.Random(f"moves {seed}").random() < _MOVED
     is_deep = random.Random(f"depth {seed}").random() < _DEEP
+    is_crowded = random.Random(f"crowd {seed}").random() < _CROWDED
     return replace(
         _draw(seed),
         is_extreme=is_extreme,
@@ -143,6 +147,7 @@ def draw(seed: int) -> Shape:
         is_brief=is_brief,
         is_moved=is_moved,
         is_deep=is_deep,
+        is_crowded=is_crowded,
     )
 
 
@@ -375,8 +380,12 @@ def _adapted(shape: Shape) -> Iterator[None]:
             often = {"period_s": _LOOKS_EVERY_S, "settled_s": _LOOKS_EVERY_S}
             stack.enter_context(patch.dict(JobReconciler.__init__.__kwdefaults__, often))
         if shape.is_deep:
-            stack.enter_context(patch.multiple(removal, DEEP=_VERY_MANY, PART=1, SINGLY_PART=_VERY_MANY))
+            stack.enter_context(patch.multiple(removal, PART=1, SINGLY_PART=_VERY_MANY))
+            stack.enter_context(patch.object(queued, "DEEP", _VERY_MANY))
             stack.enter_context(patch.object(names, "MANY_QUEUED", _VERY_MANY))
+        if shape.is_crowded:
+            stack.enter_context(patch.object(intake, "MANY_AWAKE", 0))
+            stack.enter_context(patch.object(removal, "MANY_CONSUMERS", 0))
         stack.enter_context(patch.object(intake, "SLEEP_S", _SLEEP_S))
         stack.enter_context(patch.object(intake, "PARKED_S", _PARKED_S))
         stack.enter_context(patch.object(topology, "require", _trust))

@@ -9,8 +9,11 @@ from signalbox.wire.names import Priority
 from workers.queue import prefetch
 from workers.queue.readturns import ReadTurns
 
-TURN: Final = 16
-"""Jobs that are asked for in one turn."""
+Given = tuple[Delivery, bool]
+"""A delivery, and whether it may have been delivered before."""
+TURN: Final = 8
+"""Jobs that are asked for in one turn. For more the server may have to load more files on end, each in up to 55 ms; a
+group of jobs that comes meanwhile is stored one by one between them."""
 
 
 class AwakeModel:
@@ -37,6 +40,8 @@ class AwakeModel:
         self.left = {priority: info.num_pending for priority, info in infos.items()}
         """Jobs that the consumers had left to deliver at the last look."""
         self._highest_seq = {priority: info.examined_to for priority, info in infos.items()}
+        self._held: dict[Priority, list[Given]] = {}
+        """What came in a turn that is not over: together it makes a batch."""
 
     @property
     def is_open(self) -> bool:
@@ -117,3 +122,11 @@ class AwakeModel:
         if not is_known:
             self._highest_seq[priority] = delivered.seq
         return is_known
+
+    def hold(self, priority: Priority, given: Given) -> None:
+        """Keep a delivery until :meth:`release`."""
+        self._held.setdefault(priority, []).append(given)
+
+    def release(self, priority: Priority) -> list[Given]:
+        """What was kept of a class, in order."""
+        return self._held.pop(priority, [])

@@ -297,9 +297,19 @@ class JobIntake:
         if self._makes_way and not is_known and now_s < awake.parked_until_s and not self._fleet.is_alone(model):
             self.look(model)  # it was asked for before the run was known to be long: let others have it
         puller = awake.pullers.get(priority)
-        if puller is not None and not (delivered.left and puller.outstanding) and self._turns.is_reading(puller):
-            self._end_turn(puller)
-        self._on_delivery(model, delivered, is_known)
+        awake.hold(priority, (delivered, is_known))
+        if puller is not None and self._turns.is_reading(puller):
+            if delivered.left and puller.outstanding:
+                if self._is_crowded:
+                    return
+            else:
+                self._end_turn(puller)
+        self._pass_on(model, awake, priority)
+
+    def _pass_on(self, model: str, awake: AwakeModel, priority: Priority) -> None:
+        """What came in a turn."""
+        for delivered, is_known in awake.release(priority):
+            self._on_delivery(model, delivered, is_known)
 
     def _end_turn(self, puller: Puller) -> None:
         """Ask the queues whose turn has come for what they hold: one that others have emptied says so at once."""
@@ -326,6 +336,7 @@ class JobIntake:
         if tries or puller.is_unanswered:
             self._loop.call_later(GLANCE_S, self._ask_again, model, awake, priority, max(1, tries))
         self._end_turn(puller)
+        self._pass_on(model, awake, priority)
         if puller.last_refusal:
             awake.is_refused = True
             self._openings.refused(model)
@@ -415,6 +426,8 @@ class JobIntake:
             self._turns.forget(puller)
         for puller in pullers:
             self._end_turn(puller)
+        for priority in PRIORITIES:
+            self._pass_on(model, awake, priority)
         self._on_credit(model)
         return pullers
 

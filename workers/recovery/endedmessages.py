@@ -25,14 +25,12 @@ from typing import Final
 
 import msgspec
 
-from signalbox.bus.client import Bus, Delivery
-from signalbox.bus.jetstream import unix_time
+from signalbox.bus.client import Bus, Delivery, Stored
 from signalbox.jobs.message import remove
-from signalbox.program.errors import NotFound
 from signalbox.wire import names
 from signalbox.wire.messages import Record, decode
 from signalbox.wire.names import Header, Stream
-from workers.recovery.walk import walk
+from workers.recovery.queued import walk_jobs
 
 MAX_LOOKS: Final = 5_000
 """Messages of ``JOBS`` whose records are looked up in one turn."""
@@ -70,15 +68,16 @@ class EndedMessages:
             self._seq, self._goal = 1, until
         found: list[tuple[int, str]] = []
 
-        def look(delivery: Delivery) -> bool:
-            if delivery.time >= self._goal + _CLOCKS_S or len(found) >= MAX_LOOKS:
+        def look(message: Delivery | Stored) -> bool:
+            if message.time >= self._goal + _CLOCKS_S or len(found) >= MAX_LOOKS:
                 return False
-            job_id = delivery.subject.rpartition(".")[2]
+            job_id = names.job_of(message.subject)
             if self._fits(job_id):
-                found.append((delivery.seq, job_id))
+                found.append((message.seq, job_id))
             return True
 
-        self._seq = await walk(self._bus, Stream.JOBS, self._seq, MAX_READ, look)
+        jobs = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+        self._seq = await walk_jobs(self._bus, jobs, self._seq, MAX_READ, look)
         for start in range(0, len(found), _IN_FLIGHT):
             group = found[start : start + _IN_FLIGHT]
             await asyncio.gather(*(self._remove_if_ended(*message) for message in group))
@@ -104,9 +103,5 @@ class EndedMessages:
 
     async def _next_time(self) -> float:
         """When the first message that was not looked at was stored."""
-        ask = {"seq": self._seq, "next_by_subj": "jobs.>"}
-        try:
-            answer = await self._bus.request_json(f"$JS.API.STREAM.MSG.GET.{Stream.JOBS}", ask)
-        except NotFound:
-            return math.inf
-        return unix_time(answer["message"]["time"])
+        following = await self._bus.leader_next(Stream.JOBS, self._seq)
+        return following.time if following is not None else math.inf

@@ -5,7 +5,7 @@ One worker does it for all (:mod:`workers.recovery.leader`). Every three seconds
 1. reads on in ``STATE``: records that are not terminal are remembered as open;
 2. removes messages and inputs of jobs that have ended (:mod:`workers.recovery.removal`);
 3. asks for jobs that no worker was given (:mod:`workers.recovery.undelivered`), every half minute only where very many
-   wait: the server counts them all for each reader that begins;
+   wait, as each is then asked for by itself;
 
 and every half minute it also
 
@@ -32,7 +32,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from signalbox.bus.client import Bus, Delivery
+from signalbox.bus.client import Bus, Delivery, Stored
 from signalbox.jobs import inputs, repair
 from signalbox.jobs.message import remove
 from signalbox.jobs.records import Found, Records
@@ -45,8 +45,9 @@ from signalbox.wire.names import RECONCILER, Bucket, Header, Stream, token
 from workers.host import gauges
 from workers.recovery.inputs import InputRemoval
 from workers.recovery.leader import LeaderLease
+from workers.recovery.queued import is_deep, walk_jobs
 from workers.recovery.records import RecordRetention
-from workers.recovery.removal import JobRemoval, is_deep
+from workers.recovery.removal import JobRemoval
 from workers.recovery.shortlived import ShortLivedRecords
 from workers.recovery.undelivered import UndeliveredJobs
 from workers.recovery.walk import walk
@@ -128,14 +129,18 @@ class JobReconciler:
         self._bus.on_reconnect(self._doubt)
         loop = asyncio.get_running_loop()
         whole_at = loop.time() + self._period_s
+        pause_s = self._removal_s
         while True:
-            await asyncio.sleep(self._removal_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
+            await asyncio.sleep(pause_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
+            pause_s = self._removal_s
             is_whole = loop.time() >= whole_at
             if is_whole:
                 whole_at = loop.time() + self._period_s
             try:
                 while await self.turn(is_whole=is_whole) and self._is_behind:
                     pass
+                if self._removal.has_more:
+                    pause_s /= 10  # what goes singly went for seconds
             except SignalboxError as error:
                 gauges.RECONCILED.labels("failed").inc()
                 log.warning("reconciler.turn_failed", why=str(error), code=error.code)
@@ -180,13 +185,13 @@ class JobReconciler:
             self._positions.popleft()
         await self._removal.turn(jobs)
         if jobs["state"]["messages"] and not self._is_behind and (is_whole or not is_deep(jobs)):
-            await self._undelivered.turn(self._is_known, MAX_READ if is_deep(jobs) else None)
+            await self._undelivered.turn(jobs, self._is_known)
         if is_whole:
             await self._drop_foreign()
             crowded_below = await self._retention.turn(self._lowest(), state)
             if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"]):
                 self._is_behind = True
-            self._position = replace(position, jobs_seq=await self._read_jobs(position.jobs_seq, jobs["state"]))
+            self._position = replace(position, jobs_seq=await self._read_jobs(position.jobs_seq, jobs))
             await self._look_at_open(crowded_below)
             await self._inputs.turn()
             gauges.RECONCILER_OPEN.set(len(self._open))
@@ -242,28 +247,29 @@ class JobReconciler:
 
     # ------------------------------------------------------------------------------ the queue
 
-    async def _read_jobs(self, seq: int, state: Mapping[str, Any]) -> int:
+    async def _read_jobs(self, seq: int, jobs: Mapping[str, Any]) -> int:
         """End what waits beyond its deadline. Returns where to read on; 0 after the last message."""
-        if not state["messages"]:
+        if not jobs["state"]["messages"]:
             return 0
         overdue: list[tuple[int, Job]] = []
         before = self._clock() - GRACE_S
 
-        def look(delivery: Delivery) -> bool:
+        def look(message: Delivery | Stored) -> bool:
             if len(overdue) >= MAX_LOOKS:
                 return False
             try:
-                job = delivery.job
+                job = message.job
             except (KeyError, ValueError, msgspec.MsgspecError):
                 return True
             if job.deadline_at < before:
-                overdue.append((delivery.seq, job))
+                overdue.append((message.seq, job))
             return True
 
-        after = await walk(self._bus, Stream.JOBS, seq, MAX_READ, look)
+        after = await walk_jobs(self._bus, jobs, seq, MAX_READ, look)
         for job_seq, job in overdue:
             await self._end_queued(job_seq, job)
-        return after if after <= state["last_seq"] else 0
+        following = await self._bus.leader_next(Stream.JOBS, after)
+        return following.seq if following is not None else 0
 
     async def _end_queued(self, seq: int, job: Job) -> None:
         try:

@@ -13,7 +13,7 @@ those go in which all have ended, of one with few messages these go singly, 0.4 
 long passes between two purges as the first took. Until what has ended in the other slots is a part of all, they are
 left until all in them have ended. For each consumer it also takes up to 0.5 ms, as the server looks through a block of
 messages for those of its class: where there are very many consumers, all messages go singly but those of a slot with
-far more.
+far more, where removal falls behind.
 
 Ids of older gateways and of redriven jobs name no time; their messages are looked for and removed one by one.
 """
@@ -31,6 +31,7 @@ from signalbox.jobs.records import Records
 from signalbox.wire import names
 from signalbox.wire.names import Stream
 from workers.host import gauges
+from workers.recovery.queued import is_deep
 
 SETTLED_S: Final = 1.0
 """A slot is looked at when it ended so long ago: then nothing more is accepted into it, but for late repeats."""
@@ -45,10 +46,12 @@ SMALL: Final = 4
 MOST_SINGLY: Final = 2000
 """Messages removed one by one in one turn: 2 to 4 s."""
 MANY_CONSUMERS: Final = 300
-"""With more of them a purge costs as much as removing one message singly for each, and holds acceptances for more than
-0.1 s: only a slot with twice as many goes by one, so that removal keeps up where more end than can go singly."""
-DEEP: Final = 100_000
-"""Messages in ``JOBS`` that are very many."""
+"""With more of them a purge holds acceptances for more than 0.1 s: of 3 000 in a million messages, for up to 0.9 s."""
+BEHIND: Final = 50_000
+"""There messages go by a purge only where so many of ended jobs are left, as more end than can go singly; and only a
+slot with twice as many as there are consumers: the others cost as much singly."""
+BEHIND_PART: Final = 8
+"""Where very many wait, where one of so many is of an ended job."""
 PART: Final = 16
 """Where very many wait, one of so many must have ended before slots are looked through in which some have not."""
 SINGLY_PART: Final = 4_000
@@ -57,11 +60,6 @@ PAUSE_S: Final = 2.0
 """Before a slot is looked at again in which something was left; then twice as long, and so on."""
 _LONGEST_PAUSE_S: Final = 60.0
 _IN_FLIGHT: Final = 16
-
-
-def is_deep(jobs: Mapping[str, Any]) -> bool:
-    """Whether very many messages are in ``JOBS``. jobs: as the server has told of it."""
-    return bool(jobs["state"]["messages"] >= DEEP)
 
 
 class _Queue(NamedTuple):
@@ -83,10 +81,12 @@ class _Queue(NamedTuple):
         messages = jobs["state"]["messages"]
         consumers = jobs["state"]["consumer_count"]
         few = messages // SINGLY_PART if is_deep(jobs) else 0
+        if consumers > MANY_CONSUMERS:
+            few = max(few, 2 * consumers) if ended > max(BEHIND, messages // BEHIND_PART) else messages + 1
         return cls(
             last_seq=jobs["state"]["last_seq"],
             slot_s=names.slot_s(messages),
-            few=max(few, 2 * consumers) if consumers > MANY_CONSUMERS else few,
+            few=few,
             is_patient=is_deep(jobs) and ended < messages // PART,
             is_crowded=consumers > MANY_CONSUMERS,
         )
@@ -125,12 +125,19 @@ class JobRemoval:
         self._slots: dict[str, _Slot] = {}
         self._timeless: dict[str, int] = {}
         self._inputs: dict[str, int] = {}
+        self._has_more = False
 
     def begin(self) -> None:
         """Forget what was read: another did this meanwhile, or the streams are others now."""
+        self._has_more = False
         self._slots.clear()
         self._timeless.clear()
         self._inputs.clear()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the last turn left messages that can go singly."""
+        return self._has_more
 
     def __len__(self) -> int:
         return sum(len(slot.ended) for slot in self._slots.values()) + len(self._timeless) + len(self._inputs)
@@ -170,6 +177,7 @@ class JobRemoval:
         singly = MOST_SINGLY
         for name in fresh[:MOST_SLOTS] + sorted(again, key=lambda name: self._slots[name].due_at)[:AGAIN]:
             singly -= await self._look(name, queue, now, singly)
+        self._has_more = singly <= 0
 
     async def _look(self, name: str, queue: _Queue, now: float, most_singly: int) -> int:
         """Remove what has ended in a slot; returns how many messages went one by one."""

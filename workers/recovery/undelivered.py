@@ -6,24 +6,25 @@ changed, or a worker that forgot a job. So the oldest jobs of ``JOBS`` are read 
 one that no record knows of.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from signalbox.bus.client import Bus, ConsumerInfo, Delivery
+from signalbox.bus.client import Bus, ConsumerInfo, Delivery, Stored
 from signalbox.jobs.delivery import generation_of
 from signalbox.program import log
 from signalbox.program.errors import NotFound
 from signalbox.wire import names
 from signalbox.wire.messages import Job, Worker
-from signalbox.wire.names import Stream
 from workers.host import gauges
 from workers.host.presence import MOST_COUNTED
-from workers.recovery.walk import walk
+from workers.recovery.queued import is_deep, walk_jobs
 
 MAX_READ: Final = 1_000
-"""Headers read in one turn, where not very many wait."""
+"""Messages read in one turn."""
+MAX_READ_DEEP: Final = 2_000
+"""Where very many wait, as turns are further apart."""
 WAITED_S: Final = 2.0
 """A job of a model of which no worker has any is looked for after so long, if the next turn finds it so again.
 
@@ -58,17 +59,17 @@ class UndeliveredJobs:
         """Look from the first message on: the records that are known, or the stream, are others now."""
         self._from = 1
 
-    async def turn(self, is_known: Callable[[str], bool], most: int | None = None) -> None:
-        """Look at the first jobs. is_known: whether a record of a job was read. Raises :class:`Unavailable`.
+    async def turn(self, jobs: Mapping[str, Any], is_known: Callable[[str], bool]) -> None:
+        """Look at the first jobs. Raises :class:`Unavailable`.
 
-        most: how many to look at where they are more than usual.
+        jobs: ``JOBS`` as the server has told of it. is_known: whether a record of a job was read.
         """
         now = self._clock()
         busy = {model for worker in self._workers() for model in _busy(worker)}
         self._looked_at = {m: at for m, at in self._looked_at.items() if at > now - WAITED_BUSY_S}
         late = [
             (seq, job)
-            for seq, at, job in (await self._oldest(is_known, most or MAX_READ)).values()
+            for seq, at, job in (await self._oldest(jobs, is_known)).values()
             if at <= now - (WAITED_BUSY_S if job.model in busy else WAITED_S)
         ]
         suspected, self._suspected = self._suspected, {job.id for _, job in late}
@@ -94,23 +95,24 @@ class UndeliveredJobs:
         log.info("reconciler.look", model=model)
         await self._bus.publish(names.look(model))
 
-    async def _oldest(self, is_known: Callable[[str], bool], most: int) -> _Oldest:
+    async def _oldest(self, jobs: Mapping[str, Any], is_known: Callable[[str], bool]) -> _Oldest:
         """Of each class the first job that no record knows of."""
         found: _Oldest = {}
         first = 0
 
-        def look(delivery: Delivery) -> bool:
+        def look(message: Delivery | Stored) -> bool:
             nonlocal first
             try:
-                job = delivery.job
+                job = message.job
             except (KeyError, ValueError, msgspec.MsgspecError):
                 return True
             if names.JOB_ID.match(job.id) and not is_known(job.id):
-                first = first or delivery.seq
-                found.setdefault((job.model, job.priority), (delivery.seq, delivery.time, job))
+                first = first or message.seq
+                found.setdefault((job.model, job.priority), (message.seq, message.time, job))
             return True
 
-        read_to = await walk(self._bus, Stream.JOBS, self._from, most, look)
+        most = MAX_READ_DEEP if is_deep(jobs) else MAX_READ
+        read_to = await walk_jobs(self._bus, jobs, self._from, most, look)
         self._from = first or read_to
         return found
 

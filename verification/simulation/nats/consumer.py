@@ -137,8 +137,7 @@ class Consumer:
         self.delivered_seq = msg.seq
         if self._server.loses_delivery():
             return
-        left = self.num_pending if self._server.counts_pending else 0
-        reply = f"$JS.ACK.{self.stream.name}.{self.name}.1.{msg.seq}.{self.delivered}.{msg.ts}.{left}"
+        reply = f"$JS.ACK.{self.stream.name}.{self.name}.1.{msg.seq}.{self.delivered}.{msg.ts}.{self.num_pending}"
         head, data = msg.head, msg.data
         if self._is_head_only:
             head, data = with_headers(head, f"Nats-Msg-Size: {len(data)}\r\n"), b""

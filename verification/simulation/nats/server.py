@@ -54,8 +54,6 @@ class Server:
         self.sessions: dict[Session, None] = {}
         self.is_running = True
         self.is_paused = False
-        self.counts_pending = False
-        """Whether deliveries say how many wait behind them; no program of Signalbox reads it, and it costs a walk."""
         self.stale_s = 0.0
         """Direct reads come from a replica that lags by up to this."""
         self.commit_s = 0.0
