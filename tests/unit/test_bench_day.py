@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.day import turns
+from benchmarks.day import stacks
 from benchmarks.day.figures import Turn, highest, table, verdicts
 from signalbox.program.errors import Misconfigured
 
@@ -65,6 +65,6 @@ def test_a_turn_shows_the_highest_of_each_figure() -> None:
 def test_a_stack_that_was_started_with_other_settings_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "environ"
     path.write_bytes(os.fsencode("SIGNALBOX_RECORDS_KEPT_S=300\0PATH=/bin\0"))
-    turns.check_started_with({"SIGNALBOX_RECORDS_KEPT_S": "300"}, path)
+    stacks.check_started_with({"SIGNALBOX_RECORDS_KEPT_S": "300"}, path)
     with pytest.raises(Misconfigured, match="SIGNALBOX_HISTORY_KEPT_S=600"):
-        turns.check_started_with({"SIGNALBOX_HISTORY_KEPT_S": "600"}, path)
+        stacks.check_started_with({"SIGNALBOX_HISTORY_KEPT_S": "600"}, path)
