@@ -18,6 +18,7 @@ from benchmarks.rig.processes import by_program
 LEAST: Final = 0.95
 """Of the fresh one's rate."""
 FILL_S: Final = 240.0
+"""Most of what is kept for five minutes is there then."""
 ROUNDS: Final = 12
 WINDOW_S: Final = 40.0
 
@@ -30,7 +31,10 @@ class Window(NamedTuple):
 
 
 async def share(aged: Site, settings: Mapping[str, str], load: Load) -> float:
-    """Bring up a fresh stack, and print what both do; the aged one's rate by the fresh one's."""
+    """Bring up a fresh stack, and print what both do, for twenty minutes; the aged one's rate by the fresh one's.
+
+    settings: those of the aged one. Raises :class:`SignalboxError` where the fresh one does not come up.
+    """
     found: dict[str, list[Window]] = {"aged": [], "fresh": []}
     async with stacks.running(settings) as fresh:
         await load.drive(fresh, FILL_S)

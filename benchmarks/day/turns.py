@@ -60,12 +60,11 @@ def main(arguments: list[str]) -> int:
     fill_s = max(asked.turn_s, FILLED_S) if asked.fill_s is None else asked.fill_s
     plan = Plan(asked.turns, asked.turn_s, fill_s, asked.letters, Load(asked.predicts, asked.submits))
     try:
-        measured = _running(asked.up, settings, plan) if asked.up else _ours(settings, plan)
-        turns, share = asyncio.run(measured)
+        measured = _running(asked.up, settings, plan, asked.margin) if asked.up else _ours(settings, plan, asked.margin)
+        return 0 if asyncio.run(measured) else 1
     except SignalboxError as error:
         print(f"benchmarks: {error.public_message}", file=sys.stderr)
         return 1
-    return _judge(turns, asked.margin, share)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,33 +87,33 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _judge(turns: Sequence[Turn], margin: float, share: float | None) -> int:
-    """Print the verdict of each figure; the exit status. share: of a fresh stack's rate; None = none was beside it."""
-    found = verdicts(turns, margin)
-    print(f"\nfrom the first turn to the last:\n{table(found)}")
-    bad = [one.figure for one in found if not one.is_level]
-    print(f"not level: {', '.join(bad)}" if bad else "every figure is level", flush=True)
-    is_as_fresh = share is None or share >= fresh.LEAST
-    if share is not None:
-        verdict = "as promised" if is_as_fresh else "NOT MET"
-        print(f"{share:.3f} of a fresh stack's rate (at least {fresh.LEAST}: {verdict})", flush=True)
-    return 0 if is_as_fresh and not bad else 1
-
-
-async def _running(up: Path, settings: Mapping[str, str], plan: Plan) -> tuple[list[Turn], None]:
-    """The turns of a stack that runs already."""
+async def _running(up: Path, settings: Mapping[str, str], plan: Plan, margin: float) -> bool:
+    """Whether a stack that runs already stays level."""
     token = up.parent / "secrets" / "operator_token"
     site = Site(up, token.read_text() if token.exists() else "")
     controller = site.read()["processes"]["controller"]
     stacks.check_started_with(settings, Path(f"/proc/{controller}/environ"))
-    return await _turns(site, plan), None
+    return _is_level(await _turns(site, plan), margin)
 
 
-async def _ours(settings: Mapping[str, str], plan: Plan) -> tuple[list[Turn], float]:
-    """The turns of a stack of our own, and its share of a fresh one's rate."""
+async def _ours(settings: Mapping[str, str], plan: Plan, margin: float) -> bool:
+    """Whether a stack of our own stays level, and does what a fresh one does."""
     async with stacks.running(settings) as site:
-        turns = await _turns(site, plan)
-        return turns, await fresh.share(site, settings, plan.load)
+        is_level = _is_level(await _turns(site, plan), margin)
+        share = await fresh.share(site, settings, plan.load)
+    is_as_fresh = share >= fresh.LEAST
+    verdict = "as promised" if is_as_fresh else "NOT MET"
+    print(f"{share:.3f} of a fresh stack's rate (at least {fresh.LEAST}: {verdict})", flush=True)
+    return is_level and is_as_fresh
+
+
+def _is_level(turns: Sequence[Turn], margin: float) -> bool:
+    """Print the verdict of each figure; whether all are level."""
+    found = verdicts(turns, margin)
+    print(f"\nfrom the first turn to the last:\n{table(found)}")
+    bad = [one.figure for one in found if not one.is_level]
+    print(f"not level: {', '.join(bad)}" if bad else "every figure is level", flush=True)
+    return not bad
 
 
 # ------------------------------------------------------------------------------ turns
