@@ -158,5 +158,5 @@ def job_headers(record: Record) -> dict[str, str]:
     return {
         JOB_ID: record.id,
         "X-Signalbox-Queue-Ms": str(round(times.wait_ms(phases) or 0.0)),
-        "Server-Timing": ", ".join(f"{p.name};dur={p.end_ms - p.start_ms:.2f}" for p in times.parts(phases)),
+        "Server-Timing": ", ".join([f"{p.name};dur={p.end_ms - p.start_ms:.2f}" for p in times.parts(phases)]),
     }

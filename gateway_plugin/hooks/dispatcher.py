@@ -201,12 +201,8 @@ def _hand_over(request: MiniRequestObject) -> None:
 
 
 def _apply(obj: Object, given: JsonResponse) -> None:
-    """Turn ``given`` into a direct reply; what the gateway no longer needs is blanked to stay small."""
-    request = obj.request
-    request.raw_body = b""
-    request.body = ""
-    request.headers.clear()
-    overrides = request.return_overrides
+    """Turn ``given`` into a direct reply."""
+    overrides = obj.request.return_overrides
     overrides.response_code = given.status
     overrides.override_error = given.status >= 400
     overrides.response_error = ""
@@ -214,4 +210,3 @@ def _apply(obj: Object, given: JsonResponse) -> None:
     headers = overrides.headers
     for name, value in given.headers.items():
         headers[name] = value
-    obj.spec.clear()

@@ -1,6 +1,5 @@
 """Finds out who calls the upstream: by the caller's own credential, whatever a gateway has found before."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -54,6 +53,6 @@ class Callers:
 
 def require_single(lines: Iterable[tuple[bytes, bytes]]) -> None:
     """Raise :class:`Unauthorized` where a credential comes twice: a gateway may have looked at the other one."""
-    counts = Counter(canonical(name) for name, _ in lines)
-    if any(counts[name] > 1 for name in _CREDENTIALS):
+    names = [canonical(name) for name, _ in lines]
+    if any(names.count(name) > 1 for name in _CREDENTIALS):
         raise Unauthorized("The API key was sent twice; send it once, as Authorization: Bearer sbx_... or X-Api-Key.")

@@ -93,7 +93,7 @@ def hollow(shape: Sequence[int]) -> int:
 
 def _is_filled(tensor: Tensor) -> bool:
     dtype, shape, data = tensor.dtype, tensor.shape, tensor.data
-    if len(shape) > MAX_RANK or any(size < 0 for size in shape):
+    if len(shape) > MAX_RANK or min(shape, default=0) < 0:
         return False
     if dtype == "string":
         return _count_strings(data) == math.prod(shape)

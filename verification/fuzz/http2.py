@@ -4,6 +4,7 @@ Whatever comes, the connection goes on or says goodbye; it holds no more than it
 per stream at most, forgets everything in the end, and does the same however the bytes were cut into pieces.
 """
 
+import asyncio
 import struct
 from collections.abc import Hashable
 from pathlib import Path
@@ -87,11 +88,12 @@ class Served:
     def _closed(self, connection: Connection) -> None:
         self.ends += 1
 
-    def feed(self, data: bytes) -> None:
+    async def feed(self, data: bytes) -> None:
         """One piece, and what must hold after it."""
         if self.wire.is_closed:
             return
         self.connection.data_received(data)
+        await asyncio.sleep(0)  # what one turn of the loop sends is written at its end
         held = self.connection
         assert held._buffered == sum(len(s.body) for s in held._streams.values())
         assert held._buffered <= MAX_BUFFERED
@@ -116,17 +118,25 @@ class Served:
         assert self.cancelled <= len(self.held)
 
 
+_loop: Final = asyncio.new_event_loop()
+
+
 def one(data: bytes) -> Hashable:
     """Raises AssertionError where a promise is broken, or what the connection raised."""
+    return _loop.run_until_complete(_one(data))
+
+
+async def _one(data: bytes) -> Hashable:
     sent = data[1:] if data[:1] == bytes([_NO_PREFACE]) else PREFACE + data
     whole = Served()
-    whole.feed(sent)
+    await whole.feed(sent)
     size = _PIECES[len(data) % len(_PIECES)]
     pieces = Served()
     for at in range(0, min(len(sent), 600), size):
-        pieces.feed(sent[at : at + size])
+        await pieces.feed(sent[at : at + size])
     if len(sent) > 600:
-        pieces.feed(sent[-(-600 // size) * size :])
+        await pieces.feed(sent[-(-600 // size) * size :])
+    await asyncio.sleep(0)
     assert pieces.wire.sent == whole.wire.sent
     assert pieces.calls == whole.calls
     assert pieces.wire.is_closed == whole.wire.is_closed

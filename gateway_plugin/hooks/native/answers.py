@@ -82,6 +82,7 @@ class Answers:
         self._window = DEFAULT_WINDOW
         self._blocked: deque[Stream] = deque()
         self._unread = 0
+        self._unwritten: list[bytes] = []
         self._is_final = False
         self._farewell: asyncio.TimerHandle | None = None
 
@@ -163,9 +164,20 @@ class Answers:
     # ------------------------------------------------------------------------------ frames
 
     def write(self, data: bytes) -> None:
-        """Send frames that wait for no window."""
-        if self.transport is not None:
-            self.transport.write(data)
+        """Send frames that wait for no window, in one piece with all that this turn of the loop sends."""
+        if self.transport is None:
+            return
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unwritten.append(data)
+
+    def _flush(self) -> None:
+        """Hand over to the kernel what :meth:`write` took."""
+        unwritten, self._unwritten = self._unwritten, []
+        if self.transport is not None and unwritten:
+            if self.transport.get_write_buffer_size() == 0:
+                self._unread = 0
+            self.transport.write(b"".join(unwritten))
 
     def write_control(self, data: bytes) -> None:
         """Write an answer that the client can provoke at will; end a client that never reads its answers.
@@ -173,12 +185,12 @@ class Answers:
         Counted, because bytes alone do not tell: a large answer waits there too, as far as the client's own
         windows let it.
         """
-        if self.transport is not None:
-            is_read = self.transport.get_write_buffer_size() == 0
-            self._unread = 0 if is_read else self._unread + 1
+        self.write(data)
+        self._unread += 1
+        if self._unread > _MAX_UNREAD:
+            self._flush()  # they may all have come in one read
             if self._unread > _MAX_UNREAD:
                 raise Broken(CALM_DOWN, "answers pile up unread")
-            self.transport.write(data)
 
     # ------------------------------------------------------------------------------ the end
 
@@ -193,7 +205,12 @@ class Answers:
         if self._is_final and not self.streams and self.transport is not None:
             self.stay()
             loop = asyncio.get_running_loop()
-            self._farewell = loop.call_later(_FAREWELL_S, self.transport.close)
+            self._farewell = loop.call_later(_FAREWELL_S, self._leave)
+
+    def _leave(self) -> None:
+        self._flush()
+        if self.transport is not None:
+            self.transport.close()
 
     def stay(self) -> None:
         """A call has come after all."""
@@ -218,5 +235,5 @@ class Answers:
         if self._unread > _MAX_UNREAD:
             self.transport.abort()  # it would not read our reason either
             return
-        self.transport.write(frame(GOAWAY, 0, 0, WORD.pack(last) + WORD.pack(code) + why.encode()))
-        self.transport.close()
+        self.write(frame(GOAWAY, 0, 0, WORD.pack(last) + WORD.pack(code) + why.encode()))
+        self._leave()
