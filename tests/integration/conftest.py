@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from signalbox.bus.client import Bus
 from tests.rigs.gateway import Key, Rig, key, model, rig
+from tests.rigs.holder import Holder
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.nodes import nodes, started
+from tests.rigs.submit import Ledger
 from verification.chaos.environment.routes import NodeRoutes
 
 
@@ -24,6 +27,20 @@ async def mine(front: Rig) -> Key:
     made = key()
     await front.publish(model(), made)
     return made
+
+
+@pytest.fixture
+async def ledger(bus: Bus) -> Ledger:
+    """Submits jobs, and knows what has become of them."""
+    return await Ledger(bus).start()
+
+
+@pytest.fixture
+async def holder(bus: Bus) -> AsyncIterator[Holder]:
+    """A holder's intake, which serves no model yet."""
+    made = Holder(bus)
+    yield made
+    await made.intake.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What a holder is given where very many models are awake: no request is parked, and queues are read in turn."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,22 +9,10 @@ from signalbox.bus import pull
 from signalbox.bus.client import Bus, Puller
 from signalbox.wire import names
 from signalbox.wire.names import Priority
-from tests.integration.test_worker_intake import LIMIT_S, NONE_WAIT, Holder, none_parked
+from tests.rigs.holder import LIMIT_S, NONE_WAIT, Holder, none_parked
 from tests.rigs.submit import Ledger, floats
 from workers.queue import awake, intake
 from workers.queue.awake import AwakeModel, Given
-
-
-@pytest.fixture
-async def ledger(bus: Bus) -> Ledger:
-    return await Ledger(bus).start()
-
-
-@pytest.fixture
-async def holder(bus: Bus) -> AsyncIterator[Holder]:
-    made = Holder(bus)
-    yield made
-    await made.intake.close()
 
 
 @pytest.fixture

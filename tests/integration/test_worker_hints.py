@@ -25,11 +25,6 @@ class Ears:
             return await self.models.get()
 
 
-@pytest.fixture
-async def ledger(bus: Bus) -> Ledger:
-    return await Ledger(bus).start()
-
-
 async def test_only_what_is_listened_to_is_heard(bus: Bus, ledger: Ledger) -> None:
     ears = Ears(bus)
     await ears.hints.listen(["a.b", "c"])

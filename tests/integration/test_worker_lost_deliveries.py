@@ -77,11 +77,6 @@ async def dead(nats: NatsServer, bus: Bus) -> AsyncIterator[Peer]:
         await connected.close()
 
 
-@pytest.fixture
-async def ledger(bus: Bus) -> Ledger:
-    return await Ledger(bus).start()
-
-
 def worker(nats: NatsServer, folder: Path, name: str = "successor") -> WorkerProcess:
     """Another worker, whose runner computes with a toy."""
     return WorkerProcess(nats.url, folder, name, program="verification.chaos.rig.toyworker")

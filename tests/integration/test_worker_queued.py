@@ -43,11 +43,6 @@ class Reader:
 
 
 @pytest.fixture
-async def ledger(bus: Bus) -> Ledger:
-    return await Ledger(bus).start()
-
-
-@pytest.fixture
 def reader(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Reader:
     return Reader(bus, monkeypatch)
 

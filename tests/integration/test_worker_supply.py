@@ -9,7 +9,7 @@ import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.wire.messages import Model
-from tests.integration.test_worker_intake import NONE_WAIT, Fleet
+from tests.rigs.holder import NONE_WAIT, Fleet
 from workers.queue.intake import JobIntake
 from workers.serving.supply import Supply
 from workers.serving.unexamined import UnexaminedJobs

@@ -9,7 +9,6 @@ import pytest
 from signalbox.bus.client import Bus
 from signalbox.jobs import delivery
 from signalbox.wire.messages import Residency
-from tests.integration.test_worker_intake import ledger  # noqa: F401  a fixture
 from tests.rigs.submit import Ledger, floats
 from workers.host.presence import MOST_COUNTED
 from workers.recovery import undelivered
@@ -58,7 +57,7 @@ def finder(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Finder:
 
 
 async def test_a_job_that_waits_where_no_consumer_is_is_looked_for_by_the_second_turn(
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     finder: Finder,
 ) -> None:
     await ledger.submit("half", floats(1.0))
@@ -67,7 +66,7 @@ async def test_a_job_that_waits_where_no_consumer_is_is_looked_for_by_the_second
 
 
 async def test_the_first_are_those_behind_the_jobs_that_are_known(
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     finder: Finder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -85,7 +84,7 @@ async def test_the_first_are_those_behind_the_jobs_that_are_known(
 
 async def test_one_that_was_delivered_and_that_no_worker_tells_of_is_looked_for(
     bus: Bus,
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     finder: Finder,
 ) -> None:
     await ledger.submit("half", floats(1.0))
@@ -106,7 +105,7 @@ async def test_one_that_was_delivered_and_that_no_worker_tells_of_is_looked_for(
 
 async def test_what_waits_at_a_consumer_is_looked_for_where_nobody_asks_of_it(
     bus: Bus,
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     finder: Finder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
