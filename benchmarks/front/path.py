@@ -59,7 +59,10 @@ def costs(stack: UpStack) -> Mapping[str, Cost]:
     for name, pid in stack.pids().items():
         found[name] = cost(pid)
         for child in descendants(pid):
-            place, used = f"{name}/{_role(child)}", cost(child)
+            try:
+                place, used = f"{name}/{_role(child)}", cost(child)
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended meanwhile, as Redis' that writes its file
             found[place] = used if place not in found else _both(found[place], used)
     return found
 

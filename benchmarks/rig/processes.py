@@ -36,7 +36,7 @@ class Cost(NamedTuple):
 
 
 def cost(pid: int) -> Cost:
-    """What ``pid`` alone has used. Raises :class:`FileNotFoundError` when it is gone."""
+    """What ``pid`` alone has used. Raises :class:`FileNotFoundError` or :class:`ProcessLookupError` when it is gone."""
     proc = Path(f"/proc/{pid}")
     fields = (proc / "stat").read_text().rpartition(")")[2].split()
     cpu_s = (int(fields[11]) + int(fields[12])) / TICKS

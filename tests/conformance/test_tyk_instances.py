@@ -275,7 +275,8 @@ def test_two_http_upstreams_share_calls_and_a_dead_one_is_left_out(plugins: Plug
     with NameServer(*both) as names, behind_tyk(plugins, names, shown) as caller:
         assert caller.answered(CALLS, METADATA) == CALLS
         plugins.kill(both[1])
-        assert [caller.ask(METADATA) for _ in range(2)].count(False) == 1, "one of two calls was the dead one's"
+        # One of two calls is the dead one's, or none where Tyk has noticed before the first.
+        assert [caller.ask(METADATA) for _ in range(2)].count(False) <= 1
         until_all_are_answered(caller)
         plugins.bring_back(both[1])
         until_all_are_answered(caller)
