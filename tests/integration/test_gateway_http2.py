@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from gateway_plugin.hooks.calls import DISPATCH, EVENT
-from gateway_plugin.hooks.native import connection
+from gateway_plugin.hooks.native import bodies
 from gateway_plugin.hooks.native.frames import PREFACE, frame
 from gateway_plugin.proto.coprocess_pb2 import Object
 from tests.rigs import hookserver
@@ -326,7 +326,7 @@ async def test_strangers_leave_room_for_a_message_of_who_has_shown_the_secret(tm
 
 
 async def test_a_stranger_that_is_slow_loses_its_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_PROOF_S", 0.1)
+    monkeypatch.setattr(bodies, "_PROOF_S", 0.1)
     async with rig(tmp_path, secret="between us") as made:
         raw, ours = await made.raw(), await made.raw()
         before = counted("limit_exceeded:proof")

@@ -95,8 +95,8 @@ class Served:
         self.connection.data_received(data)
         await asyncio.sleep(0)  # what one turn of the loop sends is written at its end
         held = self.connection
-        assert held._buffered == sum(len(s.body) for s in held._streams.values())
-        assert held._buffered <= MAX_BUFFERED
+        assert held._bodies.held_bytes == sum(len(s.body) for s in held._streams.values())
+        assert held._bodies.held_bytes <= MAX_BUFFERED
         assert len(held._streams) <= MAX_STREAMS
         assert len(held._unended) <= MAX_STREAMS
         is_closed: bool = self.wire.is_closed

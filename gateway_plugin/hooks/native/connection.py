@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from gateway_plugin.hooks.native.answers import Answers, Stream
+from gateway_plugin.hooks.native.bodies import TOO_LARGE, Bodies
 from gateway_plugin.hooks.native.buffers import Buffers
 from gateway_plugin.hooks.native.frames import (
     ACK,
@@ -54,8 +55,6 @@ _REPLENISH_BYTES: Final = 2**24
 _UNPROVEN_STREAMS: Final = 1
 """Several large calls at once on a fresh connection would each send a part, and none be whole. So the others wait in
 the client until one of them has shown the secret."""
-_PROOF_S: Final = 10.0
-"""How long a client that has not shown the secret may take over its messages."""
 
 OnCall = Callable[[Stream, bytes], bool]
 
@@ -89,12 +88,15 @@ class Connection(asyncio.Protocol):
         self._on_call = on_call
         self._on_close = on_close
         self._max_body_bytes = max_body_bytes
-        self._max_buffered_bytes = max_buffered_bytes
         self._max_streams = max_streams
         self._too_large = too_large
-        self._buffers = buffers
-        self._is_proven = is_proven
-        self._patience: asyncio.TimerHandle | None = None
+        self._bodies = Bodies(
+            buffers,
+            most_bytes=max_body_bytes,
+            most_held_bytes=max_buffered_bytes,
+            is_proven=is_proven,
+            late=self._cut_late,
+        )
         self._note_refusal = note_refusal
         self._rest = b""
         self._has_preface = False
@@ -105,7 +107,6 @@ class Connection(asyncio.Protocol):
         self._last = 0
         self._unended: dict[int, None] = {}
         self._resets = 0
-        self._buffered = 0
         self._consumed = 0
         self._is_draining = False
 
@@ -115,9 +116,12 @@ class Connection(asyncio.Protocol):
         """Say what the client may send."""
         # uvloop's transports are not asyncio's by class, so asking would find none.
         self._answers.transport = cast("asyncio.Transport", transport)
-        most = self._max_streams if self._is_proven else _UNPROVEN_STREAMS
         window = min(self._max_body_bytes + MAX_FRAME_BYTES, LARGEST_WINDOW)
-        settings = ((SETTING_STREAMS, most), (SETTING_WINDOW, window), (SETTING_HEADERS, MAX_HEADER_BYTES))
+        settings = (
+            (SETTING_STREAMS, self._most_streams),
+            (SETTING_WINDOW, window),
+            (SETTING_HEADERS, MAX_HEADER_BYTES),
+        )
         packed = b"".join(SETTING.pack(name, value) for name, value in settings)
         # The window of all calls together is no bound.
         more = WORD.pack(LARGEST_WINDOW - DEFAULT_WINDOW)
@@ -126,8 +130,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell handlers of this client's open calls that they may stop."""
         for stream in self._streams.values():
-            self._end_body(stream)
-        self._end_patience()
+            self._bodies.end(stream)
+        self._bodies.stop()
         self._answers.lost()
         self._on_close(self)
 
@@ -175,6 +179,10 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------------------ what comes
 
+    @property
+    def _most_streams(self) -> int:
+        return self._max_streams if self._bodies.is_proven else _UNPROVEN_STREAMS
+
     def _on_headers(self, flags: int, id_: int, body: bytes) -> None:
         if id_ % 2 == 0:
             raise Broken(PROTOCOL_ERROR, "a client's streams have odd numbers")
@@ -209,7 +217,7 @@ class Connection(asyncio.Protocol):
             self._late(flags, id_)
             return
         self._last = id_
-        if len(self._streams) >= (self._max_streams if self._is_proven else _UNPROVEN_STREAMS):
+        if len(self._streams) >= self._most_streams:
             self._note_refusal("limit_exceeded:http2")
             self._refused_early(id_, flags)
             self._answers.write(frame(RESET, 0, id_, WORD.pack(REFUSED)))
@@ -236,16 +244,14 @@ class Connection(asyncio.Protocol):
         if flags & END_STREAM and not stream.body:
             stream.is_whole = True
             if size > self._max_body_bytes:
-                self._refuse_large(stream)
+                self._refuse_large(stream, TOO_LARGE)
             else:
                 self._call(stream, body)
-        elif self._has_room(stream, len(body)):
-            stream.body += body
-            self._buffered += len(body)
-            if flags & END_STREAM:
-                self._complete(stream)
-        else:
+        elif why := self._bodies.take(stream, body):
+            self._refuse_large(stream, why)
             self._refused_early(id_, flags)
+        elif flags & END_STREAM:
+            self._complete(stream)
 
     def _late(self, flags: int, id_: int) -> None:
         """Take headers or data of a call that is not open: allowed only if it was refused before its request ended."""
@@ -263,53 +269,23 @@ class Connection(asyncio.Protocol):
             if len(self._unended) > self._max_streams:
                 del self._unended[next(iter(self._unended))]
 
-    def _has_room(self, stream: Stream, size: int) -> bool:
-        """Whether so much more of an unfinished request is taken; if not, it is refused."""
-        if len(stream.body) + size > self._max_body_bytes or self._buffered + size > self._max_buffered_bytes:
-            self._refuse_large(stream)
-            return False
-        if not self._buffers.take(size, is_proven=self._is_proven):
-            self._refuse_large(stream, "limit_exceeded:buffers")
-            return False
-        if not self._is_proven and self._patience is None:
-            loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(_PROOF_S, self._lose_patience)
-        return True
-
-    def _lose_patience(self) -> None:
+    def _cut_late(self) -> None:
         """End a connection that has not shown the secret in time, so that slow senders do not hold bytes for ever."""
-        self._patience = None
-        if self._buffered:
-            self._note_refusal("limit_exceeded:proof")
-            self.abort()
-
-    def _end_patience(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        self._note_refusal("limit_exceeded:proof")
+        self.abort()
 
     def _call(self, stream: Stream, body: bytes) -> None:
-        if self._on_call(stream, body) and not self._is_proven:
-            self._is_proven = True
-            self._buffers.prove(self._buffered)
+        if self._on_call(stream, body) and not self._bodies.is_proven:
+            self._bodies.prove()
             self._answers.write(frame(SETTINGS, 0, 0, SETTING.pack(SETTING_STREAMS, self._max_streams)))
-            self._end_patience()
 
     def _complete(self, stream: Stream) -> None:
         stream.is_whole = True
-        body = bytes(stream.body)
-        self._end_body(stream)
-        self._call(stream, body)
+        self._call(stream, bytes(self._bodies.end(stream)))
 
-    def _end_body(self, stream: Stream) -> None:
-        """End the request's body: nothing more of it comes, or is wanted."""
-        self._buffered -= len(stream.body)
-        self._buffers.give_back(len(stream.body), is_proven=self._is_proven)
-        stream.body = bytearray()
-
-    def _refuse_large(self, stream: Stream, reason: str = "too_large:http2") -> None:
+    def _refuse_large(self, stream: Stream, reason: str) -> None:
         """Answer at once and ask for no more of the request."""
-        self._end_body(stream)
+        self._bodies.end(stream)
         self._note_refusal(reason)
         stream.refuse(self._too_large)
         self._answers.write(frame(RESET, 0, stream.id, WORD.pack(NO_ERROR)))
@@ -322,7 +298,7 @@ class Connection(asyncio.Protocol):
         self._unended.pop(id_, None)
         stream = self._streams.pop(id_, None)
         if stream is not None:
-            self._end_body(stream)
+            self._bodies.end(stream)
             stream.abandon()
             self._answers.drained()
             self._count_reset()
