@@ -1,7 +1,9 @@
 """What one small prediction costs on each way behind a Tyk: answered by the post hook, or by the upstream.
 
 Beside it, in turn: a plugin and an upstream that only answer, on the same files and transport. What the plugin takes
-beyond that one's is its own. Once for each transport of the hooks.
+beyond that one's is its own. Once for each transport of the hooks. Processor time for the same work differs by up to
+three times with what shares the cores, so it is judged at the pace of the one that only answers over grpc.aio, which is
+nobody's code of ours.
 """
 
 import asyncio
@@ -28,7 +30,10 @@ _INFER: Final = "/v2/models/half_plus_two/infer"
 _INFERENCE: Final = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
 WAYS: Final = {"post hook": (PATH, BODY), "upstream": (_INFER, json.dumps(_INFERENCE).encode())}
 MOST_MS: Final = {"post hook": 0.35, "upstream": 0.45}
-"""Processor time that the plugin may take beyond one that only answers, at the most in flight."""
+"""Processor time that the plugin may take beyond one that only answers, at the most in flight and at this pace:"""
+PACE_MS: Final = {"post hook": 0.31, "upstream": 0.33}
+"""What the one that only answers takes over :data:`PACER`, where the aims were set."""
+PACER: Final = "grpc"
 _OURS: Final = "ours"
 _BARE: Final = "only answers"
 
@@ -53,16 +58,20 @@ class Spent:
 async def measure(folder: Path, programs: Programs, *, seconds: float) -> None:
     """Print rates, latencies and processor time of both ways, in turn, and what the plugin adds, by transport."""
     given = os.environ.get(SETTING)
+    spent: dict[str, Spent] = {}
     for kind in KINDS:
         os.environ[SETTING] = kind
         print(f"hooks over {kind}", flush=True)
-        await _measure(folder / kind, programs, seconds)
+        spent[kind] = await _measure(folder / kind, programs, seconds)
     os.environ.pop(SETTING)
     if given is not None:
         os.environ[SETTING] = given
+    for kind, found in spent.items():
+        for way in WAYS:
+            _judge(kind, way, found, spent[PACER])
 
 
-async def _measure(folder: Path, programs: Programs, seconds: float) -> None:
+async def _measure(folder: Path, programs: Programs, seconds: float) -> Spent:
     spent = Spent()
     async with made(folder / _OURS, tyk=programs) as bed, bare.running(folder / "bare", programs) as answering:
         stacks: dict[str, tuple[UpStack, Mapping[str, str]]] = {
@@ -88,14 +97,20 @@ async def _measure(folder: Path, programs: Programs, seconds: float) -> None:
                     if in_flight == IN_FLIGHT[-1]:
                         cpu_s = after["gateway"].cpu_s - before["gateway"].cpu_s
                         spent.add(way, whose, sum(figures.statuses.values()), cpu_s)
-    for way, most in MOST_MS.items():
-        ours, least = spent.ms(way, _OURS), spent.ms(way, _BARE)
-        verdict = "as promised" if ours - least <= most else "NOT MET"
-        print(
-            f"{way}, {IN_FLIGHT[-1]} in flight: the plugin takes {ours:.2f} ms of CPU a request, one that only answers "
-            f"{least:.2f}: {ours - least:.2f} more (at most {most}: {verdict})",
-            flush=True,
-        )
+    return spent
+
+
+def _judge(kind: str, way: str, found: Spent, pacer: Spent) -> None:
+    ours, least = found.ms(way, _OURS), found.ms(way, _BARE)
+    slower = pacer.ms(way, _BARE) / PACE_MS[way]
+    most = MOST_MS[way] * slower
+    verdict = "as promised" if ours - least <= most else "NOT MET"
+    print(
+        f"{kind}, {way}, {IN_FLIGHT[-1]} in flight: the plugin takes {ours:.2f} ms of CPU a request, one that only "
+        f"answers {least:.2f}: {ours - least:.2f} more (at most {MOST_MS[way]}, at this pace, {slower:.1f} times "
+        f"slower, {most:.2f}: {verdict})",
+        flush=True,
+    )
 
 
 def _print(way: str, whose: str, figures: Figures, before: Mapping[str, Cost], after: Mapping[str, Cost]) -> None:

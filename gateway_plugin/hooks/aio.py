@@ -1,4 +1,4 @@
-"""The default transport of the hooks: grpc.aio, gRPC's own server of the C core.
+"""The transport ``grpc`` of the hooks: grpc.aio, gRPC's own server of the C core.
 
 Messages are read one by one as the server has room for them (:mod:`gateway_plugin.hooks.reading`), so the methods are
 stream methods to gRPC; to a client there is no difference.

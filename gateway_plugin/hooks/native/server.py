@@ -1,4 +1,4 @@
-"""gRPC's unary calls over our own HTTP/2: the transport ``native`` of the hooks (docs/adr/0140)."""
+"""gRPC's unary calls over our own HTTP/2: ``native``, the default transport of the hooks (docs/adr/0140)."""
 
 import asyncio
 import random
