@@ -3,7 +3,7 @@
 Beside it, in turn: a plugin and an upstream that only answer, on the same files and transport. What the plugin takes
 beyond that one's is its own. Once for each transport of the hooks. Processor time for the same work differs by up to
 three times with what shares the cores, so it is judged at the pace of the one that only answers over grpc.aio, which is
-nobody's code of ours.
+none of our code.
 """
 
 import asyncio
@@ -30,9 +30,10 @@ _INFER: Final = "/v2/models/half_plus_two/infer"
 _INFERENCE: Final = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
 WAYS: Final = {"post hook": (PATH, BODY), "upstream": (_INFER, json.dumps(_INFERENCE).encode())}
 MOST_MS: Final = {"post hook": 0.35, "upstream": 0.45}
-"""Processor time that the plugin may take beyond one that only answers, at the most in flight and at this pace:"""
+"""Processor time that the plugin may take beyond one that only answers, at the most in flight, where that one takes
+:data:`PACE_MS` over :data:`PACER`."""
 PACE_MS: Final = {"post hook": 0.31, "upstream": 0.33}
-"""What the one that only answers takes over :data:`PACER`, where the aims were set."""
+"""What it took where the aims were set."""
 PACER: Final = "grpc"
 _OURS: Final = "ours"
 _BARE: Final = "only answers"
