@@ -32,8 +32,8 @@ from tests.rigs.gateway import ALL_SCOPES, PEPPER, Key, ScriptedWorker, key, mod
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.runningstack import RunningStack
 
-NATIVE = " over native"
-KINDS = [*FRONTS, "edge-grpc" + NATIVE, pytest.param("tyk" + NATIVE, marks=pytest.mark.tyk)]
+GRPC = " over grpc"
+KINDS = [*FRONTS, "edge-grpc" + GRPC, pytest.param("tyk" + GRPC, marks=pytest.mark.tyk)]
 """The plugin's own part on both of its transports; what is asked of a front's hooks alone uses the probe's server."""
 ONE = {"instances": [1.0]}
 JSON = {"Content-Type": "application/json"}
@@ -123,7 +123,7 @@ def plugin_of(
 @contextmanager
 def housed(kind: str, nats: NatsServer, files: Path = FILES, secret: str = "") -> Iterator[House]:
     """The real plugin behind a front of ``kind``."""
-    kind, transport = (kind.removesuffix(NATIVE), "native") if kind.endswith(NATIVE) else (kind, "grpc")
+    kind, transport = (kind.removesuffix(GRPC), "grpc") if kind.endswith(GRPC) else (kind, "native")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sb-house-")))
         target, port = f"unix://{folder}/plugin.sock", free_port()
