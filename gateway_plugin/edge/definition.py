@@ -5,6 +5,7 @@ refused by name, so that the edge never behaves differently from Tyk in silence.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,7 +78,11 @@ class CheckedApi(msgspec.Struct, frozen=True):
 
 
 class UpstreamApi(msgspec.Struct, frozen=True):
-    """An API whose requests go on to the upstream. checked: None = it needs no key. is_grpc: over HTTP/2 only."""
+    """An API whose requests go on to the upstream.
+
+    listen_path: prefix it takes, in which ``{name}`` stands for one segment. is_grpc: over HTTP/2 only. checked: None =
+    it needs no key.
+    """
 
     listen_path: str
     is_grpc: bool
@@ -129,7 +134,7 @@ def load(folder: Path = SOURCE, *, secret: str = "") -> Definition:
     return Definition(
         hooked=_hooked(hooked[0], secret),
         keyless=tuple(map(_mock, mocks)),
-        upstreams=tuple(sorted(upstreams, key=lambda api: -len(api.listen_path))),
+        upstreams=tuple(sorted(upstreams, key=lambda api: -_length(api.listen_path))),
         overrides={
             int(status): tuple(map(_override, rules)) for status, rules in conf.get("error_overrides", {}).items()
         },
@@ -153,6 +158,11 @@ def _require(where: str, what: str, wanted: object, found: object) -> None:
 
 def _name(doc: dict[str, Any]) -> str:
     return f"API {doc.get('api_id')}"
+
+
+def _length(listen_path: str) -> int:
+    """By which Tyk puts the paths in order: of a segment that is a ``{name}`` it counts nothing."""
+    return len(re.sub(r"\{[^/]+\}", "", listen_path))
 
 
 def _version(doc: dict[str, Any]) -> dict[str, Any]:

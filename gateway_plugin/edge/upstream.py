@@ -1,5 +1,6 @@
 """What the edge hands on to the upstream, which is an application in the same process."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,12 @@ _APART: Final = (
 )
 
 
+def _pattern(listen_path: str) -> bytes:
+    """What paths of an API begin with. Tyk looks at the decoded path, in which ``%2F`` ends a segment."""
+    parts = re.split(r"\{[^/]+\}", listen_path)
+    return rb"(?:(?!%2[Ff])[^/])+".join(re.escape(part.encode()) for part in parts)
+
+
 class Handed(NamedTuple):
     """A request for the upstream. scope: as the upstream sees it. shown: headers that the edge adds to the answer."""
 
@@ -34,17 +41,17 @@ class UpstreamPaths:
 
     def __init__(self, front: Definition, app: Application | None) -> None:
         self._app = app
-        self._apis = {api.listen_path.encode(): api for api in front.upstreams}
-        self._paths = tuple(self._apis)
+        self._apis = [(re.compile(_pattern(api.listen_path)), api) for api in front.upstreams]
+        self._heads = tuple({api.listen_path.partition("{")[0].encode() for api in front.upstreams})
         self._added = {
             api.listen_path: AddedHeaders(api.checked, front.xff_depth) for api in front.upstreams if api.checked
         }
 
     def of(self, path: bytes) -> UpstreamApi | None:
         """The API that a path belongs to."""
-        if not path.startswith(self._paths):
+        if not path.startswith(self._heads):
             return None
-        return next(api for prefix, api in self._apis.items() if path.startswith(prefix))
+        return next((api for pattern, api in self._apis if pattern.match(path)), None)
 
     def require_served(self, api: UpstreamApi) -> None:
         """Raise :class:`Unimplemented` with the reason where this front cannot serve an API."""

@@ -59,7 +59,7 @@ def test_the_documentation_s_programs_print_what_it_says(
 
 
 def test_triton_s_clients_see_a_server_that_lives_and_is_ready(triton_http: Report, triton_grpc: Report) -> None:
-    assert triton_http["health_without_a_key"] == [True, True]
+    assert triton_http["health_without_a_key"] == [True, True, True]
     assert triton_grpc["health"] == [True, True]
 
 
@@ -180,7 +180,7 @@ def test_triton_s_clients_are_told_what_is_not_offered(triton_http: Report, trit
 
 
 def test_kserve_s_clients_see_a_server_and_a_model_that_are_ready(kserve: Report) -> None:
-    assert kserve["rest_health_without_a_key"] == [True, True]
+    assert kserve["rest_health_without_a_key"] == [True, True, True]
     assert kserve["grpc_health"] == [True, True]
     assert kserve["rest_model_ready"] == kserve["grpc_model_ready"] == [True, False]
 

@@ -87,9 +87,19 @@ def test_a_refused_key_gets_the_dialects_error_and_the_upstream_hears_nothing(fr
     assert ask(front, None, {"tag": tag}).json()["calls"] == 1
 
 
-def test_health_is_told_to_anybody(front: Front) -> None:
-    answer = ask(front, {"auth": {"refuses": "no key"}}, path="/v2/health/live", method="GET")
-    assert answer.json()["url"] == "/v2/health/live"
+@pytest.mark.parametrize(
+    "path", ["/v2/health/live", "/v2/models/m/ready", "/v2/models/m%20n/ready?x=1", "/v2/models/m/versions/1/ready"]
+)
+def test_health_is_told_to_anybody(front: Front, path: str) -> None:
+    answer = ask(front, {"auth": {"refuses": "no key"}}, path=path, method="GET")
+    assert answer.json()["url"] == path
+
+
+@pytest.mark.parametrize(
+    "path", ["/v2/models/ready", "/v2/models/a%2Fb/ready", "/v2/models/m/infer/ready", "/v2/ready"]
+)
+def test_what_only_looks_like_health_wants_a_key(front: Front, path: str) -> None:
+    assert ask(front, {"auth": {"refuses": "no key"}}, path=path, method="GET").status_code == 401
 
 
 def test_the_rate_of_a_key_is_one_over_hooks_and_upstream(front: Front) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -123,12 +124,23 @@ async def test_rate_of_a_key_is_one_over_hooks_and_upstream() -> None:
             assert 50 < int(refused.headers["retry-after"]) <= 60
 
 
-async def test_health_is_told_without_a_key() -> None:
+@pytest.mark.parametrize(
+    "path", ["/v2/health/ready", "/v2/models/m/ready", "/v2/models/m%20n/ready", "/v2/models/m/versions/1/ready"]
+)
+async def test_health_is_told_without_a_key(path: str) -> None:
     plugin = Plugin()
     async with edge(plugin, upstream=app) as client:
-        answer = await client.get("/v2/health/ready")
-    assert (answer.status_code, answer.json()["path"]) == (404, "/v2/health/ready")
+        answer = await client.get(path)
+    assert (answer.status_code, answer.json()["path"]) == (404, unquote(path))
     assert plugin.hooks == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/v2/models/ready", "/v2/models/a%2Fb/ready", "/v2/models/m/infer/ready", "/v2/ready"]
+)
+async def test_what_only_looks_like_health_wants_a_key(path: str) -> None:
+    async with edge(Plugin(), upstream=refuses) as client:
+        assert (await client.get(path)).status_code == 401
 
 
 @pytest.mark.parametrize("is_declared", [True, False])

@@ -264,6 +264,8 @@ async def test_health_metadata_configuration_and_readiness(nats: NatsServer, tmp
         index = json.loads((await at.rest("POST", "/v2/repository/index", b'{"ready": true}')).body)
         assert index == [{"name": "twice", "version": "3", "state": "READY", "reason": ""}]
         assert (await at.rest("GET", "/v2/models/no/ready")).status == 404
+        anybodys = await at.dialect.rest.answer(Request("GET", "/v2/models/twice/ready", {}, b""), None)
+        assert (anybodys.status, json.loads(anybodys.body)) == (200, {"name": "twice", "ready": True})
 
 
 async def test_what_could_not_run_now_says_so(nats: NatsServer, tmp_path: Path) -> None:

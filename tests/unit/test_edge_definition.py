@@ -58,13 +58,21 @@ def test_files_of_the_repository_are_read() -> None:
         "/grpc.health.v1.Health/": (True, True),
         "/tensorflow.serving.": (True, False),
         "/v2/health/": (False, True),
+        "/v2/models/{model}/ready": (False, True),
+        "/v2/models/{model}/versions/{version}/ready": (False, True),
         "/v2": (False, False),
     }
 
 
 def test_the_longest_path_comes_first_so_that_health_needs_no_key() -> None:
     paths = [api.listen_path for api in load().upstreams]
-    assert paths.index("/v2/health/") < paths.index("/v2")
+    assert paths[-1] == "/v2"
+
+
+def test_a_named_segment_counts_nothing_in_the_order_of_paths(files: Path) -> None:
+    """As in Tyk's own ``listenPathLength``."""
+    long = changed(files, lambda doc: doc["proxy"].update(listen_path="/v2/{anything}/"), "apps/inference-health.json")
+    assert [api.listen_path for api in load(long).upstreams][-2:] == ["/v2/{anything}/", "/v2"]
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,18 @@ def test_what_is_not_offered_says_what_to_do_instead(path: str) -> None:
 
 
 def test_health_alone_needs_no_key() -> None:
-    assert is_keyless("GET", "/v2/health/live")
-    assert is_keyless("GET", "/v2/health/ready")
-    for method, path in (("POST", "/v2/health/live"), ("GET", "/v2"), ("GET", "/v2/models/m/ready"), ("GET", "/v2/no")):
-        assert not is_keyless(method, path)
+    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/stable/ready"):
+        assert is_keyless("GET", path)
+        assert not is_keyless("POST", path)
+    for path in (
+        "/v2",
+        "/v2/no",
+        "/v2/no/ready",
+        "/v2/models/ready",
+        "/v2/models/m/ready/infer",
+        "/v2/models/a/b/ready",
+    ):
+        assert not is_keyless("GET", path)
 
 
 def test_every_name_beside_models_in_a_path_is_reserved() -> None:

@@ -38,6 +38,8 @@ def test_what_is_served_has_a_definition() -> None:
         "/grpc.health.v1.Health/": "h2c://plugin:9112",
         "/v2": "http://plugin:9113",
         "/v2/health/": "http://plugin:9113",
+        "/v2/models/{model}/ready": "http://plugin:9113",
+        "/v2/models/{model}/versions/{version}/ready": "http://plugin:9113",
     }
 
 
@@ -70,6 +72,8 @@ def test_only_health_and_what_is_answered_at_once_need_no_key() -> None:
         "/grpc.health.v1.Health/",
         "/inference.GRPCInferenceService/Server",
         "/v2/health/",
+        "/v2/models/{model}/ready",
+        "/v2/models/{model}/versions/{version}/ready",
     }
 
 

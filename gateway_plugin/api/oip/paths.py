@@ -72,13 +72,18 @@ _MISSING: Final = (
     (re.compile(r"/v2/logging"), LOGGING),
     (re.compile(r"/v2/models/[^/]+(?:/versions/[^/]+)?/generate(?:_stream)?"), GENERATE),
 )
-_KEYLESS: Final = frozenset({Operation.LIVE, Operation.READY})
+_HEALTH: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
+_READY: Final = "/ready"
 
 
 def is_keyless(method: str, path: str) -> bool:
-    """Whether a request needs no key: those for the health of the server."""
-    found = _FIXED.get(path)
-    return found is not None and method == found[0] and found[1] in _KEYLESS
+    """Whether a request needs no key: those for the health of the server and of models."""
+    if method != "GET" or not path.endswith(("/live", _READY)):
+        return False
+    if path in _HEALTH:
+        return True
+    found = _MODEL.fullmatch(path)
+    return found is not None and found["part"] == _READY
 
 
 def route_of(method: str, path: str) -> Route:

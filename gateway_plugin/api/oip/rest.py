@@ -73,7 +73,9 @@ class OipRest:
         if route.operation is Operation.READY:
             is_ready = self._is_healthy()
             return json_response(200 if is_ready else 503, {"ready": is_ready})
-        assert key is not None, "only the health of the server is shown without a key"
+        if route.operation is Operation.MODEL_READY:
+            return self._model_ready(route)
+        assert key is not None, "only health is shown without a key"
         if route.operation is Operation.INFER:
             return await self._infer(request, key, route)
         return json_response(200, await self._shown(request, key, route))
@@ -92,11 +94,13 @@ class OipRest:
         ready = self._targets.version(key, route.model, route.version)
         if operation is Operation.CONFIG:
             return views.config(ready)
-        if operation is Operation.MODEL_READY:
-            if why := self._views.unready(ready):
-                raise NotServing(why, model=route.model)
-            return {"name": route.model, "ready": True}
         return views.metadata(ready)
+
+    def _model_ready(self, route: Route) -> JsonResponse:
+        """Whether a job could run now, for anybody: those who watch over a service have no key."""
+        if why := self._views.unready(self._targets.version_for_anybody(route.model, route.version)):
+            raise NotServing(why, model=route.model)
+        return json_response(200, {"name": route.model, "ready": True})
 
     async def _infer(self, request: Request, key: ApiKey, route: Route) -> JsonResponse:
         ready = self._inference.target(key, route.model, route.version)

@@ -23,10 +23,7 @@ class Targets:
     def model(self, key: ApiKey, name: str) -> Model:
         """A model's document. Raises :class:`Forbidden` and :class:`NotFound`."""
         require_model(key, name)
-        found = self._catalog.find(name)
-        if found is None:
-            raise NotFound(f"Request for unknown model: '{name[:_SHOWN]}' is not found.", model=name[:_SHOWN])
-        return found
+        return self._model(name)
 
     def version(self, key: ApiKey, name: str, version: str) -> PreparedVersion:
         """A version made ready.
@@ -34,7 +31,12 @@ class Targets:
         version: its number, or a label, which the protocol has no other place for; empty = what requests get now.
         Raises as :meth:`model`, :class:`NotFound`, and :class:`InvalidRequest` for an unknown label.
         """
-        self.model(key, name)
+        require_model(key, name)
+        return self.version_for_anybody(name, version)
+
+    def version_for_anybody(self, name: str, version: str) -> PreparedVersion:
+        """The same, where no key is needed. Raises :class:`NotFound` and :class:`InvalidRequest`."""
+        self._model(name)
         if not version:
             return self._catalog.ready(name)
         if not (version.isascii() and version.isdigit()):
@@ -53,3 +55,9 @@ class Targets:
     def all(self, key: ApiKey) -> Iterator[Model]:
         """The models that a key may use, one in memory at a time: there may be very many."""
         return (model for model in self._catalog.all() if may_use(key, model.name))
+
+    def _model(self, name: str) -> Model:
+        found = self._catalog.find(name)
+        if found is None:
+            raise NotFound(f"Request for unknown model: '{name[:_SHOWN]}' is not found.", model=name[:_SHOWN])
+        return found

@@ -11,7 +11,15 @@ _SHIPPED_SECRET: Final = "352d20ee67be67f6340b4c0605b044b7"  # noqa: S105  the o
 _SECRET_CHARS: Final = 16
 _NOWHERE: Final = "http://127.0.0.1:9"
 """The discard port: nothing listens there, so that what no hook answers goes nowhere."""
-_HEALTH: Final = frozenset({"/grpc.health.v1.Health/", "/inference.GRPCInferenceService/Server", "/v2/health/"})
+_HEALTH: Final = frozenset(
+    {
+        "/grpc.health.v1.Health/",
+        "/inference.GRPCInferenceService/Server",
+        "/v2/health/",
+        "/v2/models/{model}/ready",
+        "/v2/models/{model}/versions/{version}/ready",
+    }
+)
 """What the upstream tells anybody; of ``ServerMetadata`` it wants a key all the same."""
 
 

@@ -61,7 +61,8 @@ async def _refused(call: Awaitable[Any]) -> dict[str, Any]:
 
 async def rest_health_without_a_key(target: Target) -> Any:
     async with _rest() as client:
-        return [await client.is_server_live(target.url), await client.is_server_ready(target.url)]
+        server = [await client.is_server_live(target.url), await client.is_server_ready(target.url)]
+        return [*server, await client.is_model_ready(target.url, "half")]
 
 
 async def rest_model_ready(target: Target) -> Any:

@@ -40,7 +40,8 @@ def _refused(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 def health_without_a_key(target: Target) -> Any:
-    return [_client(target).is_server_live(), _client(target).is_server_ready()]
+    client = _client(target)
+    return [client.is_server_live(), client.is_server_ready(), client.is_model_ready("half", "2")]
 
 
 def model_ready(target: Target) -> Any:
