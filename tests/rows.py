@@ -20,7 +20,11 @@ DEEP: Final = ("-m", "slow or proof", "--depth", "full", "--timeout", "1800")
 
 
 class Row(NamedTuple):
-    """What one pytest runs. is_patient: it computes for minutes and has the time that others leave."""
+    """What one pytest runs.
+
+    is_patient: it only computes, for minutes, and has the time that others leave. What asks other programs is not: it
+    would wait for their answers longer than they are given.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -42,7 +46,8 @@ ROWS: Final = {
     ),
     "verify": (
         Row("whole systems", ("tests/e2e", *DEEP)),
-        Row("proofs", ("--ignore=tests/e2e", *DEEP), is_patient=True),
+        Row("programs", ("tests/console", "tests/integration", "tests/conformance", *DEEP)),
+        Row("proofs", ("tests/unit", *DEEP), is_patient=True),
     ),
 }
 

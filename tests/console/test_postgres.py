@@ -75,7 +75,7 @@ def test_everything_that_touches_the_database_also_holds_on_postgresql(database:
         cwd=FOLDER.parents[1],
         env={**os.environ, "SIGNALBOX_CONSOLE_DATABASE_URL": database},
     )
-    failed = [line[:500] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    failed = [line[:500] for line in done.stdout.splitlines() if line.startswith(("E  ", "FAILED", "ERROR"))]
     assert done.returncode == 0, "\n".join(failed) or done.stdout[-4000:]
     said = re.search(r"(\d+) passed", done.stdout)
     assert said, done.stdout[-400:]
