@@ -46,7 +46,7 @@ ROWS: Final = {
     ),
     "verify": (
         Row("whole systems", ("tests/e2e", *DEEP)),
-        Row("programs", ("tests/console", "tests/integration", "tests/conformance", *DEEP)),
+        Row("programs", ("tests", "--ignore=tests/e2e", "--ignore=tests/unit", *DEEP)),
         Row("proofs", ("tests/unit", *DEEP), is_patient=True),
     ),
 }

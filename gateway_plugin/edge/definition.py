@@ -29,6 +29,8 @@ _DEFINITION_KEYS: Final = frozenset(
 _VERSION_KEYS: Final = frozenset({"name", "expires", "use_extended_paths", "global_headers"})
 _TIMEOUT: Final = "global_enforce_timeout"
 _GRPC: Final = "h2c://"
+NAMED_SEGMENT: Final = re.compile(r"(?<=/)\{\w+\}(?=/|$)")
+"""A segment of a listen path that any text may stand for."""
 
 
 class Override(msgspec.Struct, frozen=True):
@@ -162,7 +164,7 @@ def _name(doc: dict[str, Any]) -> str:
 
 def _length(listen_path: str) -> int:
     """By which Tyk puts the paths in order: of a segment that is a ``{name}`` it counts nothing."""
-    return len(re.sub(r"\{[^/]+\}", "", listen_path))
+    return len(NAMED_SEGMENT.sub("", listen_path))
 
 
 def _version(doc: dict[str, Any]) -> dict[str, Any]:
@@ -184,6 +186,9 @@ def _upstream(doc: dict[str, Any], secret: str) -> UpstreamApi:
     where, proxy = _name(doc), doc["proxy"]
     is_grpc = proxy["target_url"].startswith(_GRPC)
     _require(where, "proxy.strip_listen_path", False, proxy.get("strip_listen_path"))
+    _require(
+        where, "a brace in proxy.listen_path but for {name}", False, "{" in NAMED_SEGMENT.sub("", proxy["listen_path"])
+    )
     if is_grpc:  # its overrides are for callers that the edge's HTTP/1.1 does not reach; those of all are in tyk.conf
         doc = {name: value for name, value in doc.items() if name != "error_overrides"}
     if doc.get("use_keyless"):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from gateway_plugin.edge.definition import Definition, UpstreamApi
+from gateway_plugin.edge.definition import NAMED_SEGMENT, Definition, UpstreamApi
 from gateway_plugin.edge.plugin import Passed
 from gateway_plugin.edge.requests import AddedHeaders
 from gateway_plugin.edge.responses import Headers
@@ -25,7 +25,7 @@ _APART: Final = (
 
 def _pattern(listen_path: str) -> bytes:
     """What paths of an API begin with. Tyk looks at the decoded path, in which ``%2F`` ends a segment."""
-    parts = re.split(r"\{[^/]+\}", listen_path)
+    parts = NAMED_SEGMENT.split(listen_path)
     return rb"(?:(?!%2[Ff])[^/])+".join(re.escape(part.encode()) for part in parts)
 
 

@@ -104,6 +104,8 @@ def test_what_the_edge_does_not_do_is_refused_by_name(files: Path, change: Chang
         ("tyk.conf", lambda doc: doc["error_overrides"]["403"][0]["response"].update(body="{{.Message}}")),
         ("apps/inference.json", lambda doc: doc.update(error_overrides={})),
         ("apps/inference.json", lambda doc: doc["proxy"].update(strip_listen_path=True)),
+        ("apps/inference-health.json", lambda doc: doc["proxy"].update(listen_path="/v2/{part:health|ready}/")),
+        ("apps/inference-health.json", lambda doc: doc["proxy"].update(listen_path="/v2/x{part}/")),
         ("apps/inference.json", lambda doc: doc["custom_middleware"].update(response=[{"name": "X"}])),
         ("apps/inference.json", lambda doc: doc["version_data"]["versions"]["Default"].update(global_size_limit=1)),
         ("apps/inference-health.json", lambda doc: doc["version_data"]["versions"]["Default"].update(paths={})),

@@ -72,18 +72,17 @@ _MISSING: Final = (
     (re.compile(r"/v2/logging"), LOGGING),
     (re.compile(r"/v2/models/[^/]+(?:/versions/[^/]+)?/generate(?:_stream)?"), GENERATE),
 )
-_HEALTH: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
-_READY: Final = "/ready"
+_KEYLESS: Final = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
 
 def is_keyless(method: str, path: str) -> bool:
     """Whether a request needs no key: those for the health of the server and of models."""
-    if method != "GET" or not path.endswith(("/live", _READY)):
+    if method != "GET":  # so that paths of inferences are read once
         return False
-    if path in _HEALTH:
-        return True
-    found = _MODEL.fullmatch(path)
-    return found is not None and found["part"] == _READY
+    known = _FIXED.get(path)
+    if known is None and (found := _MODEL.fullmatch(path)) is not None:
+        known = _PARTS[found["part"]]
+    return known is not None and known[1] in _KEYLESS
 
 
 def route_of(method: str, path: str) -> Route:
