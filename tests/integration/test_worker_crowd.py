@@ -7,6 +7,7 @@ import pytest
 
 from signalbox.bus import pull
 from signalbox.bus.client import Bus, Puller
+from signalbox.jobs import delivery
 from signalbox.wire import names
 from signalbox.wire.names import Priority
 from tests.rigs.holder import LIMIT_S, NONE_WAIT, Holder, none_parked
@@ -33,6 +34,15 @@ async def awake_crowd(bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str]
     assert (await holder.next())[0] == last
     for model in crowd:
         await none_parked(bus, model)
+
+
+async def put_deep(bus: Bus, ledger: Ledger, number: int) -> list[str]:
+    """So many jobs of ``m0``, all of which its consumer knows: it learns of them a little after they are stored."""
+    jobs = [await ledger.submit("m0", floats(1.0)) for _ in range(number)]
+    async with asyncio.timeout(LIMIT_S):
+        while (await delivery.state(bus, "m0", "mid", 0)).num_pending < number:
+            pass
+    return jobs
 
 
 async def test_where_many_are_awake_no_request_is_parked_and_each_job_comes(
@@ -62,7 +72,7 @@ async def test_where_many_are_awake_a_deep_queue_is_read_a_few_jobs_at_a_time(
 
     monkeypatch.setattr(Puller, "ask", noted)
     holder.is_greedy = False
-    jobs = {await ledger.submit("m0", floats(1.0)) for _ in range(3 * awake.TURN)}
+    jobs = set(await put_deep(bus, ledger, 3 * awake.TURN))
     holder.is_greedy = True
     holder.intake.ask("m0", holder.wanted, NONE_WAIT)
     assert {(await holder.next())[0] for _ in jobs} == jobs
@@ -84,7 +94,7 @@ async def test_where_many_are_awake_what_one_turn_brings_is_passed_on_together(
 
     monkeypatch.setattr(AwakeModel, "release", noted)
     holder.is_greedy = False
-    jobs = {await ledger.submit("m0", floats(1.0)) for _ in range(1 + 2 * awake.TURN)}
+    jobs = set(await put_deep(bus, ledger, 1 + 2 * awake.TURN))
     passed.clear()
     holder.is_greedy = True
     holder.wanted = 4 * awake.TURN
@@ -113,7 +123,7 @@ async def test_where_many_are_awake_what_came_of_a_turn_that_never_ends_is_passe
     monkeypatch.setattr(pull, "_ANSWERED_S", LIMIT_S if is_left else 0.2)
     await awake_crowd(bus, ledger, holder, crowd)
     holder.is_greedy = False
-    jobs += [await ledger.submit("m0", floats(1.0)) for _ in range(1 + awake.TURN)]
+    jobs += await put_deep(bus, ledger, 1 + awake.TURN)
     holder.wanted = 2 * awake.TURN
     holder.is_greedy = True
     holder.intake.ask("m0", holder.wanted, NONE_WAIT)
@@ -168,3 +178,21 @@ async def test_where_many_are_awake_a_job_that_its_consumer_does_not_know_yet_is
         while len(asked) < intake.HEARD_TRIES:
             await bus.flush()
     assert asked == [1] * intake.HEARD_TRIES
+
+
+async def test_where_many_are_awake_jobs_that_their_consumer_does_not_count_yet_are_asked_for_too(
+    bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them were heard of before the first was asked for; with each it says that none is left."""
+    receive = Puller._receive
+
+    def counts_none(puller: Puller, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
+        receive(puller, subject, reply and reply.rpartition(b".")[0] + b".0", head, data)
+
+    monkeypatch.setattr(Puller, "_receive", counts_none)
+    await awake_crowd(bus, ledger, holder, crowd)
+    holder.is_greedy = False
+    jobs = await put_deep(bus, ledger, 4)
+    holder.is_greedy = True
+    holder.intake.ask("m0", holder.wanted, NONE_WAIT)
+    assert [(await holder.next())[0] for _ in jobs] == jobs

@@ -18,7 +18,7 @@ class Ears:
     def __init__(self, bus: Bus) -> None:
         self.models: asyncio.Queue[str] = asyncio.Queue()
         self.looks: asyncio.Queue[str] = asyncio.Queue()
-        self.hints = Hints(bus, lambda model, _: self.models.put_nowait(model), self.looks.put_nowait)
+        self.hints = Hints(bus, lambda model, _, __: self.models.put_nowait(model), self.looks.put_nowait)
 
     async def next(self) -> str:
         async with asyncio.timeout(LIMIT_S):

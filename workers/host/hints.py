@@ -9,15 +9,16 @@ from typing import Final, cast
 
 from signalbox.bus.client import Bus
 from signalbox.wire import names
-from signalbox.wire.names import Priority
+from signalbox.wire.names import Header, Priority
 
+_SEQUENCE: Final = f"\r\n{Header.SEQUENCE}: ".encode()
 MOST_APART: Final = 1_000
 """Models that are listened to one by one. Each takes 0.7 KB here, and its place on the server."""
 
 
 class Hints:
-    """What is listened to. on_hint: called with model and priority of a job that was accepted, quickly; of any model,
-    where there are many.
+    """What is listened to. on_hint: called with model, priority and stream sequence (0 if it is not told) of a job that
+    was accepted, quickly; of any model, where there are many.
 
     on_look: called with a model whose queue is to be read anew, whether it is listened to or not. on_anew: with model
     and priority where a consumer is made anew, and the sequence up to which an earlier one may have delivered.
@@ -26,7 +27,7 @@ class Hints:
     def __init__(
         self,
         bus: Bus,
-        on_hint: Callable[[str, Priority], None],
+        on_hint: Callable[[str, Priority, int], None],
         on_look: Callable[[str], None],
         on_anew: Callable[[str, Priority, int], None] | None = None,
     ) -> None:
@@ -72,9 +73,12 @@ class Hints:
                 self._bus.connection.unlisten(subscription)
         self._all = self._looks = self._anews = None
 
-    def _received(self, subject: bytes, _reply: bytes, _head: bytes, _data: bytes) -> None:
+    def _received(self, subject: bytes, _reply: bytes, head: bytes, _data: bytes) -> None:
         _, _, model, priority, _ = subject.split(b".", 4)
-        self._on_hint(names.untoken(model.decode()), cast("Priority", priority.decode()))
+        _, _, told = head.rpartition(_SEQUENCE)  # the server's own headers are the last
+        digits = told[:20].partition(b"\r\n")[0]
+        seq = int(digits) if digits.isdigit() else 0
+        self._on_hint(names.untoken(model.decode()), cast("Priority", priority.decode()), seq)
 
     def _look(self, subject: bytes, _reply: bytes, _head: bytes, _data: bytes) -> None:
         self._on_look(names.untoken(subject.rpartition(b".")[2].decode()))

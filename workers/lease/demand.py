@@ -40,7 +40,7 @@ class Demand:
         self._want = want
         self._patience_s = patience_s
         self._recheck_s = recheck_s
-        self._hints = Hints(bus, lambda model, _: self._hear(model), self._hear)
+        self._hints = Hints(bus, lambda model, _, __: self._hear(model), self._hear)
         self._known: frozenset[str] = frozenset()
         self._heard: set[str] = set()
         """Models of which a job may wait."""

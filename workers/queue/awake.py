@@ -35,6 +35,8 @@ class AwakeModel:
         self.parked_until_s = -math.inf
         self.is_refused = False
         self.pullers: dict[Priority, Puller] = {}
+        self._told_seq: dict[Priority, int] = {}
+        """Of the last job that was heard of."""
         self._unseen: dict[Priority, int] = {}
         """Of what was heard of and asked for, and did not come yet: how often to ask again."""
         self.left = {priority: info.num_pending for priority, info in infos.items()}
@@ -106,6 +108,16 @@ class AwakeModel:
         """Take what comes up to ``seq`` for what may have been delivered before: the consumer is made anew."""
         if seq > self._highest_seq.get(priority, seq):
             self._highest_seq[priority] = seq
+
+    def told(self, priority: Priority, seq: int) -> None:
+        """Take a job for one that is stored at ``seq``."""
+        self._told_seq[priority] = max(seq, self._told_seq.get(priority, 0))
+
+    def is_behind(self, priority: Priority, delivered: Delivery) -> bool:
+        """Whether the consumer had nothing left with a delivery, though a later job was heard of: others have it, or
+        the consumer does not know of it yet.
+        """
+        return self.hears and not delivered.left and delivered.seq < self._told_seq.get(priority, 0)
 
     def missed(self, priority: Priority) -> int:
         """Note that what was asked for did not come. Returns how often to ask for it again."""

@@ -218,9 +218,10 @@ class JobIntake:
 
     # ------------------------------------------------------------------------------ waking
 
-    def _heard(self, model: str, priority: Priority) -> None:
+    def _heard(self, model: str, priority: Priority, seq: int = 0) -> None:
         awake = self._awake.get(model)
         if awake is not None:
+            awake.told(priority, seq)
             if awake.hears and priority not in awake.heard:
                 awake.heard[priority] = HEARD_TRIES
                 self._on_credit(model)
@@ -296,6 +297,8 @@ class JobIntake:
         is_known = awake.receive(priority, delivered, now_s)
         if self._makes_way and not is_known and now_s < awake.parked_until_s and not self._fleet.is_alone(model):
             self.look(model)  # it was asked for before the run was known to be long: let others have it
+        if awake.is_behind(priority, delivered):
+            self._loop.call_later(GLANCE_S, self._ask_again, model, awake, priority, HEARD_TRIES)
         puller = awake.pullers.get(priority)
         awake.hold(priority, (delivered, is_known))
         if puller is not None and self._turns.is_reading(puller):
