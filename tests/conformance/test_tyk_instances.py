@@ -48,6 +48,8 @@ METADATA: Final = "/v2/models/half"
 READY: Final = "/inference.GRPCInferenceService/ModelReady"
 """The gRPC upstream answers it."""
 NOTICED_S: Final = 30.0
+ALL_AWAY: Final = "all hosts are down\n"
+"""Tyk's own words with 503, as docs/tyk.md says: it takes all HTTP upstreams for dead."""
 ADDRESSES: Final = (HOST, "127.0.0.2", "127.0.0.3")
 
 
@@ -123,8 +125,11 @@ class Caller:
         got = self._client.get(path)
         if got.status_code != 200:
             assert got.status_code == 503, got.text
-            assert got.headers["retry-after"]
-            self.failed.add(got.json()["code"])
+            if got.text == ALL_AWAY:
+                self.failed.add(ALL_AWAY)
+            else:
+                assert got.headers["retry-after"]
+                self.failed.add(got.json()["code"])
         return got.status_code == 200
 
     def ask_grpc(self) -> bool:
@@ -281,8 +286,8 @@ def test_two_http_upstreams_share_calls_and_a_dead_one_is_left_out(plugins: Plug
         plugins.bring_back(both[1])
         until_all_are_answered(caller)
         plugins.kill(both[0])
-        until_all_are_answered(caller)
-        assert caller.failed == {"unavailable"}, "nothing was accepted"
+        until_all_are_answered(caller)  # by the other, which Tyk may have taken for dead until now
+        assert caller.failed - {ALL_AWAY} == {"unavailable"}, "nothing was accepted"
 
 
 def change(path: Path, edit: Callable[[dict[str, Any]], object] = lambda _: None, **fields: object) -> None:
