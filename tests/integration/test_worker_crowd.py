@@ -7,10 +7,10 @@ import pytest
 
 from signalbox.bus import pull
 from signalbox.bus.client import Bus, Puller
-from signalbox.jobs import delivery
 from signalbox.wire import names
 from signalbox.wire.names import Priority
 from tests.rigs.holder import LIMIT_S, NONE_WAIT, Holder, none_parked
+from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats
 from workers.queue import awake, intake
 from workers.queue.awake import AwakeModel, Given
@@ -39,9 +39,7 @@ async def awake_crowd(bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str]
 async def put_deep(bus: Bus, ledger: Ledger, number: int) -> list[str]:
     """So many jobs of ``m0``, all of which its consumer knows: it learns of them a little after they are stored."""
     jobs = [await ledger.submit("m0", floats(1.0)) for _ in range(number)]
-    async with asyncio.timeout(LIMIT_S):
-        while (await delivery.state(bus, "m0", "mid", 0)).num_pending < number:
-            pass
+    await counted(bus, "m0", "mid", waiting=number)
     return jobs
 
 

@@ -12,6 +12,7 @@ from signalbox.jobs.commits import persist
 from signalbox.program.errors import Unavailable
 from signalbox.wire import names
 from tests.rigs.holder import LIMIT_S, NONE_WAIT, Holder, none_parked
+from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats
 from workers.host.hints import Hints
 from workers.queue import intake, readturns
@@ -49,6 +50,7 @@ async def test_a_model_with_a_job_that_waits_does_not_sleep(
         monkeypatch.setattr(Puller, "ask", lambda *_, **__: None)
         await none_parked(bus)
         await ledger.submit("half", floats(1.0))
+        await counted(bus, "half", "mid", waiting=1)
         monkeypatch.setattr(intake, "SLEEP_S", -1.0)
         for _ in range(20):
             await holder.intake.rest()
@@ -163,7 +165,7 @@ async def test_who_makes_way_asks_for_nothing_that_others_serve_and_then_for_wha
     shared = await ledger.submit("half", floats(1.0))
     alone = await ledger.submit("mine", floats(1.0))
     assert await holder.next() == (alone, False)
-    assert (await delivery.state(bus, "half", "mid", 0)).num_pending == 1
+    await counted(bus, "half", "mid", waiting=1)
     holder.intake.take_again()
     assert await holder.next() == (shared, False)
     heard = await ledger.submit("half", floats(1.0))
