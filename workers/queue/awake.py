@@ -113,11 +113,11 @@ class AwakeModel:
         """Take a job for one that is stored at ``seq``."""
         self._told_seq[priority] = max(seq, self._told_seq.get(priority, 0))
 
-    def is_behind(self, priority: Priority, delivered: Delivery) -> bool:
-        """Whether the consumer had nothing left with a delivery, though a later job was heard of: others have it, or
-        the consumer does not know of it yet.
+    def is_behind(self, priority: Priority) -> bool:
+        """Whether a later job was heard of than came. If none is left: others have it, or its consumer does not know
+        of it yet.
         """
-        return self.hears and not delivered.left and delivered.seq < self._told_seq.get(priority, 0)
+        return self.hears and self._highest_seq[priority] < self._told_seq.get(priority, 0)
 
     def missed(self, priority: Priority) -> int:
         """Note that what was asked for did not come. Returns how often to ask for it again."""

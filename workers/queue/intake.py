@@ -297,8 +297,8 @@ class JobIntake:
         is_known = awake.receive(priority, delivered, now_s)
         if self._makes_way and not is_known and now_s < awake.parked_until_s and not self._fleet.is_alone(model):
             self.look(model)  # it was asked for before the run was known to be long: let others have it
-        if awake.is_behind(priority, delivered):
-            self._loop.call_later(GLANCE_S, self._ask_again, model, awake, priority, HEARD_TRIES)
+        if not delivered.left and awake.is_behind(priority):
+            self._loop.call_later(GLANCE_S, self._ask_if_behind, model, awake, priority)
         puller = awake.pullers.get(priority)
         awake.hold(priority, (delivered, is_known))
         if puller is not None and self._turns.is_reading(puller):
@@ -349,6 +349,10 @@ class JobIntake:
         elif not self._is_starting:
             self._tasks.start(self._doubt(model), name="doubt a consumer")
         self._on_credit(model)
+
+    def _ask_if_behind(self, model: str, awake: AwakeModel, priority: Priority) -> None:
+        if awake.is_behind(priority):
+            self._ask_again(model, awake, priority, HEARD_TRIES)
 
     def _ask_again(self, model: str, awake: AwakeModel, priority: Priority, tries: int) -> None:
         """As if a job was heard of."""
