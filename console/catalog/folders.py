@@ -29,11 +29,14 @@ def versions_below(path: Path) -> tuple[Path, dict[int, Path]]:
     """The base folder, and each version below ``path`` by its number. Raises :class:`InvalidRequest`."""
     if (path / archives.SAVED_MODEL).is_file():
         return path.parent, {int(path.name) if path.name.isdecimal() else 1: path}
-    found = {
-        int(child.name): child
-        for child in path.iterdir()
-        if child.name.isdecimal() and (child / archives.SAVED_MODEL).is_file()
-    }
+    found: dict[int, Path] = {}
+    for child in sorted(path.iterdir()):
+        if child.name.isdecimal() and (child / archives.SAVED_MODEL).is_file():
+            if other := found.get(number := int(child.name)):
+                raise InvalidRequest(
+                    f"The folders {other.name} and {child.name} of {path} are both version {number}. Leave one of them."
+                )
+            found[number] = child
     if not found:
         raise InvalidRequest(f"{path} holds no <version>/{archives.SAVED_MODEL}.")
     return path, found

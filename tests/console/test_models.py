@@ -54,6 +54,14 @@ def test_registering_again_adds_only_what_is_new(admin: Actor, base: Path) -> No
     assert [v.version for v in published().versions] == [1, 2, 7]
 
 
+def test_two_folders_of_one_number_are_refused_by_name(admin: Actor, base: Path) -> None:
+    shutil.copytree(base / "1", base / "0001")
+    with pytest.raises(InvalidRequest, match=r"0001 and 1 of .*/digits are both version 1"):
+        services.register(admin, "digits", str(base))
+    services.register(admin, "digits", str(base / "0001"))  # which of them was said
+    assert [v.path for v in published().versions] == [str(base / "0001")]
+
+
 @pytest.mark.parametrize("path", ["relative/path", "/no/such/folder", "/"])
 def test_a_path_without_models_is_refused_with_the_reason(admin: Actor, base: Path, path: str) -> None:
     with pytest.raises(InvalidRequest):
