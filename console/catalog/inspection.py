@@ -45,7 +45,7 @@ class Inspection:
 def inspect(path: Path) -> Inspection:
     """What the SavedModel in ``path`` offers.
 
-    Raises :class:`InvalidRequest` if it is none or cannot be read, :class:`DeadlineExceeded`,
+    Raises :class:`InvalidRequest` if it is none, cannot be read, lacks files or changes, :class:`DeadlineExceeded`,
     :class:`Misconfigured` if the inspector itself does not run.
     """
     return _findings(_asked(str(path)))
@@ -77,7 +77,7 @@ def _asked(argument: str) -> bytes:
                 said=said,
             )
         reason = _without_paths(said.splitlines()[-1]) if said else "no reason given"
-        raise InvalidRequest(f"It is no SavedModel that can be read: {reason}")
+        raise InvalidRequest(f"These files are refused: {reason}")
     return ended.stdout
 
 

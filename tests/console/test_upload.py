@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import io
 import resource
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -29,7 +30,8 @@ from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, Signal
 from tests.console.conftest import submit
 from tests.rigs.hostilemodel import hostile
 from tests.rigs.models import half_plus_two
-from tests.unit.test_model_gate import model, node
+from tests.unit.test_model_gate import ENTRY, PLAIN, SERVE, field, meta, model, node
+from workers.runner import savedmodel
 
 CAPS = Caps(max_bytes=64 * 1024 * 1024, max_members=100)
 Browser = Callable[[str], Client]
@@ -409,6 +411,90 @@ def test_what_the_inspector_refuses_leaves_nothing_behind(admin: Actor, console:
     assert not ServedModel.objects.exists()
     assert not (console.repository / "bad").exists()
     assert not list((console.repository / ".staging").iterdir())
+
+
+def first_half(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+INDEX, DATA = "variables/variables.index", "variables/variables.data-00000-of-00001"
+
+
+@pytest.mark.parametrize(
+    ("lose", "name", "words"),
+    [
+        (Path.unlink, INDEX, f"{INDEX} is missing"),
+        (first_half, INDEX, f"{INDEX} is cut short"),
+        (Path.unlink, DATA, f"{DATA} is missing"),
+        (first_half, DATA, f"{DATA} has 69 of 138 bytes"),
+        (first_half, "saved_model.pb", "saved_model.pb is damaged, cut short"),
+        (shutil.rmtree, "variables", f"{INDEX} is missing"),
+    ],
+)
+def test_a_version_that_is_still_being_copied_is_refused_with_what_is_missing(
+    admin: Actor, console: ConsoleSettings, tmp_path: Path, lose: Callable[[Path], None], name: str, words: str
+) -> None:
+    folder = Path(shutil.copytree(half_plus_two(), tmp_path / "mine" / "3"))
+    lose(folder / name)
+    with pytest.raises(InvalidRequest, match=words):
+        services.register(admin, "mine", str(folder))
+    with pytest.raises(InvalidRequest, match=words):
+        services.upload(admin, "mine", io.BytesIO(archive_of(folder)))
+    assert not ServedModel.objects.exists()
+    shutil.copytree(half_plus_two(), folder, dirs_exist_ok=True)
+    services.register(admin, "mine", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("shards", "words"),
+    [([], "data-00000-of-00002 is missing, .*data-00001-of-00002 is missing"), ([0], "data-00001-of-00002 is missing")],
+)
+def test_every_data_file_that_the_index_names_must_be_there(tmp_path: Path, shards: list[int], words: str) -> None:
+    """The header alone, as TensorFlow writes it of two files: key, and ``num_shards`` of 2."""
+    block = b"\x00\x00\x02" + b"\x08\x02" + bytes(4) + b"\x01\x00\x00\x00"
+    handle = b"\x00" + bytes([len(block)])
+    blocks = block + bytes(5) + b"\x00\x01\x02" + b"k" + handle + bytes(4) + b"\x01\x00\x00\x00" + bytes(5)
+    at, size = len(block) + 5, 6 + 8
+    footer = (b"\x00\x00" + bytes([at, size])).ljust(40, b"\x00") + bytes.fromhex("57fb808b247547db")
+    (tmp_path / "variables").mkdir()
+    (tmp_path / "saved_model.pb").write_bytes(model([node("y", "Const")]))
+    (tmp_path / INDEX).write_bytes(blocks + footer)
+    for number in shards:
+        (tmp_path / "variables" / f"variables.data-{number:05}-of-00002").touch()
+    with pytest.raises(InvalidRequest, match=words):
+        savedmodel.inspect(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("words.txt", "assets/words.txt is missing"), ("../out.txt", "out.txt lies outside")]
+)
+def test_an_asset_that_the_graph_names_must_be_there(tmp_path: Path, name: str, words: str) -> None:
+    data = meta(SERVE, field(2, field(1, PLAIN)), ENTRY, field(6, field(2, "here.txt")), field(6, field(2, name)))
+    (tmp_path / "saved_model.pb").write_bytes(data)
+    (tmp_path / "assets").mkdir()
+    for found in ("assets/here.txt", "out.txt"):
+        (tmp_path / found).touch()
+    with pytest.raises(InvalidRequest, match=words):
+        savedmodel.inspect(tmp_path)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(b"more")])
+def test_files_that_change_while_they_are_inspected_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(model([node("y", "Const")]))
+    (tmp_path / "notes").touch()
+    digest = savedmodel.manifest
+
+    def meanwhile(directory: Path) -> tuple[int, str]:
+        change(directory / "notes")
+        return digest(directory)
+
+    savedmodel.inspect(tmp_path)
+    monkeypatch.setattr(savedmodel, "manifest", meanwhile)
+    with pytest.raises(InvalidRequest, match=r"change while they are inspected\. Wait until all are copied"):
+        savedmodel.inspect(tmp_path)
 
 
 NO_SIGNATURE = '{"signatures": {}, "size_bytes": 1, "digest": "d", "verdict": {"forbidden": {}, "unknown": []}}'

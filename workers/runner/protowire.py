@@ -55,16 +55,16 @@ def fields(message: memoryview) -> Iterator[Field]:
     """(field number, wire type, value) of each field; raises IndexError where the bytes end early."""
     at, end = 0, len(message)
     while at < end:
-        key, at = _varint(message, at)
+        key, at = varint(message, at)
         if not 8 <= key < _KEY_END:
             raise IndexError(key)
         kind, value = key & 7, 0
         if kind == _VARINT:
-            value, at = _varint(message, at)
+            value, at = varint(message, at)
             yield key >> 3, kind, value
             continue
         if kind == _BYTES:
-            size, at = _varint(message, at)
+            size, at = varint(message, at)
         elif kind in {_FIXED64, _FIXED32}:
             size = 8 if kind == _FIXED64 else 4
         else:
@@ -75,7 +75,8 @@ def fields(message: memoryview) -> Iterator[Field]:
         at += size
 
 
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
+def varint(message: memoryview, at: int) -> tuple[int, int]:
+    """(the number at ``at``, where it ends). Raises IndexError where the bytes end early."""
     value = shift = 0
     while True:
         byte = message[at]

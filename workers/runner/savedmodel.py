@@ -6,6 +6,7 @@ those of TensorFlow's saved_model.proto, meta_graph.proto, tensor_shape.proto an
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ import msgspec
 
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.messages import Signature, TensorSpec
+from workers.runner import completeness
 from workers.runner.operations import OperationFindings, Operations, judge, rules
 from workers.runner.protowire import number, single, submessages, text
 
@@ -54,33 +56,40 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def inspect(directory: Path) -> Inspection:
-    """All of it. Raises :class:`InvalidRequest` where ``directory`` holds no readable SavedModel."""
-    signatures, operations = read(directory)
-    size, digest = manifest(directory)
-    return Inspection(
-        signatures=signatures,
-        ops=tuple(sorted(operations.kinds)),
-        verdict=judge(operations),
-        size_bytes=size,
-        digest=digest,
-        rules=rules(),
+    """All of it.
+
+    Raises :class:`InvalidRequest` where ``directory`` holds no readable SavedModel or not all of its files, or they
+    change meanwhile.
+    """
+    with suppress(FileNotFoundError):  # what was there a moment ago
+        before = completeness.facts(directory)
+        found = _inspected(directory)
+        if completeness.facts(directory) == before:
+            return found
+    raise InvalidRequest(
+        "The files change while they are inspected. Wait until all are copied, then register the version again."
     )
+
+
+def _inspected(directory: Path) -> Inspection:
+    with _graph(directory) as graph:
+        signatures, operations = _contents(graph)
+        completeness.require_whole(directory, graph)
+        size, digest = manifest(directory)
+        return Inspection(
+            signatures=signatures,
+            ops=tuple(sorted(operations.kinds)),
+            verdict=judge(operations),
+            size_bytes=size,
+            digest=digest,
+            rules=rules(),
+        )
 
 
 def read(directory: Path) -> tuple[dict[str, Signature], Operations]:
     """Signatures and operations. Raises :class:`InvalidRequest`."""
-    path = directory / FILE
-    try:
-        data = memoryview(path.read_bytes())
-    except OSError as error:
-        msg = f"{FILE} cannot be read: {error.strerror}."
-        raise InvalidRequest(msg, path=str(path)) from error
-    try:
-        graph = _serving_graph(data)
-        return dict(_signatures(graph)), Operations.of(graph)
-    except (IndexError, TypeError, UnicodeDecodeError) as error:
-        msg = f"{FILE} is damaged or no SavedModel."
-        raise InvalidRequest(msg, path=str(path)) from error
+    with _graph(directory) as graph:
+        return _contents(graph)
 
 
 def manifest(directory: Path) -> tuple[int, str]:
@@ -95,6 +104,26 @@ def manifest(directory: Path) -> tuple[int, str]:
         total += size
         whole.update(f"{path.relative_to(directory).as_posix()}\0{size}\0{one.hexdigest()}\n".encode())
     return total, whole.hexdigest()
+
+
+@contextmanager
+def _graph(directory: Path) -> Iterator[memoryview]:
+    """The graph that serves. Raises :class:`InvalidRequest`, also where it turns out damaged inside the context."""
+    path = directory / FILE
+    try:
+        data = memoryview(path.read_bytes())
+    except OSError as error:
+        msg = f"{FILE} cannot be read: {error.strerror}."
+        raise InvalidRequest(msg, path=str(path)) from error
+    try:
+        yield _serving_graph(data)
+    except (IndexError, TypeError, UnicodeDecodeError) as error:
+        msg = f"{FILE} is damaged, cut short, or no SavedModel."
+        raise InvalidRequest(msg, path=str(path)) from error
+
+
+def _contents(graph: memoryview) -> tuple[dict[str, Signature], Operations]:
+    return dict(_signatures(graph)), Operations.of(graph)
 
 
 def _serving_graph(data: memoryview) -> memoryview:
