@@ -35,6 +35,7 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
             "source",
             "added_by",
             "added_at",
+            "first_ready_at",
         )
 
 

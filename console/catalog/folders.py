@@ -42,12 +42,12 @@ def versions_below(path: Path) -> tuple[Path, dict[int, Path]]:
     return path, found
 
 
-def home(name: str, number: int) -> Path:
-    """Folder of an uploaded version. Raises :class:`Conflict` where it exists."""
+def home(name: str, number: int, known: str) -> Path:
+    """Folder of an uploaded version. Raises :class:`Conflict` where it exists and is not ``known`` as the version's."""
     if not 1 <= number <= MOST_NUMBER:
         raise InvalidRequest(f"A version is a number from 1 to {MOST_NUMBER}.")
     folder: Path = settings.CONSOLE.repository / name / str(number)
-    if folder.exists():
+    if folder.exists() and str(folder) != known:
         raise Conflict(f"There is a folder of version {number} already; choose another number.")
     return folder
 

@@ -118,14 +118,15 @@ class ServedModel(models.Model):
 
 
 class ModelVersion(models.Model):
-    """One version: immutable once registered. path: as ``ConsoleSettings.kept_path`` names its folder.
+    """One version: immutable once a worker has had it ready. path: as ``ConsoleSettings.kept_path`` names its folder.
 
     signatures: as the inspector found them; TensorFlow's own begin with two underscores.
 
     unknown_ops: operations that the list does not have. listed_ops: those and all others that need approval, and why.
     approved_by: the operator who approved, never the one who added the version; empty = not approved.
     rules: digest of the list that it was judged by last. raised_ops: operations of a serving version that need approval
-    by that list and do not have it.
+    by that list and do not have it. first_ready_at: when a worker was first seen to have it in memory, as the
+    controller notes it (:mod:`console.controller.readiness`); None = it never loaded.
     """
 
     model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="versions")
@@ -142,6 +143,7 @@ class ModelVersion(models.Model):
     source = models.CharField(max_length=10)
     added_by = models.CharField(max_length=150)
     added_at = models.DateTimeField(default=timezone.now)
+    first_ready_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         """Newest first."""

@@ -15,7 +15,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act, check, preparing
 from console.bounds import MOST_NUMBER
-from console.catalog import folders, inspection
+from console.catalog import folders, inspection, versions
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
 from console.feed.running import running
 from console.outbox import services as outbox
@@ -62,7 +62,8 @@ def register(
     """Register the versions found below ``path`` under ``name``, a new model or one that is there.
 
     path: a base folder (``<version>/saved_model.pb`` below it), or one version's folder, whose name is
-    its number (1 if it is no number). Versions already registered stay as they are.
+    its number (1 if it is no number). Versions already registered stay as they are; where there are no others, those
+    that never loaded are registered again with the files they have now.
     changes: settings of a new model. is_default: see :func:`_choose_default`; of several new versions the highest is
     meant. A version with operations that need approval does not serve before :func:`approve`.
     Raises :class:`InvalidRequest` naming what is wrong with the path.
@@ -79,11 +80,15 @@ def register(
             raise Conflict(f"settings: {name} exists and has its own; change them apart.")
         _assign(model, changes or {})
         before = model.serving_version
-        for number, found in findings.items():
-            _add(model, number, places[number], found, "path", actor)
-        _choose_default(model, before, max(findings), is_default)
         change.before = {"default": before}
-        change.after = {"path": str(base), "versions": sorted(findings), "default": model.serving_version}
+        change.after = {"path": str(base), "versions": sorted(findings)}
+        for number, found in findings.items():
+            _, replaced = _add(model, number, places[number], found, "path", actor)
+            if replaced:
+                change.before[f"digest of {number}"] = replaced
+                change.after[f"digest of {number}"] = found.digest
+        _choose_default(model, before, max(findings), is_default)
+        change.after["default"] = model.serving_version
         if listed := {op: why for found in findings.values() for op, why in found.listed.items()}:
             change.after["awaits_approval"] = listed
         _publish(model)
@@ -99,7 +104,7 @@ def upload(
     description: str = "",
     is_default: bool | None = None,
 ) -> ModelVersion:
-    """Add one version from an archive; the next number unless one is given.
+    """Add one version from an archive; the next number unless one is given. One that never loaded is replaced.
 
     is_default: see :func:`_choose_default`. One with operations that need approval does not serve before
     :func:`approve`.
@@ -124,10 +129,11 @@ def upload(
             )
             before = model.serving_version
             chosen = number if number is not None else _next_number(model)
-            home = folders.home(name, chosen)
-            version = _add(model, chosen, home, found, "upload", actor)
+            known = model.versions.filter(number=chosen).first()
+            home = folders.home(name, chosen, known.folder if known is not None else "")
+            version, replaced = _add(model, chosen, home, found, "upload", actor)
             _choose_default(model, before, chosen, is_default)
-            change.before = {"default": before}
+            change.before = {"default": before, **({"digest": replaced} if replaced else {})}
             change.after = {
                 "version": chosen,
                 "digest": found.digest,
@@ -139,6 +145,8 @@ def upload(
             _publish(model)
             # The move is the last step that can fail, so a version in the database is on disk.
             home.parent.mkdir(parents=True, exist_ok=True)
+            if home.exists():
+                home.rename(staging / "replaced")
             folder.rename(home)
         return version
     finally:
@@ -302,39 +310,34 @@ def _publish(model: ServedModel) -> None:
 
 def _add(
     model: ServedModel, number: int, path: Path, found: inspection.Inspection, source: str, actor: Actor
-) -> ModelVersion:
-    if ModelVersion.objects.filter(model=model, number=number).exists():
-        raise Conflict(f"{model.name} has a version {number} already; versions are immutable.")
+) -> tuple[ModelVersion, str]:
     if found.listed:
         _REFUSED.labels("operations that wait for approval").inc()
-    return ModelVersion.objects.create(
-        model=model,
-        number=number,
-        path=settings.CONSOLE.kept_path(path),
-        digest=found.digest,
-        size_bytes=found.size_bytes,
-        signatures=found.signatures,
-        unknown_ops=found.unknown,
-        listed_ops=found.listed,
-        source=source,
-        rules=found.rules,
-        added_by=actor.name,
-    )
+    return versions.add(model, number, path, found, source, actor)
 
 
 def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, inspection.Inspection]]:
-    """The base folder, all versions below ``path``, and what was found in those that are new."""
+    """The base folder, all versions below ``path``, and what was found in those to register: the new ones, if there
+    are any, else those that never loaded and have other files now.
+    """
     _check_name(name)
     base, places = folders.versions_below(folders.allowed(Path(path)))
     if max(places) > MOST_NUMBER:
         raise InvalidRequest(f"A version is a number up to {MOST_NUMBER}.")
-    known = set(ModelVersion.objects.filter(model__name=name).values_list("number", flat=True))
-    new = {number: folder for number, folder in sorted(places.items()) if number not in known}
-    if not new:
-        raise Conflict(f"Every version below {path} is registered already.")
-    for folder in new.values():
-        folders.allowed(folder)  # it may be a link
-    return base, places, {number: _found(number, folder) for number, folder in new.items()}
+    known = {version.number: version for version in ModelVersion.objects.filter(model__name=name)}
+    looked_at = [number for number in sorted(places) if number not in known]
+    looked_at = looked_at or [number for number in sorted(places) if known[number].first_ready_at is None]
+    for number in looked_at:
+        folders.allowed(places[number])  # it may be a link
+    findings = {number: _found(number, places[number]) for number in looked_at}
+    for number in known.keys() & findings.keys():
+        if findings[number].digest == known[number].digest:
+            del findings[number]
+    if not findings:
+        raise Conflict(
+            f"Every version below {path} is registered already; one that workers have loaded keeps its files."
+        )
+    return base, places, findings
 
 
 def _found(number: int, folder: Path) -> inspection.Inspection:

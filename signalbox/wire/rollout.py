@@ -16,8 +16,8 @@ from signalbox.wire.placement import homes_of
 
 DEFAULT: Final = ""
 """The alias of requests without version and label."""
-_RESIDENT: Final = frozenset({"ready", "spare"})
-_SETTLED: Final = _RESIDENT | {"crowded"}
+RESIDENT: Final = frozenset({"ready", "spare"})
+_SETTLED: Final = RESIDENT | {"crowded"}
 _TRIED: Final = _SETTLED | {"loading"}
 
 
@@ -143,7 +143,7 @@ def _is_tried_again(old: int, new: int, holders: list[Mapping[int, str]]) -> boo
 
     A holder that reports nothing of ``new`` may be the one that failed, started anew.
     """
-    is_old_here = any(held.get(old) in _RESIDENT for held in holders)
+    is_old_here = any(held.get(old) in RESIDENT for held in holders)
     return is_old_here and all(held.get(new) in _TRIED for held in holders)
 
 
@@ -152,13 +152,13 @@ def _decision(model: Model, old: int, new: int, holders: list[Mapping[int, str]]
     if not model.is_enabled or not model.replicas:
         return MoveDecision.MOVE  # no request is served by either
     if has_failed:  # only what is ready takes the place of what works
-        is_ready = bool(holders) and all(held.get(new) in _RESIDENT for held in holders)
+        is_ready = bool(holders) and all(held.get(new) in RESIDENT for held in holders)
         return MoveDecision.MOVE if is_ready else MoveDecision.WAIT
     if not holders:
         return MoveDecision.UNSERVED
-    if not any(held.get(old) in _RESIDENT for held in holders):
+    if not any(held.get(old) in RESIDENT for held in holders):
         return MoveDecision.MOVE  # whichever version they get, the next requests pay its load
     # Where there is neither, callers pay a load whichever version they get.
-    waited = [held for held in holders if held.get(old) in _RESIDENT or new in held]
+    waited = [held for held in holders if held.get(old) in RESIDENT or new in held]
     is_settled_everywhere = all(held.get(new) in _SETTLED for held in waited)
     return MoveDecision.MOVE if is_settled_everywhere else MoveDecision.WAIT

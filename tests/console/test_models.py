@@ -16,13 +16,15 @@ from console.audit.models import AuditEntry
 from console.catalog import inspection, roots, services
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
+from console.controller import readiness
 from console.feed.feed import Feed
 from console.feed.running import running
 from console.outbox.models import OutboxEntry
-from signalbox.program.errors import Conflict, InvalidRequest, NotFound
+from signalbox.program.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import messages
 from tests.console.conftest import FOUND, submit
+from tests.rigs.presence import presence
 
 Browser = Callable[[str], Client]
 
@@ -52,6 +54,65 @@ def test_registering_again_adds_only_what_is_new(admin: Actor, base: Path) -> No
     (base / "7" / "saved_model.pb").write_bytes(b"x")
     services.register(admin, "digits", str(base))
     assert [v.version for v in published().versions] == [1, 2, 7]
+
+
+OTHER = dataclasses.replace(FOUND, digest="e" * 64)
+
+
+def test_a_version_that_never_loaded_is_registered_again_with_other_files(
+    admin: Actor, base: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.register(admin, "digits", str(base))
+    assert b"never loaded" in browser("viewer").get("/models/digits").content
+    monkeypatch.setattr(inspection, "inspect", lambda path: OTHER if path.name == "2" else FOUND)
+    services.register(admin, "digits", str(base))
+    assert [v.digest for v in published().versions] == [FOUND.digest, OTHER.digest]
+    entry = AuditEntry.objects.filter(act="models.register").latest("pk")
+    assert ("digest of 2", FOUND.digest, OTHER.digest) in entry.changes
+    assert entry.after["versions"] == [2]
+    with pytest.raises(Conflict, match="registered already"):
+        services.register(admin, "digits", str(base))
+
+
+def test_a_version_that_workers_have_had_in_memory_keeps_its_files(
+    admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.register(admin, "digits", str(base / "1"))
+    monkeypatch.setattr(inspection, "inspect", lambda _: OTHER)
+    feed = Feed(Wire())
+    monkeypatch.setattr(running, "feed", feed)
+    with pytest.raises(Unavailable, match="whether a worker has version 1 in memory"):
+        services.register(admin, "digits", str(base / "1"))
+    monkeypatch.setattr(Feed, "is_blind", False)
+
+    def show(state: str) -> None:
+        here = messages.Residency(model="digits", version=1, state=state)
+        feed.view.presence("w", presence("w", models=(here,)), 0.0)
+
+    for state, words in (("spare", "which workers have loaded"), ("loading", "Try again in a moment")):
+        show(state)
+        with pytest.raises(Conflict, match=words):
+            services.register(admin, "digits", str(base / "1"))
+    show("failed")
+    services.register(admin, "digits", str(base / "1"))
+    readiness.note([("digits", 1)])
+    monkeypatch.setattr(inspection, "inspect", lambda _: FOUND)
+    with pytest.raises(Conflict, match="one that workers have loaded keeps its files"):
+        services.register(admin, "digits", str(base / "1"))
+
+
+def test_new_files_that_need_approval_do_not_take_a_served_version_away(
+    admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.register(admin, "digits", str(base / "1"))
+    services.set_label(admin, "digits", "stable", 1)
+    raised = dataclasses.replace(OTHER, forbidden={"ReadFile": "reads files"})
+    monkeypatch.setattr(inspection, "inspect", lambda _: raised)
+    with pytest.raises(Conflict, match="take its labels away first"):
+        services.register(admin, "digits", str(base / "1"))
+    services.set_label(admin, "digits", "stable", None)
+    services.register(admin, "digits", str(base / "1"))
+    assert published().versions == ()
 
 
 def test_two_folders_of_one_number_are_refused_by_name(admin: Actor, base: Path) -> None:

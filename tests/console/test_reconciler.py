@@ -1,5 +1,6 @@
 """What events cannot tell is healed: lost documents, vanished jobs, rows left behind."""
 
+import asyncio
 import gc
 import json
 import time
@@ -10,7 +11,8 @@ from msgspec.structs import replace
 
 from console.accounts.rights import system_actor
 from console.catalog import services as catalog
-from console.catalog.models import ServedModel
+from console.catalog.models import ModelVersion, ServedModel
+from console.controller import readiness
 from console.controller import reconciler as module
 from console.controller.reconciler import ConsoleReconciler
 from console.fleet import services as fleet
@@ -21,6 +23,7 @@ from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.projector import store
 from signalbox.bus.client import Bus
+from signalbox.bus.table import put
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.wire import messages, names
@@ -29,6 +32,7 @@ from signalbox.wire.names import Bucket, Header
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make
 from tests.console.test_projector import NOW, accept, accepted, run_job
+from tests.rigs.presence import presence
 from workers.recovery.reconciler import JobReconciler as WorkersReconciler
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -256,3 +260,41 @@ async def test_young_jobs_are_left_alone(bus: Bus) -> None:
     await know(accepted(1, created_at=time.time()))
     patient = ConsoleReconciler(bus, every_s=60, vanished_after_s=120)
     assert await patient.settle_vanished_jobs() == 0
+
+
+async def test_the_first_time_that_a_worker_has_a_version_in_memory_is_noted(bus: Bus, base: Path) -> None:
+    await in_thread(catalog.register, ME, "digits", str(base))
+    part = asyncio.create_task(readiness.keep_noted(bus))
+
+    async def noted(number: int) -> None:
+        async with asyncio.timeout(60):
+            while not await in_thread(ModelVersion.objects.filter(number=number).exclude(first_ready_at=None).exists):
+                pass
+
+    def held(*versions: tuple[int, str]) -> messages.Worker:
+        return presence("w", models=tuple(messages.Residency(model="digits", version=n, state=s) for n, s in versions))
+
+    try:
+        await put(bus, Bucket.WORKERS, names.token("w"), held((1, "failed"), (2, "spare")))
+        await noted(2)
+        assert await in_thread(ModelVersion.objects.filter(first_ready_at=None).get) == await in_thread(
+            ModelVersion.objects.get, number=1
+        )
+        first = (await in_thread(ModelVersion.objects.get, number=2)).first_ready_at
+        await put(bus, Bucket.WORKERS, names.token("w"), held((1, "ready")))
+        await noted(1)
+        await put(bus, Bucket.WORKERS, names.token("w"), held((2, "ready")))
+        assert (await in_thread(ModelVersion.objects.get, number=2)).first_ready_at == first
+    finally:
+        part.cancel()
+        await asyncio.wait([part])
+
+
+async def test_a_version_that_has_answered_a_job_was_in_memory_once(bus: Bus, base: Path) -> None:
+    """The controller was away meanwhile."""
+    await in_thread(catalog.register, ME, "digits", str(base))
+    await in_thread(make, 1, model="digits", version=2, state=State.SUCCEEDED.value)
+    await in_thread(make, 2, model="digits", version=1, state=State.FAILED.value)
+    await in_thread(readiness.note_answered)
+    (found,) = await in_thread(lambda: list(ModelVersion.objects.exclude(first_ready_at=None)))
+    assert found.number == 2

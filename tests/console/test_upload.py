@@ -26,10 +26,11 @@ from console.catalog import inspection, judging, services
 from console.catalog.archives import Caps, unpack
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
+from console.controller import readiness
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, SignalboxError, TooLarge
 from tests.console.conftest import submit
 from tests.rigs.hostilemodel import hostile
-from tests.rigs.models import half_plus_two
+from tests.rigs.models import half_plus_two, half_plus_two_v1
 from tests.unit.test_model_gate import ENTRY, PLAIN, SERVE, field, meta, model, node
 from workers.runner import savedmodel
 
@@ -402,6 +403,24 @@ def test_an_uploaded_model_is_laid_out_inspected_and_never_changed(
     assert len(set(ModelVersion.objects.values_list("digest", flat=True))) == 1
     with pytest.raises(Conflict):
         services.upload(admin, "mine", io.BytesIO(data), number=2)
+    assert not list((console.repository / ".staging").iterdir())
+
+
+def test_an_uploaded_version_that_never_loaded_is_replaced(
+    admin: Actor, console: ConsoleSettings, tmp_path: Path
+) -> None:
+    home = console.repository / "mine" / "4"
+    old, new = archive_of(half_plus_two()), archive_of(half_plus_two_v1())
+    first = services.upload(admin, "mine", io.BytesIO(old), number=4)
+    second = services.upload(admin, "mine", io.BytesIO(new), number=4)
+    assert (home / "saved_model.pb").read_bytes() == (half_plus_two_v1() / "saved_model.pb").read_bytes()
+    assert (first.pk, first.folder) == (second.pk, second.folder)
+    entry = AuditEntry.objects.latest("id")
+    assert ("digest", first.digest, second.digest) in entry.changes
+    readiness.note([("mine", 4)])
+    with pytest.raises(Conflict, match="immutable from then on"):
+        services.upload(admin, "mine", io.BytesIO(old), number=4)
+    assert (home / "saved_model.pb").read_bytes() == (half_plus_two_v1() / "saved_model.pb").read_bytes()
     assert not list((console.repository / ".staging").iterdir())
 
 

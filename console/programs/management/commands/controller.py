@@ -10,6 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from console.audit.marks import keep_marked
+from console.controller import readiness
 from console.controller.reconciler import ConsoleReconciler
 from console.controller.rows import keep_counted
 from console.controller.storage import keep_measured
@@ -51,6 +52,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         Publisher(bus, console.outbox_poll_s).run(),
         reconciler.run(),
         keep_noted(bus),
+        readiness.keep_noted(bus),
         keep_measured(bus),
         keep_counted(),
         keep_marked(bus, console.audit_mark_s),
