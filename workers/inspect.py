@@ -7,6 +7,7 @@ executed, the process is confined as a runner is, and reading stops at limits on
 """
 
 import argparse
+import os
 import resource
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import msgspec
 
 from signalbox.program.errors import SignalboxError
 from workers.runner import operations, savedmodel
-from workers.sandbox.confine import confine
+from workers.sandbox.confine import confine, tidy
 from workers.sandbox.confinement import Sandbox
 
 _MEMORY_BYTES: Final = 8 << 30
@@ -36,7 +37,17 @@ def main() -> int:
     if asked.rules:
         sys.stdout.write(f"{operations.rules()}\n")
         return 0
-    path: Path = asked.path
+    if child := os.fork():
+        _, status = os.waitpid(child, 0)
+        tidy(Sandbox())
+        return os.waitstatus_to_exitcode(status)
+    status = _inspect(asked.path)
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def _inspect(path: Path) -> int:
+    """Print what is there; the exit status. The process is confined from then on, and can do nothing else."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
     try:

@@ -17,7 +17,7 @@ from signalbox.program.looplag import LoopWatch
 from signalbox.program.settings import describe, load
 from workers.device import devices
 from workers.host.identity import WorkerIdentity
-from workers.sandbox.confine import probe
+from workers.sandbox.confine import probe, tidy
 from workers.settings import PREFIX, WorkerSettings
 from workers.supervisor import Supervisor
 
@@ -61,6 +61,8 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ)
     except SignalboxError as error:
         log.error("worker.start_failed", why=error.public_message, code=error.code)
         return 1
+    finally:
+        tidy(settings.confinement())
     return 0
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import msgspec
 import pytest
 
 from tests.rigs.guardwords import Words
+from tests.rigs.models import half_plus_two
 from workers.guard.link import GuardLink, GuardReport
 from workers.runner.process import REFUSED
 from workers.sandbox import landlock
@@ -216,6 +218,44 @@ def test_the_private_folder_is_bounded_and_gone_with_its_process(tmp_path: Path)
         pytest.skip(facts["missing"][Layer.MEMORY])
     assert facts["results"] == ["ENOSPC"]
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ["-c", "from workers.sandbox.confine import probe, Sandbox; probe(Sandbox(), 'cpu')"],
+        ["-m", "workers.inspect", str(half_plus_two())],
+    ],
+    ids=["probe", "inspect"],
+)
+def test_whoever_starts_a_confined_process_removes_its_private_folder(tmp_path: Path, code: list[str]) -> None:
+    ended = run(code, env={"TMPDIR": str(tmp_path)})
+    assert ended.returncode == 0, ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_private_folder_that_a_kill_left_goes_at_the_next_start_and_no_living_one(tmp_path: Path) -> None:
+    (tmp_path / "signalbox-runner-link").symlink_to(tmp_path)
+    code = "from workers.sandbox import scratch; print(scratch.make(None), flush=True); input()"
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    made = []
+    with ExitStack() as stack:
+        for _ in range(2):
+            process = stack.enter_context(
+                subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            made.append((process, Path(process.stdout.readline().strip())))
+        (killed, left), (_, living) = made
+        (left / "file").touch()
+        killed.kill()
+        killed.wait()
+        assert left.exists()
+        assert run(["-m", "workers.sandbox"], env={"TMPDIR": str(tmp_path)}).returncode == 0
+        assert not left.exists()
+        assert living.exists()
 
 
 def test_a_gpus_runner_may_start_programs_and_still_has_no_network() -> None:

@@ -27,8 +27,11 @@ from workers.supervisor import Supervisor
 
 
 async def test_sigterm_finishes_what_runs_gives_back_what_waits_and_ends_with_zero(
-    nats: NatsServer, bus: Bus, tmp_path: Path
+    nats: NatsServer, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     ledger = await Ledger(bus).start()
     await register(bus, "slow", models.slow(), batching=Batching(max_size=1))
     async with WorkerProcess(nats.url, tmp_path, "w1") as first:
@@ -48,6 +51,7 @@ async def test_sigterm_finishes_what_runs_gives_back_what_waits_and_ends_with_ze
     assert max(r.attempt for r in records) == 1
     found = await bus.list_latest(Bucket.WORKERS.stream, [names.key(Bucket.WORKERS, token("w1"))])
     assert [stored.data for stored in found] in ([], [b""])
+    assert not list(temporary.iterdir())
 
 
 async def test_a_run_longer_than_the_drain_goes_back_to_the_queue(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:

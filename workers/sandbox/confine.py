@@ -6,15 +6,12 @@ does not refuses to serve. ``python -m workers.sandbox`` confines itself and say
 """
 
 import argparse
-import fcntl
 import os
-import shutil
 import site
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -24,16 +21,13 @@ from typing import Final
 import msgspec
 
 from signalbox.program.errors import Misconfigured
-from workers.sandbox import landlock, privileges, seccomp, selftest
+from workers.sandbox import landlock, privileges, scratch, seccomp, selftest
 from workers.sandbox.confinement import Confinement, Sandbox
 from workers.sandbox.landlock import PathGrant
-from workers.sandbox.privileges import SystemUser
 from workers.sandbox.selftest import Layer
 
 SCRATCH_BYTES: Final = 256 << 20
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_SCRATCH: Final = "signalbox-runner-"
-_STALE_S: Final = 60.0
 _PROBE_S: Final = 60.0
 _SYSTEM: Final = (
     "/usr",
@@ -74,17 +68,17 @@ def confine(sandbox: Sandbox, kind: str) -> Confinement:
         raise Misconfigured("SIGNALBOX_WORKER_RUNNER_USER needs a worker that runs as root.")
     missing: dict[Layer, str] = {}
     before = selftest.Before.look()
-    scratch = _scratch(user)
+    folder = scratch.make(user)
     if why := privileges.isolate(may_be_user=user is None):
         missing[Layer.NETWORK] = missing[Layer.MEMORY] = why
-    elif why := privileges.mount_scratch(scratch, SCRATCH_BYTES, user):
+    elif why := privileges.mount_scratch(folder, SCRATCH_BYTES, user):
         missing[Layer.MEMORY] = why
-    _settle_in(scratch)
+    _settle_in(folder)
     privileges.limit(is_own_user=user is not None)
     version = landlock.abi()
     fence = -1
     if version:
-        fence = _fence(sandbox, kind, devices, scratch, version)
+        fence = _fence(sandbox, kind, devices, folder, version)
     else:
         missing[Layer.READS] = missing[Layer.WRITES] = "this kernel has no Landlock"
     if not sandbox.model_folders:
@@ -121,14 +115,21 @@ def probe(sandbox: Sandbox, kind: str) -> Confinement:
             stdin=subprocess.DEVNULL,
             timeout=_PROBE_S,
             check=False,
-            env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(_ROOT)},
+            env={k: v for k, v in os.environ.items() if k in {"PATH", "TMPDIR"}} | {"PYTHONPATH": str(_ROOT)},
         )
     except (subprocess.TimeoutExpired, OSError) as error:
         raise Misconfigured(f"The runner's sandbox cannot be tried out: {error}.") from error
+    tidy(sandbox)
     if ended.returncode != 0:
         said = ended.stderr.decode(errors="replace").strip().splitlines() or ["it crashed"]
         raise Misconfigured(said[-1])
     return msgspec.json.decode(ended.stdout, type=Confinement)
+
+
+def tidy(sandbox: Sandbox) -> None:
+    """Remove the private folders of runners that have ended. Never raises."""
+    with suppress(Misconfigured):
+        scratch.sweep(privileges.find_user(sandbox.user, []) if sandbox.user else None)
 
 
 def _judged(sandbox: Sandbox, before: selftest.Before, missing: dict[Layer, str], kind: str) -> Confinement:
@@ -150,10 +151,10 @@ def _judged(sandbox: Sandbox, before: selftest.Before, missing: dict[Layer, str]
     )
 
 
-def _fence(sandbox: Sandbox, kind: str, devices: list[Path], scratch: Path, version: int) -> int:
+def _fence(sandbox: Sandbox, kind: str, devices: list[Path], folder: Path, version: int) -> int:
     whole = landlock.everything(version)
-    grants = [*_grants(kind, devices), PathGrant(scratch, whole & ~landlock.EXECUTE)]
-    grants += [PathGrant(Path(folder), landlock.READ) for folder in sandbox.model_folders]
+    grants = [*_grants(kind, devices), PathGrant(folder, whole & ~landlock.EXECUTE)]
+    grants += [PathGrant(Path(models), landlock.READ) for models in sandbox.model_folders]
     withheld = whole if sandbox.model_folders else whole & ~landlock.READ
     return landlock.ruleset(grants, withheld=withheld, version=version)
 
@@ -190,40 +191,15 @@ def _nvidia_devices() -> list[Path]:
     return sorted(found for pattern in _NVIDIA for found in Path("/dev").glob(pattern))
 
 
-def _scratch(user: SystemUser | None) -> Path:
-    """A new private folder; those of runners that are gone are removed."""
-    parent = Path(tempfile.gettempdir())
-    for old in parent.glob(f"{_SCRATCH}*"):
-        with suppress(OSError):
-            _remove_if_stale(old, user)
-    folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
-    if user is not None:
-        os.chown(folder, user.uid, user.gid)
-    fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)  # until this process ends
-    return folder
-
-
-def _remove_if_stale(old: Path, user: SystemUser | None) -> None:
-    fd = os.open(old, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        facts = os.fstat(fd)
-        is_ours = facts.st_uid in {os.geteuid(), user.uid if user else os.geteuid()}
-        if is_ours and facts.st_mtime < time.time() - _STALE_S:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(old)
-    finally:
-        os.close(fd)
-
-
-def _settle_in(scratch: Path) -> None:
+def _settle_in(folder: Path) -> None:
     """Everything temporary goes to the private folder, and the environment has no settings of Signalbox."""
     for name in [name for name in os.environ if name.startswith("SIGNALBOX_")]:
         del os.environ[name]
     for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
-        os.environ[name] = str(scratch)
-    tempfile.tempdir = str(scratch)
+        os.environ[name] = str(folder)
+    tempfile.tempdir = str(folder)
     os.umask(0o077)
-    os.chdir(scratch)
+    os.chdir(folder)
     sys.dont_write_bytecode = True
 
 
