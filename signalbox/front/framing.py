@@ -2,7 +2,9 @@
 
 A server behind this reads one request at a time: a head within its bounds that has one meaning, then as many
 bytes of body as belong to it. Trailers are dropped, and a chunked body is framed anew, so that the server and
-this module agree on the end of a request. Source: RFC 9112.
+this module agree on the end of a request. An offer of another protocol than a websocket (``Upgrade: h2c``, as Java's
+HttpClient makes with each request) is taken out, which ignores it: a parser that sees one reads no body. Sources:
+RFC 9112; RFC 9110, 7.8.
 """
 
 import re
@@ -19,6 +21,8 @@ _CODING: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*+([^\r]*?)[ \t]*(?=\r
 _ASKING: Final = re.compile(rb"\r\nexpect:[ \t]*+100-continue\r\n")
 """The exact header that uvicorn answers with 100; it ignores any other expectation."""
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_OFFER: Final = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r]*+", re.IGNORECASE)
+_WEBSOCKET: Final = re.compile(rb"\r\nupgrade:[ \t]*+websocket[ \t]*+\r\n")
 _END: Final = b"\r\n\r\n"
 _MOST_DIGITS: Final = 18
 _LONGEST_CHUNK_LINE: Final = 4096
@@ -65,8 +69,9 @@ class Framing:
 
     part: what is expected next; END: the request is whole, and what follows it is held until :meth:`next`.
     held: bytes that were not handed on. body_bytes: of the body of this request, so far. is_waiting: the client
-    sends its body when it is told to (``Expect: 100-continue``). may_upgrade: it asks for another protocol.
-    has_more: what is held can be read on at once, by feeding nothing; one turn reads a bounded number of chunks.
+    sends its body when it is told to (``Expect: 100-continue``). may_upgrade: it asks for a websocket, or a tunnel.
+    is_old: it speaks HTTP/1.0. has_more: what is held can be read on at once, by feeding nothing; one turn reads a
+    bounded number of chunks.
     """
 
     __slots__ = (
@@ -78,6 +83,7 @@ class Framing:
         "body_bytes",
         "has_more",
         "held",
+        "is_old",
         "is_waiting",
         "may_upgrade",
         "part",
@@ -93,7 +99,7 @@ class Framing:
     def _begin(self) -> None:
         self.part = _IN_HEAD
         self.body_bytes = 0
-        self.has_more = self.is_waiting = self.may_upgrade = False
+        self.has_more = self.is_old = self.is_waiting = self.may_upgrade = False
         self._left = self._excess = self._trailer_bytes = 0
 
     @property
@@ -140,16 +146,17 @@ class Framing:
         size = end + len(_END)
         if size > self._most_bytes:
             raise self._head_too_long()
-        self._read_head(data[:size])
+        sent = data[:size]
+        head = self._read_head(sent)
         if self.part is _AT_END:
             held += data[size:]
-            return data[:size] if held else data
+            return head
         if len(data) == size:
-            return data
-        if self.part is _IN_BODY and len(data) - size <= self._left:
+            return head
+        if head is sent and self.part is _IN_BODY and len(data) - size <= self._left:
             self._count(len(data) - size)
             return data
-        return data[:size] + self.feed(data[size:])
+        return head + self.feed(data[size:])
 
     def _check_open(self, held: bytearray) -> None:
         """Refuse early a head that can no longer become acceptable."""
@@ -166,8 +173,11 @@ class Framing:
             f"The head of a request may have {self._most_bytes} bytes; send less in its header fields.",
         )
 
-    def _read_head(self, head: bytes) -> None:
-        """Find out what follows the head. Raises :class:`Refusal` unless it has one meaning."""
+    def _read_head(self, head: bytes) -> bytes:
+        """Find out what follows the head. Returns what of it the server may see.
+
+        Raises :class:`Refusal` unless it has one meaning.
+        """
         if head.count(b"\r\n") - 2 > self._most_fields:
             raise Refusal(431, "too_large:fields", f"A request may have {self._most_fields} header fields; send fewer.")
         if not _HEAD.fullmatch(head):
@@ -175,23 +185,30 @@ class Framing:
                 raise Refusal(505, "invalid_request:http", "HTTP/1.1 is spoken here; use that.")
             raise _malformed("the request line or a header field is no HTTP")
         line_end = head.index(b"\r\n")
-        is_old = head[line_end - 1] == 0x30  # HTTP/1.0
+        self.is_old = head[line_end - 1] == 0x30
         fields = head[line_end:].lower()
         hosts = fields.count(b"\r\nhost:")
         if hosts > 1:
             raise _malformed("too many Host headers")
-        if not hosts and not is_old:
+        if not hosts and not self.is_old:
             raise _malformed("missing required Host header")
         self.is_waiting = b"\r\nexpect:" in fields and _ASKING.search(fields) is not None
-        self.may_upgrade = b"\r\nupgrade:" in fields or head.startswith(b"CONNECT ")
         if b"\r\ntransfer-encoding:" in fields:
-            self._read_coding(fields, is_old=is_old)
-            return
-        self._left = _content_length(fields) if b"\r\ncontent-length:" in fields else 0
-        self.part = _IN_BODY if self._left else _AT_END
+            self._read_coding(fields)
+        else:
+            self._left = _content_length(fields) if b"\r\ncontent-length:" in fields else 0
+            self.part = _IN_BODY if self._left else _AT_END
+        self.may_upgrade = head.startswith(b"CONNECT ")
+        offers = fields.count(b"\r\nupgrade:")
+        if not offers:
+            return head
+        if offers == 1 and self.part is _AT_END and head.startswith(b"GET ") and _WEBSOCKET.search(fields):
+            self.may_upgrade = True
+            return head
+        return _OFFER.sub(b"", head)
 
-    def _read_coding(self, fields: bytes, *, is_old: bool) -> None:
-        if is_old or b"\r\ncontent-length:" in fields:
+    def _read_coding(self, fields: bytes) -> None:
+        if self.is_old or b"\r\ncontent-length:" in fields:
             raise _malformed("Transfer-Encoding with HTTP/1.0 or beside Content-Length")
         if _CODING.findall(fields) != [b"chunked"]:
             raise Refusal(

@@ -7,6 +7,7 @@ websocket's) is from then on only counted.
 
 import asyncio
 import math
+import socket
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum, auto
@@ -30,6 +31,10 @@ _UNREAD_BYTES: Final = 256 * 1024
 """Bytes read of a body whose answer did not wait for it, so that the connection may be used again."""
 _MOST_LINGERING: Final = 64
 """Most connections being turned away at once; more are closed without an answer."""
+_INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""What any client of HTTP/1.1 reads over (RFC 9110, 15.2). The host of one that has gone answers it with a reset."""
+_INTERIM_S: Final = 0.2
+"""How long a client that sends no more waits before it is asked whether it is there: most have their answer by then."""
 
 current: Final[ContextVar["Gate | None"]] = ContextVar("signalbox.front.gate", default=None)
 """The gate of the connection whose request a task answers."""
@@ -118,6 +123,7 @@ class Gate(asyncio.Protocol):
         self._is_counted = self._is_lingering = False
         self._is_resting = False
         self._is_answered = False
+        self._is_half_closed = False
         self._is_paused = self._is_inner_paused = self._is_going_on = False
         self._marked_bytes = -1
         self._unsent = (0, 0.0)
@@ -154,10 +160,15 @@ class Gate(asyncio.Protocol):
             self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The client sends no more."""
-        if self._inner is None or self._mode is _Mode.DISCARDING:
+        """The client sends no more. Requests that are whole are still answered: it may read on."""
+        if self._mode is _TUNNEL and self._inner is not None:
+            return self._inner.eof_received()
+        if self._mode is not _SERVING or not (self._framing.part is _END or self._framing.has_more):
             return None
-        return self._inner.eof_received()
+        if not self._is_half_closed:
+            self._is_half_closed = True
+            asyncio.get_running_loop().call_later(_INTERIM_S, self._ask_whether_there)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is no more."""
@@ -199,7 +210,7 @@ class Gate(asyncio.Protocol):
         if self._mode is _SERVING:
             self._deadline = math.inf
             part = self._framing.part
-            if part is _HEAD or (part is _END and not self._framing.held):
+            if self._is_half_closed or part is _HEAD or (part is _END and not self._framing.held):
                 self._mode = _Mode.ENDED
                 self._transport.close()
             else:
@@ -232,8 +243,8 @@ class Gate(asyncio.Protocol):
 
     @property
     def is_last(self) -> bool:
-        """Whether the connection ends with this request's answer: the server's parser reads no further."""
-        return self._framing.may_upgrade
+        """Whether the connection ends with this request's answer: its parser reads no further, or none follows."""
+        return self._framing.may_upgrade or (self._is_half_closed and not self._framing.held)
 
     def begin(self) -> Exchange:
         """Begin the answer of a request."""
@@ -257,6 +268,9 @@ class Gate(asyncio.Protocol):
         """Called every second: ends what takes too long. now: the loop's time."""
         if self._mode is _TUNNEL:
             return
+        if self._is_half_closed and self._mode is _SERVING and self._is_gone():
+            self.abort()
+            return
         size = self._transport.get_write_buffer_size()
         if size and size == self._unsent[0]:
             if now - self._unsent[1] > self._shared.bounds.http_body_s:
@@ -270,6 +284,19 @@ class Gate(asyncio.Protocol):
         elif now >= self._deadline:
             self._deadline = math.inf
             self._expire()
+
+    def _ask_whether_there(self) -> None:
+        """A client that has closed and one that has closed its sending half look alike until something is sent.
+
+        One that has gone ends its call. Of HTTP/1.0 nothing tells them apart, and the call goes on to its end.
+        """
+        exchange = self._exchange
+        if self._mode is _SERVING and exchange is not None and not exchange.is_started and not self._framing.is_old:
+            self._transport.write(_INTERIM)
+            asyncio.get_running_loop().call_later(_INTERIM_S, lambda: self.check(self._time()))
+
+    def _is_gone(self) -> bool:
+        return bool(self._transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
     def _expire(self) -> None:
         framing, bounds = self._framing, self._shared.bounds
@@ -335,6 +362,9 @@ class Gate(asyncio.Protocol):
                 self._is_resting = False
                 self._deadline = self._time() + self._shared.bounds.http_head_s
         else:
+            if self._is_half_closed and not self._framing.has_more:
+                self.abort()  # the rest does not come
+                return
             self._note_progress()
             if self._framing.has_more and not self._is_going_on:
                 self._is_going_on = True
@@ -379,6 +409,9 @@ class Gate(asyncio.Protocol):
             piece = self._framing.next()
         except Refusal as refusal:
             self._refuse(refusal)
+            return
+        if self._is_half_closed and self._framing.part is _HEAD:
+            self.close()
             return
         self._control_reading()
         self._is_resting = self._framing.is_idle

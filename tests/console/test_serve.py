@@ -219,6 +219,27 @@ async def test_strangers_cost_the_pages_and_the_board_nothing(
     assert visitor.count(counted % "deadline_exceeded:body") == 500
 
 
+def test_a_client_that_offers_http2_and_sends_no_more_after_its_request_is_answered(
+    served: tuple[Visitor, str, subprocess.Popen[bytes]],
+) -> None:
+    """The body is read, and nobody waits for the client's other half."""
+    visitor, _, _ = served
+    found = re.search(r'csrfmiddlewaretoken" value="([^"]+)', visitor.get("/settings"))
+    assert found
+    form = urllib.parse.urlencode({"csrfmiddlewaretoken": found[1]}).encode()
+    with socket.create_connection(visitor.address, timeout=60) as client:
+        client.sendall(
+            b"POST /logout HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+            b"HTTP2-Settings: AAEAAEAAAAIAAAAB\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+            b"Cookie: %b\r\nContent-Length: %d\r\n\r\n%b" % (visitor.cookies.encode(), len(form), form)
+        )
+        client.shutdown(socket.SHUT_WR)
+        with client.makefile("rb") as answer:
+            lines = answer.read()
+    assert b"HTTP/1.1 302 " in lines
+    assert b"\r\nLocation: /login" in lines.replace(b"location:", b"Location:")
+
+
 def test_what_the_web_process_counts_can_be_scraped(served: tuple[Visitor, str, subprocess.Popen[bytes]]) -> None:
     visitor, _, _ = served
     assert visitor.count("signalbox_console_origin_refused_total") == 0

@@ -40,13 +40,18 @@ class Plugin:
         self.go = asyncio.Event()
         self.go.set()
         self.asked = asyncio.Semaphore(0)
+        self.left = asyncio.Event()
 
     async def call(self, obj: Object) -> Object:
         if obj.hook_type == HookType.CustomKeyCheck:
             obj.session.metadata["token"] = "t"
             return obj
         self.asked.release()
-        await self.go.wait()
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.left.set()
+            raise
         overrides = obj.request.return_overrides
         overrides.response_code = 200
         names = ",".join(sorted(obj.request.headers))
@@ -302,11 +307,83 @@ async def test_an_answer_that_is_taken_is_sent_to_its_end_however_long_that_take
         writer.close()
 
 
-async def test_an_upgrade_nobody_offers_does_not_stand_in_the_way(serve: Serve) -> None:
+@pytest.mark.parametrize(
+    "framed", [b"Content-Length: 3\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"]
+)
+async def test_an_offer_of_http2_is_ignored_and_the_body_and_the_connection_kept(serve: Serve, framed: bytes) -> None:
+    """Java's HttpClient and ``curl --http2`` make it with each request."""
     reader, writer = await dial(await serve())
-    writer.write(CALL.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"))
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAA\r\n"
+    for _ in range(2):
+        writer.write(b"POST /v1/x HTTP/1.1\r\nHost: x\r\n" + offer + framed)
+        async with asyncio.timeout(LIMIT_S):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            assert b"/v1/x 3 " in await reader.readuntil(b"X-Request-Id")
+    writer.close()
+
+
+async def test_an_offer_of_a_websocket_where_there_is_none_does_not_stand_in_the_way(serve: Serve) -> None:
+    reader, writer = await dial(await serve())
+    writer.write(CALL.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
     async with asyncio.timeout(LIMIT_S):
         answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert b"\r\nconnection: close\r\n" in answer.lower(), "The client is told that it ends."
     writer.close()
+
+
+async def answer_to(address: Address, sent: bytes) -> bytes:
+    """All that a client gets which sends so much and closes its sending half."""
+    reader, writer = await dial(address)
+    writer.write(sent)
+    writer.write_eof()
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_a_client_that_sends_no_more_gets_its_answers(serve: Serve) -> None:
+    """As ``nc -N``, and clients of sockets that say the end of what they send."""
+    address = await serve()
+    chunked = (
+        b"POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 3000 + b"0\r\n\r\n"
+    )
+    old = b"GET /v1/old HTTP/1.0\r\n\r\n"
+    for sent, wanted in (
+        (CALL, 1),
+        (half_body, 0),
+        (chunked, 1),
+        (old, 1),
+        (CALL + chunked + CALL, 3),
+        (CALL + b"GET", 1),
+    ):
+        answer = await answer_to(address, sent)
+        assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"HTTP/1.1 ") == wanted
+    assert b"/v1/x 3000 " in await answer_to(address, chunked)
+    assert await answer_to(address, half_head) == b""
+
+
+async def test_a_client_that_sends_no_more_and_waits_is_told_to_and_gets_its_answer(
+    serve: Serve, plugin: Plugin
+) -> None:
+    plugin.go.clear()
+    reader, writer = await dial(await serve())
+    writer.write(CALL)
+    writer.write_eof()
+    async with asyncio.timeout(LIMIT_S):
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        plugin.go.set()
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
+async def test_a_client_that_leaves_ends_its_call(serve: Serve, plugin: Plugin) -> None:
+    plugin.go.clear()
+    _, writer = await dial(await serve())
+    writer.write(CALL)
+    await plugin.asked.acquire()
+    writer.close()
+    async with asyncio.timeout(LIMIT_S):
+        await plugin.left.wait()

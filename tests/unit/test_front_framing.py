@@ -15,6 +15,13 @@ CHUNKED = (
     b"3;why=not\r\nhel\r\n2\r\nlo\r\n0\r\nX-Api-Key: evil\r\nHost: other\r\n\r\n"
 )
 OLD = b"GET / HTTP/1.0\r\n\r\n"
+JAVA = (
+    b"POST /v1/x HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nContent-Length: 5\r\nHost: x\r\n"
+    b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\nUpgrade: h2c\r\nX-A: 1\r\n\r\nhello"
+)
+PLAIN = (
+    b"POST /v1/x HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nContent-Length: 5\r\nHost: x\r\nX-A: 1\r\n\r\nhello"
+)
 FRAMED = b"POST /v1/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
 
 
@@ -57,7 +64,7 @@ def whole(request: bytes) -> bytes:
 
 
 @given(
-    st.lists(st.sampled_from([GET, POST, CHUNKED, OLD]), min_size=1, max_size=5),
+    st.lists(st.sampled_from([GET, POST, CHUNKED, OLD, JAVA]), min_size=1, max_size=5),
     st.lists(st.integers(0, 600), max_size=30),
 )
 def test_however_bytes_come_the_server_sees_the_same_requests(sent: list[bytes], cuts: list[int]) -> None:
@@ -65,7 +72,7 @@ def test_however_bytes_come_the_server_sees_the_same_requests(sent: list[bytes],
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     pieces = [stream[a:b] for a, b in itertools.pairwise(places)]
     seen = [whole(request) for request in requests(pieces)]
-    assert seen == [FRAMED if request is CHUNKED else request for request in sent]
+    assert seen == [{CHUNKED: FRAMED, JAVA: PLAIN}.get(request, request) for request in sent]
 
 
 @given(st.lists(st.integers(1, 4), max_size=200), st.data())
@@ -168,6 +175,25 @@ def test_what_is_taken_of_a_head() -> None:
     ):
         reader = framing()
         assert reader.feed(sent) == sent.lstrip(b"\r\n")
+        assert reader.part is FramingState.END
+
+
+@pytest.mark.parametrize("step", [1, 100_000])
+def test_an_offer_of_another_protocol_is_ignored_but_for_a_websocket(step: int) -> None:
+    websocket = head(b"Connection: keep-alive, Upgrade", b"uPGRADE:  WebSocket ", line=b"GET /ws HTTP/1.1")
+    ignored = (
+        head(b"Upgrade: h2c", b"Connection: Upgrade"),
+        head(b"Upgrade: h2c, websocket", line=b"GET / HTTP/1.1"),
+        head(b"Upgrade: websocket", b"Upgrade: websocket", line=b"GET / HTTP/1.1"),
+        head(b"Upgrade: websocket", b"Transfer-Encoding: chunked", line=b"GET / HTTP/1.1") + b"0\r\n\r\n",
+        head(b"Upgrade: websocket", b"Content-Length: 1", line=b"GET / HTTP/1.1") + b"x",
+        head(b"Upgrade: websocket"),
+    )
+    for sent, may_upgrade in ((websocket, True), *((sent, False) for sent in ignored)):
+        reader = framing()
+        seen = b"".join(feed(reader, sent[at : at + step]) for at in range(0, len(sent), step))
+        assert reader.may_upgrade == may_upgrade
+        assert (b"\r\nupgrade:" in seen.lower()) == may_upgrade
         assert reader.part is FramingState.END
 
 
