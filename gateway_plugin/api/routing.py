@@ -42,8 +42,8 @@ def _job(method: str, path: str) -> Route:
     if found["cancel"]:
         _allow(method, path, "POST")
         return Route(Operation.CANCEL_JOB, job_id=found["id"])
-    _allow(method, path, "GET", "DELETE")
-    return Route(Operation.READ_JOB if method == "GET" else Operation.CANCEL_JOB, job_id=found["id"])
+    _allow(method, path, "GET", "HEAD", "DELETE")
+    return Route(Operation.CANCEL_JOB if method == "DELETE" else Operation.READ_JOB, job_id=found["id"])
 
 
 def _allow(method: str, path: str, *methods: str) -> None:

@@ -51,8 +51,10 @@ def serve(port: int, *, host: str = "127.0.0.1") -> int:
             return shown(environ, start_response)
         faults = readiness.faults()
         status = "503 Service Unavailable" if faults else "200 OK"
-        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return ["\n".join([*(faults or ["ready"]), ""]).encode()]
+        body = "\n".join([*(faults or ["ready"]), ""]).encode()
+        headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
+        start_response(status, headers)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
     server.set_app(app)
     return int(server.server_port)

@@ -36,6 +36,8 @@ def test_hello_answers_without_a_key(url: str) -> None:
     assert answer.status_code == 200
     assert answer.json() == {"status": "pass"}
     assert answer.headers["content-type"] == "application/json"
+    head = httpx.head(url + "/hello", timeout=60)
+    assert (head.status_code, head.content) == (200, b"")
     assert httpx.post(url + "/hello", timeout=60).status_code == 403
 
 

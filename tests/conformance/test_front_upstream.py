@@ -93,6 +93,8 @@ def test_a_refused_key_gets_the_dialects_error_and_the_upstream_hears_nothing(fr
 def test_health_is_told_to_anybody(front: Front, path: str) -> None:
     answer = ask(front, {"auth": {"refuses": "no key"}}, path=path, method="GET")
     assert answer.json()["url"] == path
+    head = ask(front, {"auth": {"refuses": "no key"}}, path=path, method="HEAD")
+    assert (head.status_code, head.content) == (answer.status_code, b"")
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_a_database_that_is_away_is_said_in_words_and_jobs_are_not_blamed(
     answer = client.get("/models")
     assert answer.status_code == 503
     assert b"Jobs do not depend on it" in answer.content
-    assert Client().get("/healthz").status_code == 200
+    assert Client().get("/healthz").status_code == Client().head("/healthz").status_code == 200
 
 
 def test_a_host_name_that_is_not_declared_is_refused(cast: dict[str, User]) -> None:

@@ -1,9 +1,9 @@
 """``/readyz``: whether a program can do its work, and why not."""
 
 import asyncio
+import contextlib
+import http.client
 import itertools
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 from signalbox.bus import stalls
@@ -15,14 +15,12 @@ from signalbox.program.settings import Wire
 from tests.rigs.natsserver import NatsServer
 
 
-async def ask(port: int, path: str = "/readyz") -> tuple[int, str]:
+async def ask(port: int, path: str = "/readyz", method: str = "GET") -> tuple[int, str]:
     def get() -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as page:
-                return page.status, page.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as link:
+            link.request(method, path)
+            page = link.getresponse()
+            return page.status, page.read().decode()
 
     return await asyncio.to_thread(get)
 
@@ -34,6 +32,7 @@ async def test_a_program_says_what_keeps_it_from_its_work(own_nats: NatsServer, 
     assert await ask(port) == (503, f"{readiness.NOT_YET}\n")
     bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
     assert await ask(port) == (200, "ready\n")
+    assert await ask(port, method="HEAD") == (200, "")
     reserve = Reserve(str(tmp_path), 2**62)
     assert await ask(port) == (503, "\n".join([*reserve.faults(), ""]))
     readiness.remove(reserve)

@@ -252,7 +252,7 @@ async def test_health_metadata_configuration_and_readiness(nats: NatsServer, tmp
     async with plugin(nats, tmp_path) as at:
         live = await at.dialect.rest.answer(Request("GET", "/v2/health/live", {}, b""), None)
         assert (live.status, json.loads(live.body)) == (200, {"live": True})
-        ready = await at.dialect.rest.answer(Request("GET", "/v2/health/ready?x=1", {}, b""), None)
+        ready = await at.dialect.rest.answer(Request("HEAD", "/v2/health/ready?x=1", {}, b""), None)
         assert (ready.status, json.loads(ready.body)) == (200, {"ready": True})
         server = json.loads((await at.rest("GET", "/v2")).body)
         assert "binary_tensor_data" in server["extensions"]

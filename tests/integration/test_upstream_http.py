@@ -27,7 +27,7 @@ class Echo:
     prefix = "/echo/"
 
     def is_keyless(self, method: str, path: str) -> bool:
-        return (method, path) == ("GET", "/echo/live")
+        return method in {"GET", "HEAD"} and path == "/echo/live"
 
     async def answer(self, request: Request, key: ApiKey | None) -> JsonResponse:
         if request.url.startswith("/echo/full"):
@@ -72,6 +72,9 @@ async def test_a_key_is_wanted_once_unless_the_path_needs_none(nats: NatsServer,
         for headers in ([], [("Authorization", "Bearer sbx_wrong")], [good, good]):
             refused = await client.get("/echo/a", headers=headers)
             assert refused.json()["code"] == "unauthorized", headers
+        for _ in range(2):  # on one connection: no body is left on it
+            head = await client.head("/echo/live")
+            assert (head.content, head.headers["content-length"]) == (b"", "7")
         assert (await client.get("/echo/live")).content == b"nobody\xff"
         assert (await client.request("GET", "/echo/live", content=b"x")).json()["code"] == "invalid_request"
 

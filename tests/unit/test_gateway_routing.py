@@ -32,6 +32,7 @@ from signalbox.wire.messages import ApiKey
         ("POST", "/v1/jobs", Route(Operation.SUBMIT)),
         ("POST", "/v1/predict", Route(Operation.SUBMIT)),
         ("GET", "/v1/jobs/7", Route(Operation.READ_JOB, job_id="7")),
+        ("HEAD", "/v1/jobs/7", Route(Operation.READ_JOB, job_id="7")),
         ("DELETE", "/v1/jobs/7", Route(Operation.CANCEL_JOB, job_id="7")),
         ("POST", "/v1/jobs/7/cancel", Route(Operation.CANCEL_JOB, job_id="7")),
     ],

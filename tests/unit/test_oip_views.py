@@ -36,6 +36,8 @@ def ready(default: str = "serving_default", **fields: Any) -> PreparedVersion:
         ("GET", "/v2/", Route(Operation.SERVER)),
         ("GET", "/v2/health/live", Route(Operation.LIVE)),
         ("GET", "/v2/health/ready", Route(Operation.READY)),
+        ("HEAD", "/v2/health/ready", Route(Operation.READY)),
+        ("HEAD", "/v2/models/m", Route(Operation.MODEL, "m")),
         ("GET", "/v2/models", Route(Operation.MODELS)),
         ("GET", "/v2/models/m", Route(Operation.MODEL, "m")),
         ("GET", "/v2/models/a%20b/versions/3", Route(Operation.MODEL, "a b", "3")),
@@ -55,7 +57,12 @@ def test_paths_are_routed(method: str, path: str, route: Route) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
-    [("GET", "/v2/models/m/infer", "POST"), ("POST", "/v2/models/m", "GET"), ("GET", "/v2/repository/index", "POST")],
+    [
+        ("GET", "/v2/models/m/infer", "POST"),
+        ("HEAD", "/v2/models/m/infer", "POST"),
+        ("POST", "/v2/models/m", "GET"),
+        ("GET", "/v2/repository/index", "POST"),
+    ],
 )
 def test_another_method_is_told_the_right_one(method: str, path: str, allow: str) -> None:
     with pytest.raises(MethodNotAllowed) as caught:
@@ -95,6 +102,7 @@ def test_what_is_not_offered_says_what_to_do_instead(path: str) -> None:
 def test_health_alone_needs_no_key() -> None:
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/m/ready", "/v2/models/m/versions/stable/ready"):
         assert is_keyless("GET", path)
+        assert is_keyless("HEAD", path)
         assert not is_keyless("POST", path)
     for path in (
         "/v2",

@@ -1,7 +1,7 @@
 """Maps the Open Inference Protocol's methods and paths to routes. Pure; nothing is looked up.
 
-Case matters; names of models are percent-decoded. Source: the protocol's ``rest_predict_v2.yaml`` and Triton's
-protocol extensions.
+HEAD is routed as GET: whoever sends the answer leaves its body out. Case matters; names of models are percent-decoded.
+Source: the protocol's ``rest_predict_v2.yaml`` and Triton's protocol extensions.
 """
 
 import re
@@ -72,12 +72,13 @@ _MISSING: Final = (
     (re.compile(r"/v2/logging"), LOGGING),
     (re.compile(r"/v2/models/[^/]+(?:/versions/[^/]+)?/generate(?:_stream)?"), GENERATE),
 )
+_READS: Final = frozenset({"GET", "HEAD"})
 _KEYLESS: Final = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
 
 def is_keyless(method: str, path: str) -> bool:
     """Whether a request needs no key: those for the health of the server and of models."""
-    if method != "GET":  # so that paths of inferences are read once
+    if method not in _READS:  # so that paths of inferences are read once
         return False
     known = _FIXED.get(path)
     if known is None and (found := _MODEL.fullmatch(path)) is not None:
@@ -104,6 +105,6 @@ def route_of(method: str, path: str) -> Route:
 
 
 def _allowed(method: str, path: str, allowed: str, operation: Operation) -> Operation:
-    if method != allowed:
+    if method != allowed and not (method in _READS and allowed == "GET"):
         raise MethodNotAllowed(f"{method[:20]} {path[:_SHOWN]}: this path takes {allowed}.", allow=allowed)
     return operation
