@@ -50,7 +50,7 @@ MIDDLEWARE = [
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
+    "console.web.middleware.KnownHosts",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "console.accounts.sessions.SessionLimits",
@@ -165,6 +165,7 @@ CSRF_COOKIE_SECURE = CONSOLE.is_https
 CSRF_FAILURE_VIEW = "console.pages.errors.csrf_failure"
 
 SECURE_SSL_REDIRECT = CONSOLE.is_https
+SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if CONSOLE.is_https else 0
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"

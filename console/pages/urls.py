@@ -4,13 +4,14 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
 from console.pages import accounts, audit, board, catalog, jobs, keys, operators, workers
+from console.web.middleware import HEALTH
 
 _board = [path("", board.board, name="board"), path("live/release", board.release, name="release")]
 urlpatterns = [
     path("", include((_board, "live"))),
     path("login", operators.Login.as_view(), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
-    path("healthz", operators.health, name="health"),
+    path(HEALTH, operators.health, name="health"),
     path("confirm", operators.confirm_password, name="confirm-password"),
     path("settings", operators.settings_page, name="settings"),
     path("settings/password", operators.change_password, name="change-password"),

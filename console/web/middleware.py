@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
+from django.middleware.common import CommonMiddleware
 from django.shortcuts import render
 
 from console.accounts.models import User
@@ -18,6 +19,8 @@ from signalbox.program.errors import InvalidRequest, SignalboxError, meaning
 Respond = Callable[[HttpRequest], HttpResponse]
 REFUSAL: Final = "signalbox.refusal"
 """In the scope of a request: the error of a body that was refused before Django saw it."""
+HEALTH: Final = "healthz"
+"""The path of the health page, which containers and balancers ask for by whatever address they reach it at."""
 _NUL: Final = "\0"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,40}\Z")
 _NO_ROUTE: Final = "none"
@@ -39,6 +42,14 @@ class Refusals:
             found = request.resolver_match  # a route's name, never a path: there are only so many
             _REFUSED.labels(found.view_name if found else _NO_ROUTE, response.status_code).inc()
         return response
+
+
+class KnownHosts(CommonMiddleware):
+    """Django's own, which takes the hosts of ``ALLOWED_HOSTS`` alone; the health page takes any and says no name."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        """The redirect of Django's, or None. Raises :class:`DisallowedHost`."""
+        return None if request.path_info == f"/{HEALTH}" else super().process_request(request)
 
 
 class RequestIdentity:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import OperationalError
-from django.test import Client
+from django.test import Client, override_settings
 from django.urls import reverse
 from msgspec.structs import replace
 
@@ -127,7 +127,17 @@ def test_a_database_that_is_away_is_said_in_words_and_jobs_are_not_blamed(
 
 
 def test_a_host_name_that_is_not_declared_is_refused(cast: dict[str, User]) -> None:
-    assert Client().get("/login", HTTP_HOST="evil.example").status_code == 400
+    for path in ("/login", "/healthz/", "/healthz/x", "/static/healthz", "//healthz"):
+        assert Client().get(path, HTTP_HOST="evil.example").status_code == 400, path
+
+
+@pytest.mark.parametrize("is_https", [False, True])
+def test_the_health_page_is_answered_by_whatever_address_it_is_asked_at(is_https: bool) -> None:
+    with override_settings(SECURE_SSL_REDIRECT=is_https):
+        for host in ("172.18.0.5:8000", "[fd00::5]:8000", "console-1", "evil.example"):
+            for ask in (Client().get, Client().head):
+                answer = ask("/healthz", HTTP_HOST=host)
+                assert (answer.status_code, host in str(answer.headers)) == (200, False)
 
 
 @pytest.mark.parametrize("ends", [False, True])

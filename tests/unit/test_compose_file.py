@@ -293,7 +293,7 @@ def test_health_checks_ask_for_what_exists() -> None:
     check = SERVICES["console"]["healthcheck"]["test"][-1]
     path = re.search(r"127\.0\.0\.1:8000(/\w+)", check)
     assert path is not None
-    assert resolve(path[1]).view_name == "login"
+    assert resolve(path[1]).view_name == "health"
     plugin = SERVICES["plugin-1"]["healthcheck"]["test"]
     told = run([sys.executable, *plugin[2:-1], "--help"], dict(os.environ), ROOT).stdout
     assert plugin[-1] in told
