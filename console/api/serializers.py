@@ -9,7 +9,7 @@ from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.services import SETTINGS, unpublished
-from console.jobs import query
+from console.jobs import query, standing
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
@@ -309,11 +309,17 @@ class AuditQuery(Strict):
 
 
 class JobOut(serializers.ModelSerializer[Job]):
-    """A job, as of its last event."""
+    """A job, as of its last event. standing: what has become of it since; empty where its state says it."""
+
+    standing = serializers.SerializerMethodField()
 
     class Meta:
         model = Job
         exclude = ("revision",)
+
+    def get_standing(self, job: Job) -> str:
+        """That its worker is gone, its deadline past, or NATS away, in a sentence."""
+        return standing.of(job).why
 
 
 class EventOut(serializers.ModelSerializer[JobEvent]):

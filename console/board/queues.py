@@ -27,10 +27,13 @@ SERIES_S: Final = 900
 
 
 class Gauge(NamedTuple):
-    """Sums over the consumers of one model. waiting: not delivered. oldest_at: when the first of those was accepted."""
+    """What NATS says of one model. waiting: not delivered, or to no worker that is there. oldest_at: when the first of
+    those was accepted. running, lost: those that no presence tells of; lost: those whose worker is gone."""
 
     waiting: int
     oldest_at: float | None
+    running: int = 0
+    lost: int = 0
 
 
 _EMPTY: Final = Gauge(0, None)
@@ -125,16 +128,23 @@ class QueueRows:
             self._paused.pop(name, None)
         self._show(name, now)
 
-    def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
-        """Where models are resident, which jobs a worker has, and how many have ended there."""
+    def presence(self, worker_id: str, worker: Worker | None, now: float) -> set[str]:
+        """Where models are resident, which jobs a worker has, and how many have ended there.
+
+        Returns the models that it alone began or ceased to name: what NATS says of them is to be read again.
+        """
         before = self._workers.pop(worker_id, None)
         if worker is not None:
             self._workers[worker_id] = worker
             if before is not None and before.boot == worker.boot and not self.is_counting:
                 self._count(now, succeeded=worker.done - before.done, failed=worker.failed - before.failed)
-        for name in {*_named(before), *_named(worker)}:
+        named = _named(before), _named(worker)
+        for name in named[0] | named[1]:
             if name in self._registered or name in self._topic.rows or name in self._active:
                 self._show(name, now)
+        moved = named[0] ^ named[1]
+        others = [one for key, one in self._workers.items() if key != worker_id] if moved else []
+        return moved - set().union(*map(_named, others))
 
     def gauge(self, name: str, gauge: Gauge, now: float) -> None:
         """What the queue's consumers say."""
@@ -192,6 +202,10 @@ class QueueRows:
     def busy(self) -> set[str]:
         """Models of which jobs wait, or workers have some."""
         return {*self._gauges}.union(*(worker.in_flight for worker in self._workers.values()))
+
+    def is_attended(self, model: str) -> bool:
+        """Whether a worker that is present says anything of a model."""
+        return any(model in _named(worker) for worker in self._workers.values())
 
     def workers(self) -> list[Worker]:
         """Those that are present."""
@@ -251,17 +265,18 @@ class QueueRows:
         quiet, paused = self._registered.get(model, _UNKNOWN), self._paused.get(model)
         gauge = self._gauges.get(model, _EMPTY)
         in_flight, prefetched = self._in_flight(model), self._prefetched(model)
-        if not quiet.is_known and not gauge.waiting and not in_flight:
+        if not quiet.is_known and gauge == _EMPTY and not in_flight:
             self._topic.remove(model)
             return
-        running = max(0, in_flight - prefetched)
+        running = max(0, in_flight - prefetched) + gauge.running
         waiting = gauge.waiting + prefetched
-        activity = self._activity(model) if waiting or running else self._active.get(model)
+        activity = self._activity(model) if waiting or running or gauge.lost else self._active.get(model)
         row = replace(
             quiet,
             waiting=waiting,
             prefetched=prefetched,
             running=running,
+            lost=gauge.lost,
             oldest_at=gauge.oldest_at,
             is_paused=paused is not None,
             paused_by=paused.actor if paused else "",

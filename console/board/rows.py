@@ -82,6 +82,7 @@ class Queue(Row, frozen=True):
     """One model's queue; the row's key is the model.
 
     waiting: accepted and not begun. prefetched: those of them that a worker has pulled. running: begun and not ended.
+    lost: begun on a worker that is gone, and to run again.
     behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when the longest waiting job at
     NATS was accepted, or since when workers have had jobs and have run none, whichever is earlier; None if none waits,
     or it is not known. Rates: a second, over the last minute. drain_s: until the queue is empty at these rates; None =
@@ -91,6 +92,7 @@ class Queue(Row, frozen=True):
     waiting: int = 0
     prefetched: int = 0
     running: int = 0
+    lost: int = 0
     behind: str = ""
     behind_since: float = 0.0
     oldest_at: float | None = None

@@ -43,16 +43,20 @@ class LiveView:
         self._news_count = 0
         self._standing: dict[str, dict[str, Alarm]] = {}
 
-    def presence(self, worker_id: str, worker: Worker | None, now: float) -> None:
-        """A worker's heartbeat; None when its presence ran out or it said goodbye."""
+    def presence(self, worker_id: str, worker: Worker | None, now: float) -> set[str]:
+        """A worker's heartbeat; None when its presence ran out or it said goodbye.
+
+        Returns the models whose queues are to be read again.
+        """
         self.lanes.presence(worker_id, worker, now)
-        self.queues.presence(worker_id, worker, now)
+        unread = self.queues.presence(worker_id, worker, now)
         if worker is not None:
             self._workers[worker_id] = worker
             self._lost.pop(worker_id, None)
         elif worker_id in self._workers and worker_id not in self._lost:
             self._lost[worker_id] = now
         self._show_worker(worker_id)
+        return unread
 
     def model(self, name: str, document: Model | None, now: float) -> None:
         """What the console decided about a model."""

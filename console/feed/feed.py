@@ -141,9 +141,8 @@ class Feed:
         alive = sum(w.state != "lost" for w in workers)
         link = Figure("NATS", "failed", "away") if self.is_blind else Figure("NATS", "ok", "connected")
         self.view.health("nats", link)
-        self.view.health(
-            "workers", Figure("Workers", "ok" if alive and alive == len(workers) else "late", f"{alive}/{len(workers)}")
-        )
+        state = "failed" if not alive else "ok" if alive == len(workers) else "late"
+        self.view.health("workers", Figure("Workers", state, f"{alive}/{len(workers)}"))
         self.view.health("lanes", gpus(self.view.lanes.rows()))
 
     # ------------------------------------------------------------------------------ NATS

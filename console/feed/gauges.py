@@ -5,10 +5,12 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from console.board.queues import Gauge
+from console.feed import census
 from signalbox.bus.client import Bus, ConsumerInfo
 from signalbox.bus.jetstream import unix_time
 from signalbox.jobs import delivery
 from signalbox.program.errors import NotFound
+from signalbox.wire.messages import Worker
 from signalbox.wire.names import Stream, jobs_of
 
 OLDEST_EVERY_S: Final = 1.0
@@ -33,8 +35,15 @@ class Gauges:
         self._queue = ("", 0)
         self.round_trip_s = 0.0
 
-    async def read(self, model: str, generation: int, now: float) -> Gauge:
-        """The gauge of one model. Raises :class:`Unavailable`."""
+    async def read(self, model: str, workers: Collection[Worker], now: float, *, is_attended: bool) -> Gauge:
+        """The gauge of one model. Raises :class:`Unavailable`.
+
+        workers: those that are present. is_attended: one of them says something of the model; else its jobs are counted
+        by themselves.
+        """
+        if not is_attended:
+            return await census.count(self._bus, model, workers)
+        generation = delivery.generation_of(workers)
         found = await delivery.states(self._bus, model, generation)
         waiting = [(info, jobs_of(model, priority)) for priority, info in found.items() if info.num_pending]
         oldest = await asyncio.gather(*(self._oldest_at(info, subject, now) for info, subject in waiting))

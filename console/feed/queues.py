@@ -11,7 +11,6 @@ from typing import Final
 from console.board.view import LiveView
 from console.feed.gauges import Gauges
 from console.feed.retry import RETRY_S
-from signalbox.jobs import delivery
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 
@@ -86,8 +85,8 @@ class WatchedQueues:
         reason = ""
         for model in sorted(marked):
             try:
-                generation = delivery.generation_of(self._view.queues.workers())
-                gauge = await gauges.read(model, generation, self._clock())
+                told = self._view.queues
+                gauge = await gauges.read(model, told.workers(), self._clock(), is_attended=told.is_attended(model))
             except SignalboxError as error:
                 self._unread.add(model)
                 reason = error.public_message

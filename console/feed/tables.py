@@ -49,7 +49,8 @@ class Tables:
 
     def on_worker(self, name: str, worker: Worker | None, _revision: int) -> None:
         """A worker's presence, or that it is gone."""
-        self._view.presence(worker.id if worker else untoken(name), worker, self._clock())
+        for model in self._view.presence(worker.id if worker else untoken(name), worker, self._clock()):
+            self._queues.mark(model)
         if self._view.queues.is_counting:  # else what is swept every few seconds is fresh enough
             for model in worker.waiting if worker else ():
                 self._queues.mark(model)

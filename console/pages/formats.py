@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from console.jobs import standing
 from console.pages import sudo
 
 register = template.Library()
@@ -66,6 +67,9 @@ def told(value: Any) -> str:
 def item(mapping: dict[str, Any], key: str) -> Any:
     """``mapping[key]``, or nothing."""
     return mapping.get(key)
+
+
+register.filter("standing", standing.of)
 
 
 @register.filter

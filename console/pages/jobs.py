@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from console.accounts.acts import Act
 from console.audit.models import AuditEntry
-from console.jobs import listing, query, retention, services, timeline
+from console.jobs import listing, query, retention, services, standing, timeline
 from console.jobs.models import Job
 from console.keys.models import Account
 from console.outbox import services as outbox
@@ -57,6 +57,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     job = services.find(job_id)
     context = {
         "job": job,
+        "standing": standing.of(job),
         "steps": timeline.steps(job, services.events(job)),
         "shares": timeline.shares(job),
         "account": Account.objects.filter(pk=job.key_id).first(),

@@ -20,6 +20,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.majority import Majority
 from signalbox.jobs import joblog, payloads, times
 from signalbox.jobs.cancel import OWNER, cancel, withdraw
+from signalbox.jobs.holders import is_attended
 from signalbox.jobs.queues import Queues
 from signalbox.jobs.records import Found, Records
 from signalbox.jobs.repair import expire
@@ -218,7 +219,10 @@ class JobService:
         if record.state.is_terminal:
             return record.state.value
         if record.state is State.RUNNING:
-            return f"running, attempt {record.attempt}"
+            running = f"running, attempt {record.attempt}"
+            if is_attended(record.worker, record.token, record.claimed_at, self._workers.present):
+                return running
+            return f"{running}: its worker is gone; another attempt follows when a worker serves {record.model}"
         return self._why_waiting(record, position)
 
     def _why_waiting(self, record: Record, position: QueuePosition) -> str:

@@ -44,8 +44,7 @@ async def state(bus: Bus, model: str, priority: Priority, generation: int) -> Co
     try:
         return await bus.consumer_info(name)
     except NotFound:
-        ask = {"subjects_filter": names.jobs_of(model, priority), "offset": _BEYOND_ALL}
-        total = (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}", ask)).get("total", 0)
+        total = await _count(bus, names.jobs_of(model, priority))
         return ConsumerInfo(name, total, num_waiting=0, delivered=0, delivered_stream_seq=0, examined_to=0)
 
 
@@ -110,6 +109,23 @@ async def queued_models(bus: Bus, models: Collection[str]) -> set[str]:
         answers = await asyncio.gather(*(_has_job(bus, model) for model in part))
         found.update(model for model, has_job in zip(part, answers, strict=True) if has_job)
     return found
+
+
+async def stored(bus: Bus, model: str) -> tuple[int, list[str]]:
+    """How many jobs of a model ``JOBS`` holds, delivered or not, ended a moment ago or not; and their ids, where they
+    are few. Raises :class:`Unavailable`."""
+    subject = names.jobs_of_model(model)
+    total = await _count(bus, subject)
+    if not 0 < total <= FEW:
+        return total, []
+    answer = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}", {"subjects_filter": subject})
+    return total, [names.job_of(found) for found in answer["state"].get("subjects") or {}]
+
+
+async def _count(bus: Bus, subject: str) -> int:
+    """Subjects in ``JOBS`` that match: each is one job's."""
+    ask = {"subjects_filter": subject, "offset": _BEYOND_ALL}
+    return int((await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}", ask)).get("total", 0))
 
 
 async def _has_job(bus: Bus, model: str) -> bool:

@@ -1,5 +1,6 @@
-"""Whether the lease is still there under which a record says that its job runs."""
+"""Whether what runs a job is still there: its worker by presence, its lease by its record."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -7,10 +8,18 @@ import msgspec
 from signalbox.bus.client import Bus
 from signalbox.wire import names
 from signalbox.wire.events import is_removal
-from signalbox.wire.messages import Lease, decode
+from signalbox.wire.messages import Lease, Worker, decode
 from signalbox.wire.names import Bucket
 
 _HELD: Final = "HELD"
+
+
+def is_attended(worker: str, token: int, claimed_at: float | None, workers: Iterable[Worker]) -> bool:
+    """Whether the worker that a running job's record names is there, and holds the lease that it claimed the job under.
+
+    workers: presence. One that was written before the claim may not tell of the lease yet.
+    """
+    return any(one.id == worker and (one.token == token or one.beat_at < (claimed_at or 0.0)) for one in workers)
 
 
 async def is_held(bus: Bus, gpu: str, token: int) -> bool:

@@ -197,6 +197,11 @@ def tells_time(job_id: str) -> bool:
     return job_id[14:15] in {"7", "8"}
 
 
+def accepted_at(job_id: str) -> float:
+    """When a job was accepted as its id tells it, in UTC unix seconds: where many were queued, when its slot began."""
+    return int(job_id[:8] + job_id[9:13], 16) / 1000
+
+
 def time_of_slot(slot: str) -> float:
     """When a slot begins, in UTC unix seconds."""
     return (int(slot[:8], 16) << 16 | int(slot[8:], 16) << 10) / 1000

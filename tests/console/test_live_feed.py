@@ -20,7 +20,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
 from signalbox.jobs import delivery
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Desired, Lease
+from signalbox.wire.messages import Desired, Lease, Residency
 from signalbox.wire.names import NATS_FAULT, Bucket, Stream, event_of_key, job, key, token
 from tests.console.mirror import TOPICS, Viewer
 from tests.console.test_live_view import worker
@@ -101,15 +101,66 @@ async def test_jobs_a_worker_has_pulled_and_not_begun_wait_all_the_same(bus: Bus
     await puller.close()
 
 
+async def test_the_jobs_of_a_dead_worker_stay_on_the_board_also_for_a_console_that_starts_later(
+    bus: Bus, wire: Wire
+) -> None:
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    held = await railway.acquire("worker-a")
+    documents = [accepted("digits") for _ in range(4)]
+    for document in documents:
+        await submit(bus, document)
+    puller = await railway.pull("digits")
+    puller.ask(3)
+    pulled = [await railway.queue.get() for _ in range(3)]
+    await puller.close()
+    await railway.end(*await railway.claim(pulled[0].job))
+    await railway.claim(pulled[1].job)
+    railway.running[documents[1].id], railway.waiting = documents[1], {"digits": 1}
+    await railway.presence("worker-a")
+
+    def figures(viewer: Viewer) -> tuple[int, int, int]:
+        row = viewer.row("queues", "digits")
+        return row.get("waiting", -1), row.get("running", -1), row.get("lost", -1)
+
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: figures(viewer) == (2, 1, 0))
+        await remove(bus, Bucket.WORKERS, token("worker-a"))
+        await viewer.until(lambda: figures(viewer) == (2, 0, 1))
+        assert viewer.row("queues", "digits")["oldest_at"] == pytest.approx(documents[2].created_at, abs=0.01)
+        await viewer.until(lambda: viewer.row("health", "workers").get("state") == "failed")
+        await viewer.until(lambda: "worker that is gone" in viewer.row("alarms", "lost-jobs:digits").get("text", ""))
+        assert "2 jobs wait" in viewer.row("alarms", "unserved:digits")["text"]
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: figures(viewer) == (2, 0, 1))
+        await put(bus, Bucket.WORKERS, token("worker-b"), worker("worker-b", token=held + 1, in_flight={"digits": 3}))
+        await viewer.until(lambda: figures(viewer) == (1, 3, 0))
+
+
+async def test_of_many_jobs_without_a_worker_all_that_the_queue_holds_wait(
+    bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "FEW", 2)
+    await Railway(bus).lay_track({"digits": 2})
+    for _ in range(3):
+        await submit(bus, accepted("digits"))
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 3)
+        assert viewer.row("queues", "digits")["oldest_at"] is not None
+
+
 async def test_a_heartbeat_has_gauges_read_only_while_a_browser_watches(bus: Bus) -> None:
     view = LiveView("e", 0.0)
     watched = WatchedQueues(view, time.time)
     tables, events = Tables(view, watched, time.time), JobEvents(view, watched, time.time)
     heartbeat = worker("worker-a", waiting={"digits": 2})
     tables.on_worker("worker-a", heartbeat, 1)
+    assert watched.dirty == {"digits"}, "until now its jobs were counted by themselves"
+    watched.dirty.clear()
+    tables.on_worker("worker-a", heartbeat, 2)
     assert watched.dirty == set()
     await events.follow(bus)
-    tables.on_worker("worker-a", heartbeat, 2)
+    tables.on_worker("worker-a", heartbeat, 3)
     assert watched.dirty == {"digits"}
     await events.leave()
     assert not view.queues.is_counting
@@ -120,7 +171,8 @@ async def test_a_board_counts_what_waits_under_the_fleets_generation_and_makes_n
 ) -> None:
     monkeypatch.setattr(queues, "SWEEP_S", 0.1)
     await Railway(bus).lay_track({"digits": 2, "idle": 1})
-    await put(bus, Bucket.WORKERS, token("worker-a"), worker("worker-a", generation=3))
+    loaded = (Residency(model="digits", version=2, state="ready"),)
+    await put(bus, Bucket.WORKERS, token("worker-a"), worker("worker-a", generation=3, models=loaded))
     await submit(bus, accepted("digits"))
     async with watching(wire) as (_, viewer):
         await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 1)

@@ -27,6 +27,7 @@ from signalbox.wire.messages import (
     Lease,
     Limits,
     Model,
+    Record,
     Residency,
     Run,
     Ticket,
@@ -34,7 +35,19 @@ from signalbox.wire.messages import (
     Worker,
     header,
 )
-from signalbox.wire.names import PRIORITIES, Bucket, Header, Priority, Stream, ask_release, job, state, ticket, token
+from signalbox.wire.names import (
+    PRIORITIES,
+    Bucket,
+    Header,
+    Priority,
+    Stream,
+    ask_release,
+    job,
+    new_job_id,
+    state,
+    ticket,
+    token,
+)
 from tests.rigs.natsserver import NatsServer
 
 TTL_S = 20
@@ -46,7 +59,7 @@ def accepted(model: str, **more: object) -> Job:
     """A job as a gateway accepts it."""
     now = time.time()
     fields = {
-        "id": str(uuid.uuid4()),
+        "id": new_job_id(now, uuid.uuid4().int),
         "model": model,
         "version": MODELS.get(model, 1),
         "signature": "serving_default",
@@ -197,15 +210,25 @@ class Railway:
         found = await delivery.find(self.bus, model, priority, 0)
         return await self.bus.pull(found.name, self.queue.put_nowait)
 
+    async def claim(self, document: Job) -> tuple[Record, int]:
+        """The holder's claim of a job; its record, and the revision of it."""
+        claimed = life.claimed(document, None, worker=self.holder, gpu=GPU.id, token=self.token, now=time.time())
+        return claimed, await self.bus.write(state(document.id), headers={Header.RECORD: header(claimed)}, expect=0)
+
+    async def end(self, claimed: Record, revision: int) -> None:
+        """A success; the job's message stays, as until the reconciler's next turn."""
+        ended = self._succeeded(claimed)
+        await self.bus.write(state(claimed.id), b"out", headers={Header.RECORD: header(ended)}, expect=revision)
+
+    def _succeeded(self, claimed: Record) -> Record:
+        return life.succeeded(claimed, now=time.time(), phases={}, batch=self.random.choice([1, 4, 8]), size_bytes=80)
+
     async def run_one(self, pulled: Delivery) -> None:
         """Claim, run, commit, and remove the message, as the reconciler does."""
         document = pulled.job
-        now = time.time()
-        claimed = life.claimed(document, None, worker=self.holder, gpu=GPU.id, token=self.token, now=now)
         self.running[document.id] = document
         self._idle.clear()
-        subject = state(document.id)
-        revision = await self.bus.write(subject, headers={Header.RECORD: header(claimed)}, expect=0)
+        claimed, revision = await self.claim(document)
         await asyncio.sleep(self.random.uniform(0.01, 0.12))
         if self.random.random() < 0.04:
             ended = life.failed(
@@ -215,10 +238,8 @@ class Railway:
             )
             self.failed += 1
         else:
-            ended = life.succeeded(
-                claimed, now=time.time(), phases={}, batch=self.random.choice([1, 4, 8]), size_bytes=80
-            )
-        await self.bus.write(subject, b"out", headers={Header.RECORD: header(ended)}, expect=revision)
+            ended = self._succeeded(claimed)
+        await self.bus.write(state(document.id), b"out", headers={Header.RECORD: header(ended)}, expect=revision)
         await self.bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": pulled.seq})
         self.running.pop(document.id, None)
         if not self.running:

@@ -165,6 +165,32 @@ async def test_a_paused_model_says_so(front: Rig, mine: Key) -> None:
     assert got.doc["phase"] == "waiting: half is paused by an operator"
 
 
+async def test_a_running_job_whose_worker_is_gone_says_so(front: Rig, mine: Key) -> None:
+    async with ScriptedWorker(front.bus, "half") as worker:
+        worker.go.clear()
+        got = await submit(front, mine)
+        await asyncio.wait_for(worker.claimed.wait(), 60)
+        await reached(front.gateway._workers, "w1", 1)
+        here = await front.call("GET", got.headers["Location"], key=mine)
+    assert (here.doc["state"], here.doc["phase"]) == ("running", "running, attempt 1")
+    await until_gone(front, "w1")
+    gone = await front.call("GET", got.headers["Location"], key=mine)
+    assert gone.doc["state"] == "running"
+    assert gone.doc["phase"].startswith("running, attempt 1: its worker is gone")
+    await tell(front, presence(token=99))
+    other = await front.call("GET", got.headers["Location"], key=mine)
+    assert "its worker is gone" in other.doc["phase"], "it is there, under another lease"
+
+
+async def until_gone(front: Rig, worker: str) -> None:
+    """Returns when the plugin knows that a worker's presence has ended."""
+    left = asyncio.Event()
+    front.gateway._workers.on_change(lambda *_: left.set())
+    while front.gateway._workers.get(worker) is not None:
+        left.clear()
+        await asyncio.wait_for(left.wait(), 60)
+
+
 async def test_a_failed_job_shows_its_error(front: Rig, mine: Key) -> None:
     refusal = ErrorInfo(code="model_error", message="negative input")
     async with ScriptedWorker(front.bus, "half", lambda _: refusal) as worker:

@@ -50,7 +50,8 @@ class QueueView {
     const cells = this.cells;
     text(cells.waiting, number.format(row.waiting));
     attribute(cells.waiting, "title", row.prefetched ? `${number.format(row.prefetched)} of them pulled by a worker` : null);
-    text(cells.running, number.format(row.running));
+    text(cells.running, row.lost ? `${number.format(row.running)} + ${number.format(row.lost)} lost` : number.format(row.running));
+    attribute(cells.running, "title", row.lost ? "Lost: begun on a worker that is gone, and to run again" : null);
     text(cells.in, rate(row.arrived_per_s));
     text(cells.out, rate(row.done_per_s + row.failed_per_s));
     text(cells.drain, row.waiting ? (row.drain_s === null ? "not at this rate" : duration(row.drain_s)) : "–");

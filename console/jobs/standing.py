@@ -1,0 +1,48 @@
+"""How an open job stands now, beside what its last record says: its worker may be gone, its deadline past."""
+
+from typing import Final, NamedTuple
+
+from django.utils import timezone
+
+from console.feed.running import running
+from console.jobs.models import Job
+from signalbox.jobs.holders import is_attended
+from signalbox.jobs.repair import GRACE_S
+
+
+class Standing(NamedTuple):
+    """state: a word of the stylesheet. words: instead of the record's state. why: empty where the record says all."""
+
+    state: str
+    words: str
+    why: str = ""
+
+
+_UNKNOWN: Final = "NATS cannot be reached from here: this is what was last heard of the job."
+_OVERDUE: Final = (
+    "Its deadline has passed, so it is not begun any more. It ends as expired when a worker looks through the queue,"
+    " or its owner asks for it."
+)
+
+
+def of(job: Job) -> Standing:
+    """As presence has it at this moment."""
+    feed = running.feed
+    if not job.is_open:
+        return Standing(job.state, job.state)
+    if feed is None or feed.is_blind:
+        return Standing("unknown", f"{job.state} when last heard of", _UNKNOWN)
+    if job.state == "running":
+        claimed_at = job.claimed_at.timestamp() if job.claimed_at is not None else None
+        if not is_attended(job.worker, job.token, claimed_at, feed.view.queues.workers()):
+            return Standing("lost", "running, worker gone", _lost(job))
+    elif job.deadline_at is not None and (timezone.now() - job.deadline_at).total_seconds() > GRACE_S:
+        return Standing("late", "queued, past its deadline", _OVERDUE)
+    return Standing(job.state, job.state)
+
+
+def _lost(job: Job) -> str:
+    return (
+        f"Worker {job.worker}, which ran it, is gone or no longer holds the GPU. Another attempt follows when a worker"
+        f" serves {job.model}; past its deadline the job fails."
+    )
