@@ -25,6 +25,7 @@ from workers.host.identity import WorkerIdentity
 from workers.host.presence import Presence
 from workers.lease.demand import Demand
 from workers.recovery.reconciler import JobReconciler
+from workers.residency.activity import COMPUTING, LOADING
 from workers.residency.cache import ModelCache
 from workers.runner.staging import MakeStages
 from workers.serving.session import Session
@@ -121,7 +122,7 @@ class Supervisor:
             asyncio.create_task(self._reconciler.keep(), name="reconciler"),
         ]
         try:
-            self._leased.on_ready = self._runner_ready
+            self._leased.on_runner = self._runner_changed
             await self._leased.start()
             while not self._stop.is_set():
                 await self._turn()
@@ -136,11 +137,11 @@ class Supervisor:
             await self._clock.close()
         log.info("worker.ended", worker=self._identity.id, done=self._statistics.done)
 
-    def _runner_ready(self) -> None:
-        """Report this worker ready, as a runner has imported TensorFlow."""
-        if not self._is_ready:
+    def _runner_changed(self) -> None:
+        """Report that a runner has come or gone, and this worker ready with the first one that imported TensorFlow."""
+        self._presence.changed()
+        if not self._is_ready and self._leased.runner.ready.is_set():
             self._is_ready = True
-            self._presence.changed()
             log.info("worker.ready", worker=self._identity.id, device=self._device.id)
 
     # ------------------------------------------------------------------------------ turns
@@ -240,6 +241,9 @@ class Supervisor:
         is_draining = self._stop.is_set() or self._fleet.is_drain_asked
         session = self._session
         batch_limits = self._statistics.batch_limits.lowest()
+        used_s = dict(self._statistics.used_s)
+        for activity, seconds in session.activity.under_way() if session is not None else ():
+            used_s[activity] = used_s.get(activity, 0.0) + seconds
         return Worker(
             id=self._identity.id,
             boot=self._identity.boot,
@@ -264,6 +268,8 @@ class Supervisor:
             software=signalbox.__version__,
             sandbox=self._leased.runner.sandbox.active,
             run=session.activity.now() if session is not None else None,
+            computing_s=round(used_s.get(COMPUTING, 0.0), 3),
+            loading_s=round(used_s.get(LOADING, 0.0), 3),
             generation=self._fleet.generation(),
             in_flight=session.in_flight.by_model() if session is not None else {},
             waiting=session.in_flight.waiting() if session is not None else {},
@@ -276,7 +282,9 @@ class Supervisor:
             return "draining"
         if self._leased.is_at_risk:
             return "at risk"
-        return "ready" if self._is_ready else "starting"
+        if not self._is_ready:
+            return "starting"
+        return "restarting" if self._leased.is_restarting else "ready"
 
 
 def _budget(device: Device) -> int:

@@ -64,7 +64,7 @@ def _lane(lane: LaneRow, lost: set[str], now: float, found: dict[str, Alarm]) ->
 
 def _idle(lane: LaneRow, queues: Mapping[str, Queue], now: float, found: dict[str, Alarm]) -> None:
     """A GPU that is held and idle while jobs of a model in its memory wait."""
-    if lane.activity != "idle" or not lane.strip or now - lane.strip[-1].at < IDLE_S:
+    if lane.activity != "idle" or now - lane.idle_since < IDLE_S:
         return
     resident = {name.rpartition(":")[0] for name in lane.models}
     for model, queue in queues.items():

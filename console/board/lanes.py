@@ -5,18 +5,23 @@ from typing import Final
 
 from console.board.protocol import Topic
 from console.board.rows import LaneRow, LaneRun, RunningJob, StripInterval, Waiter
+from console.board.use import DeviceUse
 from signalbox.wire.messages import Device, Lease, Record, State, Ticket, Worker
 
 STRIP_S: Final = 600.0
 """How far back the strip of a lane reaches."""
-STRIP_LIMIT: Final = 300
-"""Stretches of a strip. Where runs and gaps are short they end within ten minutes: then the shortest are joined."""
+STRIP_LIMIT: Final = 600
+"""Intervals of a strip: two in each two seconds of a GPU that is handed over at its quantum's shortest."""
 UNTOLD: Final = "untold"
-"""State of a strip: held, by an unknown model; presence has no history."""
+"""Of a lane that is held: its holder has not said what it does."""
 JOBS_SHOWN: Final = 6
 JOBS_KEPT: Final = 1024
 _WORKER_LISTS: Final = 32
 """A worker names at most this many jobs in its presence."""
+BUSY: Final = 0.5
+"""A GPU that is in use for a greater share of the time counts as busy."""
+IN_USE: Final = 0.005
+"""One that is in use for a smaller one counts as idle."""
 _BEAT_S: Final = 3.0
 _LOST_S: Final = 600.0
 """A GPU without any event for this long leaves the board."""
@@ -39,6 +44,7 @@ class _Held:
         self.jobs: dict[str, RunningJob] = {}
         self.told: set[str] = set()
         self.strip: deque[StripInterval] = deque(maxlen=STRIP_LIMIT)
+        self.use = DeviceUse()
         self.heard_at = now
 
     def state(self, now: float) -> str:
@@ -89,6 +95,7 @@ class Lanes:
         if before and (worker is None or worker.device.id != before):
             lane = self._lanes[before]
             lane.workers.pop(worker_id, None)
+            lane.use.leave(worker_id)
             lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker_id}
             self._show(lane, now)
         if worker is None:
@@ -98,6 +105,7 @@ class Lanes:
         lane.device = worker.device
         lane.host = worker.host
         lane.workers[worker_id] = worker
+        lane.use.tell(worker)
         self._reconcile(lane, worker)
         self._show(lane, now)
 
@@ -131,6 +139,11 @@ class Lanes:
             shown = self._topic.rows.get(lane.gpu)
             if turned or (isinstance(shown, LaneRow) and shown.state != self._state(lane, now)):
                 self._show(lane, now)
+
+    def use_by(self, worker: Worker) -> float | None:
+        """The share of the last seconds in which a worker that holds its GPU has used it; None = not known."""
+        lane = self._lanes.get(worker.device.id)
+        return lane.use.recent(worker.beat_at) if lane is not None and worker.token else None
 
     def rows(self) -> list[LaneRow]:
         """Every lane as last shown."""
@@ -181,7 +194,9 @@ class Lanes:
         holder = lease.owner if lease and state in {"held", "expired", "unknown"} else ""
         worker = lane.workers.get(holder)
         activity = _activity(worker, lane.token) if state == "held" else ""
-        _extend(lane.strip, StripInterval(at or now, word(state, activity), holder, lane.token))
+        use = lane.use.recent(now) if activity else None
+        stretch = "restarting" if activity == "restarting" else state
+        _extend(lane.strip, StripInterval(at or now, stretch, holder, lane.token))
         while len(lane.strip) > 1 and lane.strip[1].at < now - STRIP_S:
             lane.strip.popleft()
         device = lane.device
@@ -203,6 +218,9 @@ class Lanes:
                 renewals=lease.beats if lease and holder else 0,
                 next=lease.next if lease and not holder else "",
                 activity=activity,
+                use=use,
+                word=word(state, activity, use),
+                idle_since=max(lease.since, lane.use.used_at) if lease and activity == "idle" else 0.0,
                 run=_run(worker) if activity else None,
                 waiters=tuple(sorted(lane.tickets.values(), key=lambda w: (w.number, w.worker))),
                 jobs=tuple(jobs[:JOBS_SHOWN]),
@@ -210,6 +228,7 @@ class Lanes:
                 models=_loaded(worker),
                 workers=tuple(sorted(lane.workers)),
                 strip=tuple(lane.strip),
+                used=lane.use.shares(now),
             ),
         )
 
@@ -221,7 +240,7 @@ def history(leases: list[tuple[float, str, Lease | None, int]]) -> dict[str, lis
         if lease is None:
             _extend(strips[gpu], StripInterval(at, "expired", "", 0))
         elif lease.state == "HELD":
-            _extend(strips[gpu], StripInterval(at, UNTOLD, lease.owner, lease.token or revision))
+            _extend(strips[gpu], StripInterval(at, "held", lease.owner, lease.token or revision))
         else:
             _extend(strips[gpu], StripInterval(at, "handover" if lease.next else "idle", "", 0))
     return {gpu: list(strip) for gpu, strip in strips.items()}
@@ -235,51 +254,28 @@ def _extend(strip: deque[StripInterval], interval: StripInterval) -> None:
     is_same_hold = (last.owner, last.token) == (interval.owner, interval.token)
     if is_same_hold and last.state == interval.state:
         return
-    if is_same_hold and last.state == UNTOLD and interval.at - last.at < _BEAT_S:
-        strip[-1] = StripInterval(last.at, interval.state, interval.owner, interval.token)  # told late
-        return
     at = max(interval.at, last.at)
-    if len(strip) == strip.maxlen:
-        _make_room(strip)
     strip.append(StripInterval(at, interval.state, interval.owner, interval.token))
-
-
-def _make_room(strip: deque[StripInterval]) -> None:
-    """Join the two neighbours of one hold that are the shortest together, the oldest of equals: as the longer was."""
-    known = list(strip)
-    spans = [
-        (round(third.at - first.at, 2), number)
-        for number, (first, second, third) in enumerate(zip(known, known[1:], known[2:], strict=False))
-        if (first.owner, first.token) == (second.owner, second.token)
-    ]
-    if not spans:
-        return  # the oldest goes
-    _, number = min(spans)
-    first, second, third = known[number : number + 3]
-    longer = first if second.at - first.at >= third.at - second.at else second
-    known[number : number + 2] = [StripInterval(first.at, longer.state, first.owner, first.token)]
-    strip.clear()
-    for interval in known:
-        if not strip or _likeness(interval) != _likeness(strip[-1]):
-            strip.append(interval)
-
-
-def _likeness(interval: StripInterval) -> tuple[str, str, int]:
-    return interval.state, interval.owner, interval.token
 
 
 def _activity(worker: Worker | None, token: int) -> str:
     """What the holder does with the GPU, empty if it has not said so of this hold."""
     if worker is None or worker.token != token:
         return ""
+    if worker.state == "restarting":
+        return worker.state
     return worker.run.activity if worker.run is not None else "idle"
 
 
-def word(state: str, activity: str) -> str:
-    """State of an interval: of the lease, and while it is held what the holder does."""
+def word(state: str, activity: str, use: float | None) -> str:
+    """The state of a lease, and while it is held what the holder does; ``partly`` = in use, and less than half."""
     if state != "held":
         return state
-    return {"idle": "held", "": UNTOLD}.get(activity, activity)
+    if activity not in {"computing", "idle"}:
+        return activity or UNTOLD
+    if use is None:
+        return "held" if activity == "idle" else activity
+    return "computing" if use >= BUSY else "partly" if use >= IN_USE else "held"
 
 
 def _run(worker: Worker | None) -> LaneRun | None:

@@ -39,7 +39,7 @@ class LaneRun(Row, frozen=True):
 class StripInterval(Row, frozen=True, array_like=True):
     """From ``at`` until the next interval the lane was in ``state`` under ``owner`` with ``token``.
 
-    state: of the lane, and while it is held what the holder did: ``computing, loading, held`` (idle) or ``untold``.
+    state: of the lane; ``restarting`` while it was held and its holder had no runner.
     """
 
     at: float
@@ -48,11 +48,22 @@ class StripInterval(Row, frozen=True, array_like=True):
     token: int
 
 
+class UseShare(Row, frozen=True, array_like=True):
+    """Which shares of the five seconds from ``at`` the runner computed and loaded, between them 0 to 1."""
+
+    at: int
+    computing: float
+    loading: float
+
+
 class LaneRow(Row, frozen=True):
     """One GPU. expires_at: when the lease ends unless its holder renews it. next: it is promised to.
 
     state: of its lease: ``held, handover, expired, idle`` or ``unknown``. activity: what the holder does with it:
-    ``computing, loading, idle``; empty without a holder, or where it has not reported. jobs: those that have begun.
+    ``computing, loading, idle``, or ``restarting`` its runner; empty without a holder, or where it has not reported.
+    use: the share of the last seconds in which it was computed on or loaded, None = not known. used: the same of ten
+    minutes, by five seconds. word: for all of that (:func:`console.board.lanes.word`). idle_since: of an idle holder,
+    0 of another one. jobs: those that have begun.
     """
 
     gpu: str
@@ -69,6 +80,9 @@ class LaneRow(Row, frozen=True):
     renewals: int = 0
     next: str = ""
     activity: str = ""
+    use: float | None = None
+    word: str = ""
+    idle_since: float = 0.0
     run: LaneRun | None = None
     waiters: tuple[Waiter, ...] = ()
     jobs: tuple[RunningJob, ...] = ()
@@ -76,6 +90,7 @@ class LaneRow(Row, frozen=True):
     models: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
     strip: tuple[StripInterval, ...] = ()
+    used: tuple[UseShare, ...] = ()
 
 
 class Queue(Row, frozen=True):
@@ -129,16 +144,16 @@ class LoadedVersion(Row, frozen=True):
 
 
 class WorkerRow(Row, frozen=True):
-    """One worker process. state: as it reports it, or ``lost`` when its presence has expired.
-
-    running: jobs in flight; waiting: those of them that have not begun. activity: ``computing, loading`` or empty;
-    doing: with which model and version.
+    """One worker process. state: as it reports it, or ``lost`` when its presence has expired. word, label: for that, or
+    for what a ready one does. running: jobs in flight; waiting: those of them that have not begun.
     """
 
     id: str
     host: str
     pid: int
     state: str
+    word: str
+    label: str
     gpu: str
     device: str
     token: int
@@ -154,8 +169,6 @@ class WorkerRow(Row, frozen=True):
     is_drain_asked: bool
     drained_by: str
     software: str
-    activity: str
-    doing: str
     waiting: int
 
 

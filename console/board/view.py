@@ -11,12 +11,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from console.board import workers
 from console.board.alarms import find
 from console.board.lanes import Lanes
 from console.board.protocol import Frame, Topic, Topics
 from console.board.queues import QueueRows
 from console.board.rollouts import PendingRollouts
-from console.board.rows import Alarm, Figure, LoadedVersion, Transition, WorkerRow
+from console.board.rows import Alarm, Figure, Transition, WorkerRow
 from signalbox.wire.messages import Desired, Job, Model, Record, State, Worker
 
 TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
@@ -135,34 +136,9 @@ class LiveView:
         worker = self._workers.get(worker_id)
         if worker is None:
             return
-        desired = self._desired.get(worker_id)
-        self._topic["workers"].set(
-            worker_id,
-            WorkerRow(
-                id=worker.id,
-                host=worker.host,
-                pid=worker.pid,
-                state="lost" if worker_id in self._lost else worker.state,
-                gpu=worker.device.id,
-                device=worker.device.name,
-                token=worker.token,
-                started_at=worker.started_at,
-                beat_at=worker.beat_at,
-                waiting_since=worker.waiting_since,
-                models=tuple(LoadedVersion(m.model, m.version, m.state, m.size_bytes, m.error) for m in worker.models),
-                running=len(worker.running),
-                done=worker.done,
-                failed=worker.failed,
-                rss_bytes=worker.rss_bytes,
-                jobs_per_s=round(sum(worker.rates.values()), 2),
-                is_drain_asked=bool(desired and desired.is_draining),
-                drained_by=desired.actor if desired and desired.is_draining else "",
-                software=worker.software,
-                activity=worker.run.activity if worker.run is not None else "",
-                doing=f"{worker.run.model}:{worker.run.version}" if worker.run is not None else "",
-                waiting=sum(worker.waiting.values()),
-            ),
-        )
+        state = "lost" if worker_id in self._lost else worker.state
+        row = workers.row(worker, self._desired.get(worker_id), state, self.lanes.use_by(worker))
+        self._topic["workers"].set(worker_id, row)
 
     def _show_alarms(self, now: float, *, is_blind: bool) -> None:
         topic = self._topic["alarms"]

@@ -1,10 +1,10 @@
 """Figures of the health strip: GPUs by what they do, dead letters, how current the job list is, how full NATS is."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from console.board.lanes import UNTOLD, word
+from console.board.lanes import UNTOLD
 from console.board.rows import Figure, LaneRow
 from signalbox.bus import storage
 from signalbox.bus.client import Bus
@@ -16,8 +16,11 @@ from signalbox.wire.names import RECORDS, Stream
 
 Cursor = Callable[[], Awaitable[int | None]]
 """Tells the last sequence of STATE that the projector has applied; None where it is not known."""
-_OTHERS: Final = {
+_WORDS: Final = {
+    "computing": "busy",
+    "partly": "partly in use",
     "loading": "loading",
+    "restarting": "restarting its runner",
     "held": "held, idle",
     UNTOLD: "held",
     "handover": "handed over",
@@ -31,11 +34,14 @@ LAG_SHOWN_S: Final = 10.0
 """A job list less than this behind counts as current."""
 
 
-def gpus(lanes: Iterable[LaneRow]) -> Figure:
-    """How many GPUs compute; the note says what the others do."""
-    doing = Counter(word(lane.state, lane.activity) for lane in lanes)
-    note = " · ".join(f"{doing[other]} {said}" for other, said in _OTHERS.items() if doing[other])
-    return Figure("GPUs computing", "ok", f"{doing['computing']}/{doing.total()}", note)
+def gpus(lanes: Collection[LaneRow]) -> Figure:
+    """The share of time in which GPUs are in use, over all that there are; the note says what each does."""
+    doing = Counter(lane.word for lane in lanes)
+    note = " · ".join(f"{doing[found]} {said}" for found, said in _WORDS.items() if doing[found])
+    if not lanes or doing["unknown"]:
+        return Figure("GPU time in use", "unknown", "?" if lanes else "–", note)
+    share = sum(lane.use or 0.0 for lane in lanes) / len(lanes)
+    return Figure("GPU time in use", "ok", f"{share:.0%}", note)
 
 
 async def read_health(bus: Bus, cursor: Cursor | None, now: float) -> dict[str, Figure]:

@@ -63,28 +63,16 @@ def drain(request: HttpRequest, worker: str) -> HttpResponse:
 def _seen(row: WorkerRow, desired: DesiredState | None) -> dict[str, object]:
     """A worker as pages show it."""
     is_asked = desired is not None and desired.is_on
-    state, words = _state(row)
     return {
         "row": row,
-        "state": state,
-        "words": words,
+        "state": row.word,
+        "words": row.label,
         "host": row.host.split("/")[0],
         "desired": desired if is_asked else None,
         "is_drain_pending": is_asked and row.state not in {"draining", "lost"},
         "beat_at": datetime.fromtimestamp(row.beat_at, UTC),
         "started_at": datetime.fromtimestamp(row.started_at, UTC),
     }
-
-
-def _state(row: WorkerRow) -> tuple[str, str]:
-    """As the board's workers.js has it: the worker's own word, or what a ready one does, and both for a person."""
-    if row.state != "ready":
-        return row.state, row.state
-    if row.token:
-        if row.activity:
-            return row.activity, f"{row.activity} {row.doing}"
-        return "held", "holds its GPU, idle"
-    return ("waiting", "waits for its GPU") if row.waiting_since else ("idle", "standby")
 
 
 def _lost_last(pair: tuple[str, WorkerRow]) -> tuple[bool, str]:

@@ -364,12 +364,14 @@ class Run(Doc, frozen=True, kw_only=True):
 class Worker(Doc, frozen=True, kw_only=True):
     """KV ``workers``: presence, kept by heartbeat and TTL. Key: ``token(id)``.
 
-    boot: random per process. host: host and boot id. state: ``starting, ready, at risk, draining``; at risk it begins
-    nothing, since its lease has not been confirmed for a while. gpu: its device. token: fencing token held, 0 = none.
+    boot: random per process. host: host and boot id. state: ``starting, ready, restarting, at risk, draining``;
+    restarting its runner has ended and the next one cannot compute yet; at risk it begins nothing, since its lease has
+    not been confirmed for a while. gpu: its device. token: fencing token held, 0 = none.
     waiting_since: holds a ticket since then. rates: jobs a second per model (moving average). running: ids of jobs in
     flight, at most 32. serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force
     around its runner (:mod:`workers.sandbox.selftest`), empty = none, or no runner yet. run: what its runner does now,
-    None = idle. in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those of
+    None = idle. computing_s, loading_s: seconds that runs and loads have taken since the process started, those under
+    way included. in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those of
     them that have not begun. generation: of the consumers it reads (:mod:`signalbox.jobs.delivery`). results,
     large_results: bytes of results that it has stored in ``STATE`` and in ``PAYLOADS`` within the least time that
     results are kept, by account: the 32 accounts with most of each. Older workers do not say so.
@@ -396,6 +398,8 @@ class Worker(Doc, frozen=True, kw_only=True):
     software: str = ""
     sandbox: tuple[str, ...] = ()
     run: Run | None = None
+    computing_s: float = 0.0
+    loading_s: float = 0.0
     generation: int = 0
     in_flight: dict[str, int] = {}
     waiting: dict[str, int] = {}

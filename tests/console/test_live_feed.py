@@ -235,7 +235,7 @@ async def test_a_lane_changes_hands_before_the_viewers_eyes(bus: Bus, wire: Wire
         lane = viewer.row("lanes", GPU.id)
         assert lane["token"] == second > first
         assert lane["waiters"] == []
-        assert [s[1:3] for s in lane["strip"]][-3:] == [["held", "worker-a"], ["handover", ""], ["untold", "worker-b"]]
+        assert [s[1:3] for s in lane["strip"]][-3:] == [["held", "worker-a"], ["handover", ""], ["held", "worker-b"]]
 
 
 async def test_a_renewed_lease_moves_its_end_and_counts(bus: Bus, wire: Wire) -> None:
@@ -420,9 +420,9 @@ async def test_the_strip_reaches_back_before_the_console_started(bus: Bus, wire:
         await viewer.until(lambda: viewer.row("lanes", GPU.id).get("holder") == "worker-b")
         strip = viewer.row("lanes", GPU.id)["strip"]
         assert [s[1:] for s in strip] == [
-            ["untold", "worker-a", first],
+            ["held", "worker-a", first],
             ["handover", "", 0],
-            ["untold", "worker-b", second],
+            ["held", "worker-b", second],
         ]
 
 

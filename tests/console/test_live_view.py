@@ -2,13 +2,11 @@
 
 import json
 import tracemalloc
-from itertools import pairwise
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from console.board.lanes import STRIP_LIMIT, STRIP_S
 from console.board.protocol import RING_S
 from console.board.queues import Gauge
 from console.board.view import TICKER_PER_FLUSH, LiveView
@@ -388,55 +386,96 @@ def computing(since: float, *jobs: str, model: str = "slow", activity: str = "co
     return Run(activity=activity, model=model, version=1, jobs=jobs, since=since, expected_s=12.0)
 
 
-def test_a_gpu_that_is_held_is_said_to_compute_to_load_or_to_be_idle() -> None:
+def test_a_gpu_that_is_held_is_said_to_compute_to_load_to_restart_its_runner_or_to_be_idle() -> None:
     board = view()
     held(board, "a", 7, T0)
     lane = row(board, "lanes", GPU)
     assert (lane.state, lane.activity, lane.run) == ("held", "", None), "it has not said yet"
-    for second, run, activity in (
-        (1, None, "idle"),
-        (2, computing(T0 + 2, model="slow", activity="loading"), "loading"),
-        (3, computing(T0 + 3, "j1"), "computing"),
-        (4, None, "idle"),
+    for second, state, run, activity in (
+        (1, "ready", None, "idle"),
+        (2, "ready", computing(T0 + 2, model="slow", activity="loading"), "loading"),
+        (3, "ready", computing(T0 + 3, "j1"), "computing"),
+        (4, "restarting", None, "restarting"),
+        (5, "ready", None, "idle"),
     ):
-        board.presence("a", worker("a", token=7, run=run), T0 + second)
+        board.presence("a", worker("a", token=7, run=run, state=state), T0 + second)
         lane = row(board, "lanes", GPU)
         assert (lane.state, lane.activity) == ("held", activity)
         assert (lane.run.model if lane.run else None) == (run.model if run else None)
-    assert [interval.state for interval in lane.strip] == ["held", "loading", "computing", "held"]
-    board.presence("a", worker("a", token=6, run=computing(T0)), T0 + 5)
+    assert [interval.state for interval in lane.strip] == ["held", "restarting", "held"]
+    board.presence("a", worker("a", token=6, run=computing(T0)), T0 + 6)
     assert row(board, "lanes", GPU).activity == "", "that was said of an earlier hold"
 
 
-def test_a_strip_of_short_runs_reaches_back_as_far_as_any_other() -> None:
-    board = view()
-    held(board, "a", 7, T0)
-    now = T0
-    for number in range(900):
-        now = T0 + 0.8 * number
-        run = computing(now, "j1") if number % 2 else None
-        held(board, "a", 7, now, token=7)
-        board.presence("a", worker("a", token=7, run=run), now)
-    strip = row(board, "lanes", GPU).strip
-    assert strip[0].at <= now - STRIP_S < strip[1].at
-    assert len(strip) <= STRIP_LIMIT
-    lengths = [after.at - before.at for before, after in pairwise(strip)]
-    assert lengths[-100:] == pytest.approx([0.8] * 100), "what is new is exact"
-    assert {interval.state for interval in strip[:50]} == {"computing", "held"}
-    assert all((before.state, before.token) != (after.state, after.token) for before, after in pairwise(strip))
+def beats(board: LiveView, share: float, seconds: range, *, step_s: float = 2.0, **more: Any) -> None:
+    """Heartbeats of a holder whose runner computes for a share of the time, in runs that are over when it tells."""
+    for second in seconds:
+        at = T0 + second * step_s
+        held(board, "a", 7, at, token=7)
+        board.presence("a", worker("a", token=7, beat_at=at, computing_s=share * second * step_s, **more), at)
 
 
-def test_the_head_figure_counts_what_computes_and_says_what_the_others_do() -> None:
+@pytest.mark.parametrize(
+    ("share", "word"), [(0.06, "partly"), (0.49, "partly"), (0.5, "computing"), (1.0, "computing"), (0.0, "held")]
+)
+def test_a_gpu_is_shown_by_the_share_of_the_time_in_which_it_is_used(share: float, word: str) -> None:
     board = view()
-    assert gpus(board.lanes.rows()).value == "0/0"
-    held(board, "a", 7, T0)
-    board.presence("a", worker("a", token=7), T0)
+    beats(board, share, range(30))
+    lane = row(board, "lanes", GPU)
+    assert lane.word == word
+    assert lane.use == pytest.approx(share, abs=0.001)
+    assert [used.computing for used in lane.used] == pytest.approx([share] * 12, abs=0.005), "of 60 s, told each 2 s"
+    assert gpus(board.lanes.rows()).value == f"{share:.0%}"
+    shown = row(board, "workers", "a")
+    assert shown.label == (f"in use {share:.0%} of the time" if share else "holds its GPU, idle")
+
+
+def test_the_share_of_a_long_run_is_told_while_it_goes_on() -> None:
+    board = view()
+    beats(board, 1.0, range(10), run=computing(T0, "j1"))
+    assert row(board, "lanes", GPU).use == pytest.approx(1.0, abs=0.001)
+
+
+def test_a_worker_that_begins_anew_has_used_nothing_before_it_told_twice() -> None:
+    board = view()
+    beats(board, 0.5, range(10))
+    held(board, "a", 7, T0 + 20, token=7)
+    board.presence("a", worker("a", boot="later", token=7, beat_at=T0 + 20, computing_s=1.0), T0 + 20)
+    board.presence("a", worker("a", boot="later", token=7, beat_at=T0 + 22, computing_s=1.0), T0 + 22)
+    assert row(board, "lanes", GPU).used[-1].computing == pytest.approx(0.0)
+
+
+def test_loading_is_used_time_of_its_own_and_both_together_are_at_most_all() -> None:
+    board = view()
+    for second in range(0, 20, 2):
+        at = T0 + second
+        held(board, "a", 7, at, token=7)
+        told = worker("a", token=7, beat_at=at, computing_s=0.7 * second, loading_s=0.6 * second)
+        board.presence("a", told, at)
+    used = row(board, "lanes", GPU).used[0]
+    assert (used.computing, used.loading) == (pytest.approx(0.7), pytest.approx(0.3))
+
+
+def test_the_shares_of_a_lane_reach_back_ten_minutes_and_no_further() -> None:
+    board = view()
+    beats(board, 0.3, range(900), step_s=1.0)
+    lane = row(board, "lanes", GPU)
+    assert len(lane.strip) == 1
+    assert 600 <= T0 + 900 - lane.used[0].at <= 606
+    assert len(lane.used) <= 121
+
+
+def test_the_head_figure_is_the_share_of_all_gpus_and_says_what_each_does() -> None:
+    board = view()
+    assert gpus(board.lanes.rows()).value == "–"
+    beats(board, 0.4, range(20))
     board.lanes.lease("GPU-2", Lease(state="FREE", gpu="GPU-2"), revision=8, at=T0, ttl_s=0.0, now=T0)
     figure = gpus(board.lanes.rows())
-    assert (figure.value, figure.note) == ("0/2", "1 held, idle · 1 free")
-    board.presence("a", worker("a", token=7, run=computing(T0, "j1")), T0 + 1)
-    figure = gpus(board.lanes.rows())
-    assert (figure.value, figure.note) == ("1/2", "1 free")
+    assert (figure.value, figure.note) == ("20%", "1 partly in use · 1 free")
+    board.presence("a", worker("a", token=7, state="restarting"), T0 + 40)
+    assert gpus(board.lanes.rows()).note == "1 restarting its runner · 1 free"
+    board.lanes.age(T0 + 41, is_blind=True)
+    assert gpus(board.lanes.rows()).value == "?"
 
 
 def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:

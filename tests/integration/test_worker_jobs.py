@@ -325,8 +325,11 @@ async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(house: Hous
     await register(bus, "idle", models.half_plus_two())
     await ledger.ended(await ledger.submit("idle", floats(1.0)))
     pids = [line["pid"] for line in worker.lines if line.get("event") == "runner.ready"]
+    restarts = asyncio.create_task(told(bus, lambda worker: worker.state == "restarting"))
     os.kill(pids[-1], signal.SIGKILL)
     await worker.said("runner.died", lambda line: line["pid"] == pids[-1])
+    assert (await restarts).token, "it holds its GPU, and can compute nothing"
+    await told(bus, lambda worker: worker.state == "ready")
     (record,) = await ledger.ended(await ledger.submit("idle", floats(1.0)))
     assert (record.state, record.crashes) == (State.SUCCEEDED, 0), record
 
@@ -390,3 +393,15 @@ async def test_presence_tells_what_runs_and_what_waits_behind_it(house: House) -
     await records.write(life.cancel_asked(record), expect=revision)
     await bus.publish(names.cancel(long))
     await told(bus, lambda worker: worker.run is None and not worker.waiting)
+
+
+async def test_presence_tells_for_how_long_the_runner_has_computed(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "paced", models.slow())
+    await ledger.ended(await ledger.submit("paced", floats(0.0, name="seconds")))
+    before = await told(bus, lambda worker: worker.run is None)
+    assert before.loading_s > 0
+    jobs = [await ledger.submit("paced", floats(0.4, name="seconds")) for _ in range(3)]
+    await ledger.ended(*jobs)
+    after = await told(bus, lambda worker: worker.run is None and worker.computing_s >= before.computing_s + 0.4)
+    assert after.computing_s - before.computing_s <= after.beat_at - before.beat_at

@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from signalbox.wire.messages import Run
 from verification.simulation.loop import EPOCH, running
-from workers.residency.activity import GAP_S, SOON_S, Activity
+from workers.residency.activity import SOON_S, Activity
 from workers.statistics.worker import Statistics
 
 KEY = ("digits", 3)
@@ -50,17 +52,31 @@ def test_a_long_run_is_told_soon_and_so_is_its_end() -> None:
     in_virtual_time(test)
 
 
-def test_a_steady_load_of_short_runs_computes_all_the_time_and_tells_nothing_in_between() -> None:
-    async def test(activity: Activity, _: Statistics, told: list[float]) -> None:
+def test_a_steady_load_of_short_runs_has_used_what_the_runs_took_and_tells_nothing_in_between() -> None:
+    async def test(activity: Activity, statistics: Statistics, told: list[float]) -> None:
         for i in range(100):
             with activity.computing(KEY, (f"job{i}",)):
                 await asyncio.sleep(0.003)
                 assert activity.now() == run("computing", f"job{i}", since=round(i * 0.203, 3))
             await asyncio.sleep(0.2)
-            assert activity.now() == run("computing", since=round(i * 0.203, 3)), "no job of it is left"
-        await asyncio.sleep(GAP_S)
-        assert activity.now() is None
+            assert activity.now() is None, "a pause is no run"
+        assert statistics.used_s == {"computing": pytest.approx(0.3)}
         assert not told
+
+    in_virtual_time(test)
+
+
+def test_what_is_under_way_is_used_time_and_of_requests_behind_one_another_each_second_counts_once() -> None:
+    async def test(activity: Activity, statistics: Statistics, _: list[float]) -> None:
+        with activity.computing(KEY, ("first",)), activity.computing(KEY, ("second",)):
+            await asyncio.sleep(2.0)
+            assert dict(activity.under_way()) == {"computing": pytest.approx(2.0)}
+            assert not statistics.used_s
+        with activity.loading(KEY, is_ahead=True), activity.computing(KEY, ("third",)):
+            await asyncio.sleep(1.0)
+            assert dict(activity.under_way()) == pytest.approx({"computing": 1.0, "loading": 1.0})
+        assert statistics.used_s == pytest.approx({"computing": 3.0, "loading": 1.0})
+        assert not dict(activity.under_way())
 
     in_virtual_time(test)
 

@@ -45,8 +45,8 @@ class LeasedDevice:
     """The lease, the guard and the runner of one device, for one worker.
 
     Make and start it in the main thread (the guard's parent-death signal is bound to the thread).
-    on_ready: called each time a runner has imported TensorFlow. start_guard: makes the guard's process. make_stages:
-    what shows the runner the files that it loads.
+    on_runner: called each time a runner has imported TensorFlow, has entered the device, or has ended. start_guard:
+    makes the guard's process. make_stages: what shows the runner the files that it loads.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LeasedDevice:
         )
         self.runner: RunnerLink = self._guarded.runner
         self._watch = Watch(device, lambda: self.runner.pid, self._tell_holder)
-        self.on_ready: Callable[[], None] | None = None
+        self.on_runner: Callable[[], None] | None = None
         self._bus = bus
         self._log = log.get_logger(gpu=device.id, worker=worker.id)
         timeout_s, epoch = settings.request_timeout_s, time.time() - boottime()
@@ -106,6 +106,12 @@ class LeasedDevice:
     def is_at_risk(self) -> bool:
         """Half the time in which a heartbeat must be confirmed has passed without one."""
         return self._lease.is_at_risk
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether there is no runner that could compute: none inside the device that is held, or none to enter it."""
+        runner = self.runner
+        return not (runner.ready if self._handle is None else runner.entered).is_set()
 
     @property
     def may_begin(self) -> bool:
@@ -235,8 +241,7 @@ class LeasedDevice:
 
     def _runner_ready(self) -> None:
         self._feed(events.RunnerReady())
-        if self.on_ready is not None:
-            self.on_ready()
+        self._tell_runner()
 
     def _on_ticket_event(self, message: Message) -> None:
         self._tickets.heard(message)
@@ -290,6 +295,10 @@ class LeasedDevice:
         self._log.warning(name, slack_s=round(self.lease_slack_s, 2))
         self._tell_holder()
 
+    def _tell_runner(self) -> None:
+        if self.on_runner is not None:
+            self.on_runner()
+
     def _tell_holder(self) -> None:
         if self._handle is not None and self._handle.on_change is not None:
             self._handle.on_change()
@@ -301,6 +310,7 @@ class LeasedDevice:
             self._watch.start()
             self._log.info("lease.acquired", token=token)
             self._gained.set()
+        self._tell_runner()
 
     def _end_lease(self, why: str) -> None:
         self.runner.expel()
@@ -356,6 +366,8 @@ class LeasedDevice:
 
     def _on_report(self, report: GuardReport) -> None:
         event = event_of(report)
+        if report.verb == "died":
+            self._tell_runner()
         if report.verb == "guard" and self._lease.flock is Flock.ASKED:
             self._order(effects.Lock())
         elif report.verb == "replaced":

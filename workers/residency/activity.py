@@ -3,8 +3,8 @@
 The runner works on one request after another, so of all requests with it the oldest is what it does
 now. A load ahead of need has a thread of the runner to itself: it delays no run, and is told while none is there.
 A run that may be what takes runners down has the runner without one, so that neither is blamed for the other.
-A quick run is over before anybody could read of it; what is told then is that the runner
-computed within the last second. No I/O; the timer is the loop's.
+A quick run is over before anybody could read of it: how much of the time runs and loads take is told as two sums.
+No I/O; the timer is the loop's.
 """
 
 import asyncio
@@ -20,8 +20,6 @@ LOADING: Final = "loading"
 COMPUTING: Final = "computing"
 SOON_S: Final = 0.5
 """A run that has lasted longer is told at once, and so is its end; shorter ones wait for the next heartbeat."""
-GAP_S: Final = 1.0
-"""A runner idle for less than this after a short run is between two runs: it counts as computing."""
 Key = tuple[str, int]
 
 
@@ -80,7 +78,6 @@ class Activity:
         self._loop = asyncio.get_running_loop()
         self._requests: list[Request] = []
         self._ahead: Request | None = None
-        self._last: Request | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._suspects: set[object] = set()
         self._no_suspect = _set()
@@ -139,15 +136,18 @@ class Activity:
             end(request)
 
     def now(self) -> Run | None:
-        """What the runner does, None if it is idle. Between two short runs no jobs are named."""
+        """What the runner does, None if it is idle."""
         if self._requests:
             return self._run(self._requests[0], self._requests[0].jobs)
         if self._ahead is not None:
             return self._run(self._ahead, (), is_ahead=True)
-        last = self._last
-        if last is None or last.is_told or self._loop.time() - last.ended_s > GAP_S:
-            return None
-        return self._run(last, ())
+        return None
+
+    def under_way(self) -> Iterator[tuple[str, float]]:
+        """What :attr:`Statistics.used_s` does not hold yet: activity and seconds of what the runner does now."""
+        for request in (*self._requests[:1], self._ahead):
+            if request is not None:
+                yield request.activity, self._loop.time() - request.began_s
 
     def _run(self, request: Request, jobs: tuple[str, ...], *, is_ahead: bool = False) -> Run:
         model, version = request.key
@@ -175,7 +175,7 @@ class Activity:
         self._requests.remove(request)
         if not was_first:
             return
-        self._last = request
+        self._statistics.used(request.activity, request.ended_s - request.began_s)
         if request.is_told:
             self._on_change()
         self._next()
@@ -189,6 +189,7 @@ class Activity:
         self._tell(request)
 
     def _end_ahead(self, request: Request) -> None:
+        self._statistics.used(request.activity, self._loop.time() - request.began_s)
         if self._ahead is request:
             self._ahead = None
             self._no_load_ahead.set()

@@ -1,6 +1,7 @@
 """Statistics of a worker: run times, rates, sizes, counts, and bytes of results by account. No I/O."""
 
 import time
+from collections import defaultdict
 from itertools import islice
 from typing import Final
 
@@ -21,7 +22,8 @@ class Statistics:
     """Moving averages per model, counts since the process started, and the batch limits of the device.
 
     run_s, load_s: mean seconds of a run and of a load, by model. mean_bytes: of a job's inputs. Not there before the
-    first. results_kept_s: the least time that results are kept.
+    first. used_s: seconds that runs and loads have taken, by activity. results_kept_s: the least time that results are
+    kept.
     """
 
     def __init__(self, *, results_kept_s: float = 600.0) -> None:
@@ -31,6 +33,7 @@ class Statistics:
         self.sizes = Sizes()
         self.done = 0
         self.failed = 0
+        self.used_s: defaultdict[str, float] = defaultdict(float)
         self.run_s: Lru[str, float] = Lru(MOST_MODELS)
         self.load_s: Lru[str, float] = Lru(MOST_MODELS)
         self.mean_bytes: Lru[str, float] = Lru(MOST_MODELS)
@@ -46,6 +49,10 @@ class Statistics:
         for table, value in measured:
             before = table.get(model, value)
             table[model] = before + SHARE * (value - before)
+
+    def used(self, activity: str, seconds: float) -> None:
+        """The runner has computed, or loaded, for so long."""
+        self.used_s[activity] += seconds
 
     def loaded(self, model: str, seconds: float) -> None:
         """A version of the model was loaded and warmed up in ``seconds``."""

@@ -8,20 +8,21 @@ const STRIP_S = 600;
 const STRIP_WIDTH = 1200;
 const STRIP_EVERY_S = 5;
 const WORDS = {
-  computing: "computing", loading: "loading", held: "held, idle", untold: "held", handover: "handed over",
-  expired: "lease ran out", idle: "free", unknown: "unknown",
+  computing: "busy", partly: "in use", loading: "loading", restarting: "restarts its runner", held: "held, idle",
+  untold: "held", handover: "handed over", expired: "lease ran out", idle: "free", unknown: "unknown",
 };
 const ARM = { handover: -22, idle: -45 };
 /** Offset from the top and height of an interval in the strip, by state: told apart without colour. */
-const BAND = {
-  computing: [0, 20], loading: [5, 15], held: [13, 7], untold: [13, 7], handover: [7, 6], expired: [0, 8],
-  idle: [18, 2], unknown: [0, 20],
-};
+const BAND = { held: [17, 3], restarting: [11, 9], handover: [7, 6], expired: [0, 8], idle: [18, 2], unknown: [0, 20] };
+const HEIGHT = 20;
+const SHARE_S = 5;
 
-/** Words for a lane's state: that of its lease, and while it is held what the holder does. */
-export function doing(row) {
-  if (row.state !== "held") return row.state;
-  return { idle: "held", "": "untold" }[row.activity] ?? row.activity;
+const percent = (share) => (share > 0 && share < 0.01 ? "under 1 %" : `${Math.round(share * 100)} %`);
+
+/** A lane's state in words: that of its lease, and while it is held the share of time in which it is in use. */
+function words(row) {
+  const found = WORDS[row.word] ?? row.word;
+  return row.word === "computing" || row.word === "partly" ? `${found}${row.use === null ? "" : `, ${percent(row.use)}`}` : found;
 }
 
 /** A semaphore signal: arm level = the line is taken, arm raised = clear. */
@@ -93,14 +94,14 @@ class LaneView {
 
   update(row) {
     this.row = row;
-    const word = doing(row);
+    const { word } = row;
     attribute(this.node, "data-state", word);
     text(this.name, row.name);
     attribute(this.name, "title", row.gpu);
     text(this.host, shortHost(row.host));
     attribute(this.host, "title", row.host);
     attribute(this.state, "data-state", word);
-    text(this.state, WORDS[word] ?? word);
+    text(this.state, words(row));
     attribute(this.signal.arm, "transform", `rotate(${ARM[word] ?? 0} 18 17)`);
     text(this.holder, row.holder || (row.next ? `promised to ${row.next}` : "none"));
     attribute(this.holder, "title", row.holder);
@@ -111,7 +112,7 @@ class LaneView {
     this.#waiters(row);
     this.#jobs(row);
     text(this.models, row.models.length ? `resident: ${row.models.join(", ")}` : "");
-    text(this.run, row.run ? `${row.run.activity} ${row.run.model}:${row.run.version}` : row.activity === "idle" ? "nothing" : row.holder ? "not said" : "–");
+    text(this.run, row.run ? `${row.run.activity} ${row.run.model}:${row.run.version}` : row.activity === "restarting" ? "its runner ended; the next one starts" : row.word === "partly" || row.word === "computing" ? "short runs" : row.activity === "idle" ? "nothing" : row.holder ? "not said" : "–");
     attribute(this.run, "title", row.run ? `${row.run.model}:${row.run.version}` : null);
     this.run.classList.toggle("muted", !row.run);
     if (this.release) this.release.hidden = row.state !== "held";
@@ -161,7 +162,7 @@ class LaneView {
     const share = row.ttl_s ? Math.min(1, left / row.ttl_s) : 0;
     attribute(this.bar, "value", row.holder ? share.toFixed(2) : 0);
     attribute(this.bar, "data-level", share < 0.2 ? "out" : share < 0.5 ? "low" : "ok");
-    text(this.runFor, row.run ? spent(row.run, now) : row.activity === "idle" && row.strip.length ? `for ${duration(now - row.strip.at(-1)[0])}` : "");
+    text(this.runFor, row.run ? spent(row.run, now) : row.word === "held" && row.idle_since ? `for ${duration(now - row.idle_since)}` : "");
     for (const waiter of row.waiters) {
       const view = this.waitingNow.get(waiter.worker);
       if (view) text(view.time, waiter.since ? duration(now - waiter.since) : "");
@@ -181,21 +182,32 @@ class LaneView {
       if (end < start) return;
       const left = x(at);
       const width = Math.max(word === "handover" || word === "expired" ? 2.5 : 0.8, x(end) - left);
-      marks.push({ left, width, word, title: `${owner ? `${owner}: ` : ""}${WORDS[word] ?? word}${token ? `, token ${token}` : ""}, ${duration(end - at)}`, isTurn: i > 0 && token !== row.strip[i - 1][3] });
+      const [y, height] = BAND[word] ?? BAND.unknown;
+      const isTurn = i > 0 && token !== row.strip[i - 1][3];
+      const title = `${owner ? `${owner}: ` : ""}${word === "held" ? "held" : WORDS[word] ?? word}${token ? `, token ${token}` : ""}, ${duration(end - at)}`;
+      marks.push({ left, width: isTurn ? Math.max(0.8, width - 1.5) : width, y, height, word, title });
     });
+    for (const [at, computing, loading] of row.used) {
+      if (at + SHARE_S < start) continue;
+      const left = x(at);
+      const width = Math.max(0.8, x(Math.min(at + SHARE_S, now)) - left);
+      const title = `computing ${percent(computing)}, loading ${percent(loading)} of ${SHARE_S} s`;
+      const top = HEIGHT * (1 - computing);
+      if (computing) marks.push({ left, width, y: top, height: HEIGHT * computing, word: "computing", title });
+      if (loading) marks.push({ left, width, y: top - HEIGHT * loading, height: HEIGHT * loading, word: "loading", title });
+    }
     while (this.strip.childNodes.length > marks.length) this.strip.lastChild.remove();
     marks.forEach((mark, i) => {
       let bar = this.strip.childNodes[i];
       if (!bar) this.strip.append((bar = svg("rect", {}, svg("title"))));
-      const [top, height] = BAND[mark.word] ?? BAND.unknown;
-      attribute(bar, "y", top);
-      attribute(bar, "height", height);
+      attribute(bar, "y", mark.y.toFixed(1));
+      attribute(bar, "height", mark.height.toFixed(1));
       attribute(bar, "x", mark.left);
-      attribute(bar, "width", mark.isTurn ? Math.max(0.8, mark.width - 1.5) : mark.width);
+      attribute(bar, "width", mark.width.toFixed(1));
       attribute(bar, "class", `lane-${mark.word}`);
       text(bar.firstChild, mark.title);
     });
-    attribute(this.strip, "aria-label", `The last ten minutes: ${row.strip.length} intervals, now ${WORDS[doing(row)] ?? row.state}`);
+    attribute(this.strip, "aria-label", `The last ten minutes: ${row.strip.length} intervals, now ${words(row)}`);
   }
 }
 

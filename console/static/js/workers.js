@@ -53,9 +53,9 @@ class WorkerView {
     const { row } = this;
     const now = serverNow() / 1000;
     const age = Math.max(0, now - row.beat_at);
-    const word = row.state === "lost" ? "lost" : age > LATE_S ? "late" : row.state === "ready" && row.token ? row.activity || "held" : row.state === "ready" && row.waiting_since ? "waiting" : row.state === "ready" ? "idle" : row.state;
-    attribute(this.state, "data-state", word);
-    text(this.state, word === "held" ? "holds its GPU, idle" : word === row.activity ? `${word} ${row.doing}` : word === "waiting" ? "waits for its GPU" : word === "idle" ? "standby" : word);
+    const isLate = age > LATE_S && row.state !== "lost";
+    attribute(this.state, "data-state", isLate ? "late" : row.word);
+    text(this.state, isLate ? "late" : row.label);
     const desired = row.is_drain_asked && row.state !== "draining" ? `drain asked by ${row.drained_by}` : "";
     text(this.note, desired);
     text(this.cells.beat, age < 2 ? "now" : `${Math.round(age)} s ago`);

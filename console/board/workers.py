@@ -1,0 +1,49 @@
+"""Builds one row per worker from its presence. Pure."""
+
+from console.board.rows import LoadedVersion, WorkerRow
+from signalbox.wire.messages import Desired, Worker
+
+
+def row(worker: Worker, desired: Desired | None, state: str, use: float | None) -> WorkerRow:
+    """state: as it reports it, or what is known better. use: the share of time in which it uses the GPU it holds."""
+    word, label = words(worker, state, use)
+    is_drain_asked = desired is not None and desired.is_draining
+    return WorkerRow(
+        id=worker.id,
+        host=worker.host,
+        pid=worker.pid,
+        state=state,
+        word=word,
+        label=label,
+        gpu=worker.device.id,
+        device=worker.device.name,
+        token=worker.token,
+        started_at=worker.started_at,
+        beat_at=worker.beat_at,
+        waiting_since=worker.waiting_since,
+        models=tuple(LoadedVersion(m.model, m.version, m.state, m.size_bytes, m.error) for m in worker.models),
+        running=len(worker.running),
+        done=worker.done,
+        failed=worker.failed,
+        rss_bytes=worker.rss_bytes,
+        jobs_per_s=round(sum(worker.rates.values()), 2),
+        is_drain_asked=is_drain_asked,
+        drained_by=desired.actor if desired is not None and is_drain_asked else "",
+        software=worker.software,
+        waiting=sum(worker.waiting.values()),
+    )
+
+
+def words(worker: Worker, state: str, use: float | None) -> tuple[str, str]:
+    """A word of the stylesheet, and what a person reads: its own word, or what a ready one does."""
+    if state == "restarting":
+        return state, "restarts its runner"
+    if state != "ready":
+        return state, state
+    if not worker.token:
+        return ("waiting", "waits for its GPU") if worker.waiting_since else ("idle", "standby")
+    if worker.run is not None:
+        return worker.run.activity, f"{worker.run.activity} {worker.run.model}:{worker.run.version}"
+    if use:
+        return "partly", f"in use {use:.0%} of the time"
+    return "held", "holds its GPU, idle"
