@@ -37,9 +37,9 @@ class Segment:
     number: int
 
 
-def steps(job: Job, events: Sequence[JobEvent]) -> list[TimelineStep]:
-    """What happened, in order of time; an attempt that was lost stays visible."""
-    found = [(0.0, TimelineStep("queued", _ms(0.0), "Accepted and queued", _accepted(job)))]
+def steps(job: Job, events: Sequence[JobEvent], account: str = "") -> list[TimelineStep]:
+    """What happened, in order of time; an attempt that was lost stays visible. account: its name; empty = its id."""
+    found = [(0.0, TimelineStep("queued", _ms(0.0), "Accepted and queued", _accepted(job, account or job.key_id)))]
 
     def add(ms: float, state: str, what: str, more: str = "") -> None:
         found.append((max(0.0, ms), TimelineStep(state, _ms(ms), what, more)))
@@ -84,8 +84,8 @@ def shares(job: Job) -> list[Segment]:
     ]
 
 
-def _accepted(job: Job) -> str:
-    return f"key {job.key_id}, priority {job.priority}" if job.key_id else f"priority {job.priority}"
+def _accepted(job: Job, account: str) -> str:
+    return f"account {account}, priority {job.priority}" if account else f"priority {job.priority}"
 
 
 def _lane(event: JobEvent) -> str:

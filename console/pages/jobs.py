@@ -55,12 +55,13 @@ def index(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: its story and where the time went."""
     job = services.find(job_id)
+    account = Account.objects.filter(pk=job.key_id).first()
     context = {
         "job": job,
         "standing": standing.of(job),
-        "steps": timeline.steps(job, services.events(job)),
+        "steps": timeline.steps(job, services.events(job), account.name if account is not None else ""),
         "shares": timeline.shares(job),
-        "account": Account.objects.filter(pk=job.key_id).first(),
+        "account": account,
         "cancel": outbox.latest_cancel(job_id),
         "asked": _asked_to_cancel(job),
         "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],

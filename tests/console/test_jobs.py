@@ -16,6 +16,7 @@ from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.jobs import fresh, listing, query, retention, services, timeline
 from console.jobs.models import Job, JobEvent
+from console.keys.models import Account, ApiKey
 from console.outbox.models import OutboxEntry
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 from tests.console.conftest import in_thread, submit
@@ -64,7 +65,7 @@ def some(db: None) -> list[Job]:
         ("state:queued,running", [4, 3]),
         ("model:slow", [3]),
         ("slow", [3]),
-        ("key:key2", [4]),
+        ("account:key2", [4]),
         ("worker:w2", [5]),
         ("gpu:g1 state:failed", [2]),
         ("version:2", [5]),
@@ -88,6 +89,7 @@ def some(db: None) -> list[Job]:
         ("took:>5s version:2", [5]),
         ("error:x,y", []),
         ("nonsense:1", None),
+        ("key:key2", None),
         ("token:99999999999999999999", None),
         ("model:a,b,c,d,e,f,g,h,i,j,k", None),
         ("x " * 30, None),
@@ -141,6 +143,24 @@ def test_what_jobs_carry_is_shown_as_text(browser: Browser, db: None) -> None:
     client = browser("viewer")
     for url in ("/jobs", f"/jobs/{job.pk}"):
         assert b"<img src=x" not in client.get(url).content
+
+
+def test_a_job_names_its_account_where_no_record_says_which_of_the_account_s_keys_it_came_with(
+    browser: Browser, db: None
+) -> None:
+    Account.objects.create(id="key1", name="Blue Ltd", created_by="test")
+    ApiKey.objects.create(id="key1", account_id="key1", name="revoked long ago", created_by="test")
+    job, orphan = make(1), make(2, key_id="gone")
+    client = browser("viewer")
+    page = client.get(f"/jobs/{job.pk}").content.decode()
+    assert "account Blue Ltd, priority" in page
+    assert "account gone, priority" in client.get(f"/jobs/{orphan.pk}").content.decode()
+    listed = client.get("/jobs").content.decode()
+    assert "Blue Ltd" in listed
+    for text in (page, listed):
+        assert "revoked long ago" not in text
+        assert "key1" not in re.sub(r'href="[^"]*"', "", text), "an account's id is that of its first key"
+    assert "<code>key:</code>" not in listed
 
 
 def test_a_job_s_page_tells_its_story(browser: Browser, db: None) -> None:
@@ -302,7 +322,7 @@ def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
         before = page.older
     assert found == [3, 2]
     assert looks > 2
-    failed = listing.page(query.parse("model:digits key:key1 state:failed", NOW))
+    failed = listing.page(query.parse("model:digits account:key1 state:failed", NOW))
     assert [int(job.pk[-4:], 16) for job in failed.jobs] == [15, 12, 9, 6]  # few fail: they are looked through
     shown = browser("viewer").get("/jobs", {"q": "version:2"}).content.decode()
     assert "Look further back" in shown
@@ -326,7 +346,7 @@ FILTERS = (
     "state:failed",
     "state:queued,running",
     "model:digits",
-    "key:key1",
+    "account:key1",
     "worker:w1,w2",
     "gpu:g1",
     "error:model_error",
