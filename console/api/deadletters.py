@@ -16,7 +16,8 @@ from signalbox.jobs.deadletters import MOST, summary
 
 
 class LetterOut(serializers.Serializer[Any]):
-    """A job that failed for good. input_is: ``inline``, ``kept``, ``expiring`` or ``lost``."""
+    """A job that failed for good. strikes: runs alone that ended the runner or exceeded their time. failures: attempts
+    that counted towards max_delivery without one. input_is: ``inline``, ``kept``, ``expiring`` or ``lost``."""
 
     id = serializers.CharField()
     model = serializers.CharField()
@@ -29,7 +30,8 @@ class LetterOut(serializers.Serializer[Any]):
     error = serializers.CharField()
     message = serializers.CharField()
     attempt = serializers.IntegerField(allow_null=True)
-    crashes = serializers.IntegerField(allow_null=True)
+    strikes = serializers.IntegerField(allow_null=True)
+    failures = serializers.IntegerField(allow_null=True)
     worker = serializers.CharField()
     gpu = serializers.CharField()
     size_bytes = serializers.IntegerField()

@@ -47,7 +47,8 @@ class JobRow(NamedTuple):
     size_in: int
     phases: dict[str, float]
     attempt: int = 0
-    crashes: int = 0
+    strikes: int = 0
+    failures: int = 0
     worker: str = ""
     gpu: str = ""
     token: int = 0
@@ -155,7 +156,8 @@ def row_of_record(record: Record, revision: int, at: float) -> JobRow:
         record.input_bytes,
         record.phases,
         record.attempt,
-        record.crashes,
+        record.strikes,
+        record.failures,
         record.worker,
         record.gpu,
         record.token,

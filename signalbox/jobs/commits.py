@@ -19,6 +19,7 @@ from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
 from signalbox.jobs.changes import A, RecordChange, WriteOutcome
 from signalbox.jobs.holders import is_held
+from signalbox.jobs.life import Blame
 from signalbox.jobs.payloads import store
 from signalbox.jobs.records import Records, Settled
 from signalbox.jobs.repair import move_up
@@ -108,7 +109,7 @@ class Commits:
         """Take in what the job's record holds."""
         attempt.record, attempt.revision = record, revision
         gone = record.vanished + (record.state is State.RUNNING)
-        attempt.is_alone = record.crashes > 0 or gone >= SUSPECT_AFTER
+        attempt.is_alone = record.strikes > 0 or gone >= SUSPECT_AFTER
         attempt.is_cancelled = record.cancel_requested
 
     async def is_attended(self, record: Record) -> bool:
@@ -177,9 +178,9 @@ class Commits:
         make = partial(life.succeeded, phases=attempt.phases, batch=batch, size_bytes=size, ref=ref)
         return RecordChange(attempt, make, frame)
 
-    def failure(self, attempt: A, error: ErrorInfo) -> RecordChange[A]:
+    def failure(self, attempt: A, error: ErrorInfo, *, blame: Blame = Blame.NONE) -> RecordChange[A]:
         """The change that ends a job with an error."""
-        return RecordChange(attempt, partial(life.failed, error=error, phases=attempt.phases))
+        return RecordChange(attempt, partial(life.failed, error=error, phases=attempt.phases, blame=blame))
 
     def expiry(self, attempt: A) -> RecordChange[A]:
         """The change that ends a job whose deadline passed before it ran."""
@@ -189,13 +190,15 @@ class Commits:
         """The change that ends a job because its owner asked."""
         return RecordChange(attempt, partial(life.cancelled, phases=attempt.phases))
 
-    def requeue(self, attempt: A, error: SignalboxError, *, is_crash: bool, delay_s: float = 0.0) -> RecordChange[A]:
+    def requeue(
+        self, attempt: A, error: SignalboxError, *, blame: Blame = Blame.NONE, delay_s: float = 0.0
+    ) -> RecordChange[A]:
         """The change that puts a job back to ``queued``, not to run again before ``delay_s`` have passed."""
         why = ErrorInfo(code=error.code, message=error.public_message)
         retry_at = self._clock() + delay_s if delay_s else 0.0
         return RecordChange(
             attempt,
-            lambda before, now: life.requeued(before, why, is_crash=is_crash, retry_at=retry_at),  # noqa: ARG005  an end needs it
+            lambda before, now: life.requeued(before, why, blame=blame, retry_at=retry_at),  # noqa: ARG005  an end needs it
         )
 
     async def give_up(self, in_flight: Iterable[A]) -> None:
@@ -206,7 +209,7 @@ class Commits:
         why = Unavailable("The worker was stopped before the run had ended.")
         await self.apply(
             [
-                self.requeue(attempt, why, is_crash=False)
+                self.requeue(attempt, why)
                 for attempt in in_flight
                 if attempt.record is not None and self.mine(attempt.record)
             ]
@@ -241,13 +244,19 @@ class Commits:
         if written is not None and attempt.revision == revision:
             attempt.revision = written
 
-    async def dead_letter(self, attempt: Attempt, body: bytes, error: ErrorInfo, *, is_crash: bool) -> None:
+    async def dead_letter(self, attempt: Attempt, body: bytes, error: ErrorInfo, *, blame: Blame) -> None:
         """Keep the job itself as a dead letter, before its terminal record is written, so that it is not lost."""
         record = attempt.record or life.first_record(attempt.job, State.QUEUED)
         if attempt.claim is not None:
             record = attempt.claim(record)
+        record = life.blamed(record, blame)
         notice = DeadLetter(
-            error=error, attempt=record.attempt, crashes=record.crashes + is_crash, worker=self._worker, gpu=self._gpu
+            error=error,
+            attempt=record.attempt,
+            strikes=record.strikes,
+            failures=record.failures,
+            worker=self._worker,
+            gpu=self._gpu,
         )
         await persist(lambda: deadletters.keep(self._bus, attempt.job, body, notice))
 

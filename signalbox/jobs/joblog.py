@@ -44,7 +44,7 @@ def claimed(record: Record) -> None:
 def retried(record: Record) -> None:
     """Log that an attempt is over and the job is back in the queue."""
     code = record.error.code if record.error is not None else ""
-    log.info("job.retried", **_attempt(record), code=code, crashes=record.crashes)
+    log.info("job.retried", **_attempt(record), code=code, strikes=record.strikes, failures=record.failures)
 
 
 def ended(record: Record, *, slow_s: float = _NEVER_SLOW_S) -> None:

@@ -5,6 +5,7 @@ The first terminal record wins, for ever: writers carry the revision they read (
 """
 
 from collections.abc import Mapping
+from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
@@ -17,6 +18,18 @@ _NONE: Final[Mapping[str, float]] = MappingProxyType({})
 OWNER: Final = "owner"
 OPERATOR: Final = "operator"
 CANCELLED: Final = {OWNER: "Cancelled by its owner.", OPERATOR: "Cancelled by an operator."}
+
+
+class Blame(Enum):
+    """What a failed attempt counts as.
+
+    strike: it ran alone and ended the runner, used its memory up or exceeded its time. failure: it counts towards
+    ``max_delivery`` only. none: it was an outage of Signalbox, or its end is the job's.
+    """
+
+    NONE = "none"
+    STRIKE = "strike"
+    FAILURE = "failure"
 
 
 def first_record(job: Job, state: State) -> Record:
@@ -77,9 +90,11 @@ def succeeded(
     )
 
 
-def failed(record: Record, error: ErrorInfo, *, now: float, phases: Mapping[str, float] = _NONE) -> Record:
+def failed(
+    record: Record, error: ErrorInfo, *, now: float, phases: Mapping[str, float] = _NONE, blame: Blame = Blame.NONE
+) -> Record:
     """Ended without a result; ``error`` says why. phases: of the attempt, where one was made."""
-    return _ended(record, State.FAILED, now, error, phases)
+    return blamed(_ended(record, State.FAILED, now, error, phases), blame)
 
 
 def cancelled(record: Record, *, now: float, phases: Mapping[str, float] = _NONE, by: str = OWNER) -> Record:
@@ -95,15 +110,18 @@ def expired(record: Record, *, now: float, phases: Mapping[str, float] = _NONE) 
     return _ended(record, State.EXPIRED, now, error, phases)
 
 
-def requeued(record: Record, error: ErrorInfo, *, is_crash: bool, retry_at: float = 0.0) -> Record:
-    """Back to ``queued`` after a failed attempt; a crash of the runner is a strike."""
-    return replace(
-        _must_be_open(record),
-        state=State.QUEUED,
-        error=error,
-        crashes=record.crashes + (1 if is_crash else 0),
-        retry_at=retry_at,
-    )
+def requeued(record: Record, error: ErrorInfo, *, blame: Blame = Blame.NONE, retry_at: float = 0.0) -> Record:
+    """Back to ``queued`` after an attempt that failed."""
+    return replace(blamed(_must_be_open(record), blame), state=State.QUEUED, error=error, retry_at=retry_at)
+
+
+def blamed(record: Record, blame: Blame) -> Record:
+    """The record with one attempt more counted as ``blame`` says."""
+    if blame is Blame.STRIKE:
+        return replace(record, strikes=record.strikes + 1)
+    if blame is Blame.FAILURE:
+        return replace(record, failures=record.failures + 1)
+    return record
 
 
 def queued_again(record: Record) -> Job:

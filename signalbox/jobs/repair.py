@@ -119,7 +119,7 @@ def _end_of(record: Record, now: float) -> Record:
 
 async def _queue_again(bus: Bus, records: Records, record: Record, revision: int) -> Repaired:
     if record.state is State.RUNNING:
-        record = life.requeued(record, _LOST_ONCE, is_crash=False)
+        record = life.requeued(record, _LOST_ONCE)
         try:
             await records.write(record, expect=revision)
         except StaleRevision:

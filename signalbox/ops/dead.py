@@ -18,7 +18,8 @@ _MIB: Final = 1024 * 1024
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The acts and their options."""
     parser.description = (
-        "A dead letter is a job that was given up: it took the runner down too often, or its run took too long. "
+        "A dead letter is a job that was given up: it took the runner down too often, its run took too long, or its "
+        "version could not be loaded. "
         "It is kept for 14 days (SIGNALBOX_DEAD_LETTERS_KEPT_S) with its input, to be looked at, run again or thrown "
         "away. "
         "Reads SIGNALBOX_NATS_URL, _USER, _PASSWORD."

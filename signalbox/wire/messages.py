@@ -99,10 +99,11 @@ class Record(Doc, frozen=True, kw_only=True):
     """Header ``Sb-Record`` of a job's record in ``STATE``; the body is the frame of its outputs.
 
     attempt: 1 for the first claim. token: fencing token of the lease the attempt ran under.
-    crashes: attempts that ended with a dead runner (never our own outages). vanished: attempts whose end was
-    never written (worker killed, lease lost). input, outputs: of the job, where its input was
-    claim-checked: what it takes to queue it again. phases: milliseconds
-    since ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
+    strikes: runs alone that ended the runner, used its memory up or exceeded their time (never our own outages).
+    failures: attempts that count towards ``max_delivery`` without a strike: the version could not be loaded, or an
+    error that nobody foresaw. vanished: attempts whose end was never written (worker killed, lease lost). input,
+    outputs: of the job, where its input was claim-checked: what it takes to queue it again. phases: milliseconds since
+    ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
     :mod:`signalbox.jobs.times`. batch: number of jobs that ran together. ref: set when the result was claim-checked.
     retry_at: a job that was put back is not to run before; 0 = at once.
     input_bytes: of the job's input; 0 = an older program wrote this and did not say. cancelled_by: who asked for the
@@ -119,7 +120,8 @@ class Record(Doc, frozen=True, kw_only=True):
     style: str = "row"
     state: State
     attempt: int = 0
-    crashes: int = 0
+    strikes: int = 0
+    failures: int = 0
     vanished: int = 0
     worker: str = ""
     gpu: str = ""
@@ -146,13 +148,15 @@ class Record(Doc, frozen=True, kw_only=True):
 class DeadLetter(Doc, frozen=True, kw_only=True):
     """Header ``Sb-Letter`` of a dead letter, beside its ``Sb-Job``; the body is the frame of an inline input.
 
-    error, attempt, crashes, worker, gpu: of the attempt it was given up after. input: where a claim-checked input is
-    kept as long as the letter. not_kept: why it is not; the input then ends with the job's own payloads.
+    error, attempt, worker, gpu: of the attempt it was given up after. strikes, failures: as its record ends with.
+    input: where a claim-checked input is kept as long as the letter. not_kept: why it is not; the input then ends with
+    the job's own payloads.
     """
 
     error: ErrorInfo
     attempt: int = 0
-    crashes: int = 0
+    strikes: int = 0
+    failures: int = 0
     worker: str = ""
     gpu: str = ""
     input: PayloadRef | None = None

@@ -1,6 +1,7 @@
 """Dead letters in the console: REST calls with every right and refusal, acts through the outbox, the job's page."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -22,14 +23,20 @@ from console.outbox.publisher import Publisher
 from console.outbox.services import post
 from console.projector import store
 from signalbox.bus.client import Bus
+from signalbox.bus.writes import Group
 from signalbox.jobs import deadletters
+from signalbox.jobs.attempts import Attempt
+from signalbox.jobs.commits import Commits
+from signalbox.jobs.life import Blame
 from signalbox.jobs.records import Records
-from signalbox.program.errors import NotFound
+from signalbox.program.errors import Bug, NotFound
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
+from signalbox.wire.messages import ErrorInfo
 from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
 from tests.console.test_projector import accepted
+from tests.integration.test_core_cli import run
 from tests.integration.test_core_deadletters import dead, enable, frame_of
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import floats
@@ -215,6 +222,37 @@ async def test_a_redriven_job_names_the_old_one_on_its_page(cast: dict[str, User
         return client.get(f"/jobs/{job.id}").content.decode()
 
     assert f'href="/jobs/{accepted(2).id}"' in await in_thread(page)
+
+
+@pytest.mark.parametrize(("blame", "strikes", "failures"), [(Blame.STRIKE, 3, 0), (Blame.FAILURE, 0, 3)])
+async def test_page_list_and_command_count_what_ended_a_job_alike(
+    call: Callable[[str], Call], cast: dict[str, User], bus: Bus, wire: Wire, blame: Blame, strikes: int, failures: int
+) -> None:
+    records = Records(bus)
+    commits = Commits(bus, records, worker="w1", gpu="GPU-1", token=7, inline_limit_bytes=1000, clock=time.time)
+    attempt, error = Attempt(accepted(1)), ErrorInfo(code="internal", message="No.")
+    for _ in range(2):
+        await commits.claim([attempt], Group())
+        await commits.apply([commits.requeue(attempt, Bug("No."), blame=blame)])
+    await commits.claim([attempt], Group())
+    await commits.dead_letter(attempt, floats(1.0), error, blame=blame)
+    await commits.apply([commits.failure(attempt, error, blame=blame)])
+    found = await records.read(attempt.job.id)
+    assert found is not None
+    await in_thread(store.write, [Heard(time.time(), found[1], record=found[0])])
+
+    def page() -> str:
+        client = Client()
+        client.force_login(cast["viewer"])
+        return client.get(f"/jobs/{attempt.job.id}").content.decode()
+
+    shown = await in_thread(page)
+    assert ("3 strikes" in shown, "3 failures" in shown) == (bool(strikes), bool(failures))
+    assert "crashed" not in shown
+    (listed,) = (await call("viewer")("get", "")).json()["letters"]
+    assert (listed["attempt"], listed["strikes"], listed["failures"]) == (3, strikes, failures)
+    told = (await run("dead", "show", attempt.job.id, SIGNALBOX_NATS_URL=wire.nats_url))[1]
+    assert f"attempt: 3\nstrikes: {strikes}\nfailures: {failures}\n" in told
 
 
 async def test_a_letter_that_is_not_there_is_not_found(call: Callable[[str], Call], admin: Actor) -> None:

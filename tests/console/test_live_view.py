@@ -373,7 +373,7 @@ def test_a_retried_job_is_told_as_such() -> None:
     board = view()
     running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
     error = ErrorInfo(code="runner_crashed", message="The process that ran the model died.")
-    again = life.requeued(running, error, is_crash=True)
+    again = life.requeued(running, error, blame=life.Blame.STRIKE)
     board.record(again, T0, T0)
     board.flush(T0)
     (entry,) = board.topics.topics["ticker"].entries

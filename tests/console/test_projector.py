@@ -478,12 +478,12 @@ def test_lost_attempts_their_errors_and_wishes_to_cancel_are_kept_as_events() ->
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
     error = ErrorInfo(code="runner_crashed", message="The process died.")
-    again = life.requeued(running, error, is_crash=True)
+    again = life.requeued(running, error, blame=life.Blame.STRIKE)
     second = life.claimed(job, again, worker="w2", gpu="g", token=2, now=NOW + 1)
     asked = life.cancel_asked(second)
     end = life.cancelled(asked, now=NOW + 2)
     rows = fold([heard(r, n) for n, r in enumerate((running, again, second, asked, end), 1)])
-    assert rows.recorded[job.id].crashes == 1
+    assert rows.recorded[job.id].strikes == 1
     assert [(event.seq, event.attempt, event.state) for event in rows.events] == [
         (1, 1, "running"),
         (2, 1, "queued"),

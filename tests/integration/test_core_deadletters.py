@@ -54,7 +54,7 @@ async def dead(bus: Bus, frame: bytes, **more: Any) -> Job:
         ref=ref,
         **fields,
     )
-    notice = DeadLetter(error=WHY, attempt=3, crashes=3, worker="w1", gpu="GPU-1")
+    notice = DeadLetter(error=WHY, attempt=3, strikes=3, worker="w1", gpu="GPU-1")
     await deadletters.keep(bus, job, frame if ref is None else b"", notice)
     return job
 

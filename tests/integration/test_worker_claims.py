@@ -244,7 +244,7 @@ async def test_an_attempt_that_ended_without_a_word_is_counted_and_no_strike(bus
         await mine.refresh(one)
         assert await mine.claim([one], Group()) == {one: WriteOutcome.OURS}
         assert one.record is not None
-        seen.append((one.record.vanished, one.record.crashes, one.is_alone))
+        seen.append((one.record.vanished, one.record.strikes, one.is_alone))
     assert seen == [(0, 0, False), (1, 0, False), (2, 0, True)]
 
 

@@ -53,7 +53,7 @@ async def test_a_stopped_runner_costs_its_jobs_neither_a_strike_nor_their_time(h
     os.kill(runner(house), signal.SIGSTOP)
     await worker.said("runner.frozen", count=before + 1)
     (record,) = await ledger.ended(job)
-    assert (record.state, record.crashes, record.attempt) == (State.SUCCEEDED, 0, 1)
+    assert (record.state, record.strikes, record.attempt) == (State.SUCCEEDED, 0, 1)
 
 
 async def test_a_runner_that_is_stopped_while_nobody_needs_it_costs_no_job_anything(
@@ -66,7 +66,7 @@ async def test_a_runner_that_is_stopped_while_nobody_needs_it_costs_no_job_anyth
     os.kill(runner(house), signal.SIGSTOP)
     await worker.said("runner.frozen", count=before + 1)
     (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
-    assert (record.state, record.crashes, record.attempt) == (State.SUCCEEDED, 0, 1)
+    assert (record.state, record.strikes, record.attempt) == (State.SUCCEEDED, 0, 1)
 
 
 @pytest.mark.parametrize("model", ["slow", "grip"])

@@ -60,7 +60,7 @@ async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_bef
     await worker.said("runner.died", count=deaths + 1)
     ended = await ledger.ended(before, behind, timeout_s=120)
     assert [r.state for r in ended] == [State.SUCCEEDED, State.CANCELLED]
-    assert [(r.crashes, r.attempt) for r in ended] == [(0, 1), (0, 1)]
+    assert [(r.strikes, r.attempt) for r in ended] == [(0, 1), (0, 1)]
 
 
 async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
@@ -105,7 +105,7 @@ async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(
     assert [r.state for r in ended] == [State.FAILED, State.SUCCEEDED, State.SUCCEEDED]
     assert ended[0].error is not None
     assert ended[0].error.code == "deadline_exceeded"
-    assert [r.crashes for r in ended[1:]] == [0, 0]
+    assert [r.strikes for r in ended[1:]] == [0, 0]
 
 
 async def test_a_stopped_runner_with_tensorflow_is_replaced_and_nobodys_fault(house: House) -> None:
@@ -117,7 +117,7 @@ async def test_a_stopped_runner_with_tensorflow_is_replaced_and_nobodys_fault(ho
     ready = [line for line in worker.lines if line.get("event") == "runner.ready"]
     os.kill(ready[-1]["pid"], signal.SIGSTOP)
     (record,) = await ledger.ended(job, timeout_s=120)
-    assert (record.state, record.crashes, record.attempt) == (State.SUCCEEDED, 0, 1)
+    assert (record.state, record.strikes, record.attempt) == (State.SUCCEEDED, 0, 1)
     assert any(line.get("event") == "runner.frozen" for line in worker.lines)
 
 
@@ -139,7 +139,7 @@ async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_cei
             ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
             records = await ledger.ended(*ids, timeout_s=120)
             assert {r.state for r in records} == {State.SUCCEEDED}
-            assert {(r.crashes, r.attempt) for r in records} == {(0, 1)}
+            assert {(r.strikes, r.attempt) for r in records} == {(0, 1)}
             changed.clear()
             await changed.wait()
     assert ceiling() == 4

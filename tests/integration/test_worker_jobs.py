@@ -87,7 +87,7 @@ async def test_a_bad_input_fails_alone_and_its_neighbours_succeed(house: House) 
     assert failed.error is not None
     assert failed.error.code == "invalid_input"
     assert failed.attempt == 1
-    assert failed.crashes == 0
+    assert failed.strikes == 0
 
 
 async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(house: House) -> None:
@@ -103,7 +103,7 @@ async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(hou
         assert refused.error is not None
         assert refused.error.code == "invalid_input"
         assert refused.error.message.endswith('In[1]: [8,3]. Input "x" has shape [2, 4]; the signature says [-1, 8].')
-        assert (refused.attempt, refused.crashes) == (1, 0), "nor is the input in quarantine"
+        assert (refused.attempt, refused.strikes) == (1, 0), "nor is the input in quarantine"
 
 
 async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(house: House) -> None:
@@ -122,7 +122,7 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     assert last.error.code == "poison"
     states = [r.state for r in ledger.records[deadly]]
     assert states == [State.RUNNING, State.QUEUED, State.RUNNING, State.FAILED]
-    assert {r.crashes for r in records if r.id != deadly} == {0}, "neighbours have no strike"
+    assert {r.strikes for r in records if r.id != deadly} == {0}, "neighbours have no strike"
     assert {r.attempt for r in records if r.id != deadly} == {1}, "and ran again in place"
     again = await ledger.submit("deadly", floats(-1000.0))
     (refused,) = await ledger.ended(again)
@@ -134,7 +134,8 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     letter = await deadletters.find(bus, deadly)
     assert await deadletters.input_of(bus, letter) == floats(-1000.0)
     assert letter.notice is not None
-    assert (letter.notice.error, letter.notice.attempt, letter.notice.crashes) == (last.error, 2, 2)
+    assert (letter.notice.error, letter.notice.attempt, letter.notice.strikes) == (last.error, 2, 2)
+    assert (last.strikes, last.failures) == (2, 0), "the last one counts too"
     redriven = (await deadletters.redrive(bus, deadly)).job_id
     (record,) = await ledger.ended(redriven, timeout_s=60)
     assert record.redrive_of == deadly
@@ -229,7 +230,7 @@ async def test_cancelling_a_running_job_stops_it_and_spares_its_neighbours(house
     await bus.publish(names.cancel(long))
     ended = await ledger.ended(long, *short)
     assert [r.state for r in ended] == [State.CANCELLED, State.SUCCEEDED, State.SUCCEEDED]
-    assert [r.crashes for r in ended] == [0, 0, 0]
+    assert [r.strikes for r in ended] == [0, 0, 0]
     assert [r.attempt for r in ended] == [1, 1, 1]
 
 
@@ -273,6 +274,10 @@ async def test_a_version_that_cannot_be_loaded_ends_its_jobs_with_the_reason(hou
     assert record.error is not None
     assert record.error.code == "not_serving"
     assert "cannot be loaded" in record.error.message
+    assert (record.strikes, record.failures) == (0, 2), "no run ended the runner"
+    notice = (await deadletters.find(bus, job_id)).notice
+    assert notice is not None
+    assert (notice.strikes, notice.failures) == (0, 2)
 
 
 async def test_a_new_version_is_loaded_before_the_old_one_leaves(house: House) -> None:
@@ -331,7 +336,7 @@ async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(house: Hous
     assert (await restarts).token, "it holds its GPU, and can compute nothing"
     await told(bus, lambda worker: worker.state == "ready")
     (record,) = await ledger.ended(await ledger.submit("idle", floats(1.0)))
-    assert (record.state, record.crashes) == (State.SUCCEEDED, 0), record
+    assert (record.state, record.strikes) == (State.SUCCEEDED, 0), record
 
 
 async def told(bus: Bus, condition: Callable[[Worker], bool]) -> Worker:

@@ -14,7 +14,7 @@ def seen(worker: WorkerProcess, event: str) -> list[dict[str, Any]]:
 
 
 def unblamed(records: list[Record]) -> bool:
-    return {(record.crashes, record.attempt) for record in records} == {(0, 1)}
+    return {(record.strikes, record.attempt) for record in records} == {(0, 1)}
 
 
 async def test_a_load_that_uses_the_memory_up_is_tried_once_more_alone_in_a_fresh_runner(tmp_path: Path) -> None:

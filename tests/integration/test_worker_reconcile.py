@@ -190,7 +190,7 @@ async def test_a_job_the_queue_lost_is_queued_again_where_its_input_was_kept(rig
     await rig.reconciler().turn()
     record = await rig.record(job)
     assert record is not None
-    assert (record.state, record.crashes) == (State.QUEUED, 0)
+    assert (record.state, record.strikes) == (State.QUEUED, 0)
     found = await rig.records.queued(job.id)
     assert found is not None
     again = decode(Job, found.headers[Header.JOB])

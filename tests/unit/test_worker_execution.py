@@ -343,7 +343,7 @@ async def test_a_job_that_has_taken_a_runner_down_runs_beside_no_load_ahead() ->
         key_id="k",
         created_at=0.0,
         deadline_at=job.deadline_at,
-        crashes=1,
+        strikes=1,
     )
     with made._activity.loading(("other", 1), is_ahead=True):
         running = asyncio.create_task(outcomes(made, BatchRun([again])))

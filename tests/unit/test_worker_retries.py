@@ -1,5 +1,6 @@
 import pytest
 
+from signalbox.jobs.life import Blame
 from signalbox.program.errors import (
     Bug,
     DeadlineExceeded,
@@ -18,8 +19,8 @@ from workers.residency.cache import DoesNotFit
 from workers.serving.retries import Action, Decision, judge
 
 
-def decision(error: SignalboxError, *, crashes: int = 0, max_delivery: int = 5) -> Decision:
-    return judge(error, crashes=crashes, max_delivery=max_delivery)
+def decision(error: SignalboxError, *, strikes: int = 0, failures: int = 0, max_delivery: int = 5) -> Decision:
+    return judge(error, strikes=strikes, failures=failures, max_delivery=max_delivery)
 
 
 def test_an_error_of_the_model_fails_a_job_at_once() -> None:
@@ -30,23 +31,23 @@ def test_an_error_of_the_model_fails_a_job_at_once() -> None:
 
 @pytest.mark.parametrize("error", [RunnerCrashed(), OutOfMemory()])
 def test_a_dead_runner_is_a_strike_and_the_delay_doubles(error: SignalboxError) -> None:
-    assert decision(error) == Decision(Action.RETRY, 1.0, is_strike=True)
-    assert decision(error, crashes=1) == Decision(Action.RETRY, 2.0, is_strike=True)
+    assert decision(error) == Decision(Action.RETRY, 1.0, blame=Blame.STRIKE)
+    assert decision(error, strikes=1) == Decision(Action.RETRY, 2.0, blame=Blame.STRIKE)
 
 
 @pytest.mark.parametrize("error", [RunnerCrashed(), OutOfMemory()])
 @pytest.mark.parametrize("max_delivery", [0, 3, 100])
 def test_the_third_strike_is_poison_whatever_the_model_allows(error: SignalboxError, max_delivery: int) -> None:
-    found = decision(error, crashes=2, max_delivery=max_delivery)
-    assert found == Decision(Action.FAIL, is_strike=True, is_dead_letter=True, is_poison=True)
+    found = decision(error, strikes=2, max_delivery=max_delivery)
+    assert found == Decision(Action.FAIL, blame=Blame.STRIKE, is_dead_letter=True, is_poison=True)
 
 
 def test_a_model_may_allow_fewer_strikes() -> None:
-    assert decision(RunnerCrashed(), crashes=1, max_delivery=2).is_poison
+    assert decision(RunnerCrashed(), strikes=1, max_delivery=2).is_poison
 
 
 def test_a_run_over_its_time_is_not_repeated() -> None:
-    assert decision(DeadlineExceeded()) == Decision(Action.FAIL, is_strike=True, is_dead_letter=True)
+    assert decision(DeadlineExceeded()) == Decision(Action.FAIL, blame=Blame.STRIKE, is_dead_letter=True)
 
 
 def test_an_input_in_quarantine_is_refused_without_another_dead_letter() -> None:
@@ -55,18 +56,25 @@ def test_an_input_in_quarantine_is_refused_without_another_dead_letter() -> None
 
 def test_our_own_outages_are_no_strikes() -> None:
     for error in (LeaseLost(), Unavailable()):
-        assert decision(error, crashes=2) == Decision(Action.RETRY, 1.0)
+        assert decision(error, strikes=2) == Decision(Action.RETRY, 1.0)
 
 
 def test_a_version_that_cannot_be_loaded_is_waited_for_only_so_often_and_is_no_poison() -> None:
-    assert decision(NotServing(), crashes=2) == Decision(Action.RETRY, 4.0, is_strike=True)
-    found = decision(NotServing(), crashes=4)
-    assert found == Decision(Action.FAIL, is_strike=True, is_dead_letter=True)
+    assert decision(NotServing(), failures=2) == Decision(Action.RETRY, 4.0, blame=Blame.FAILURE)
+    found = decision(NotServing(), failures=4)
+    assert found == Decision(Action.FAIL, blame=Blame.FAILURE, is_dead_letter=True)
+
+
+def test_attempts_of_both_kinds_count_together_and_only_strikes_make_an_input_poison() -> None:
+    assert decision(NotServing(), strikes=2, failures=2).action is Action.FAIL
+    last = decision(RunnerCrashed(), failures=4)
+    assert last == Decision(Action.FAIL, blame=Blame.STRIKE, is_dead_letter=True)
+    assert decision(RunnerCrashed(), failures=2) == Decision(Action.RETRY, 4.0, blame=Blame.STRIKE)
 
 
 def test_a_version_that_does_not_fit_fails_its_jobs_at_once_and_blames_none() -> None:
-    assert judge(DoesNotFit(), crashes=0, max_delivery=0) == (Action.FAIL, 0.0, False, False, False)
+    assert decision(DoesNotFit(), max_delivery=0) == Decision(Action.FAIL)
 
 
 def test_what_must_not_happen_cannot_happen_for_ever() -> None:
-    assert decision(Bug(), crashes=4) == Decision(Action.FAIL, is_strike=True, is_dead_letter=True)
+    assert decision(Bug(), failures=4) == Decision(Action.FAIL, blame=Blame.FAILURE, is_dead_letter=True)

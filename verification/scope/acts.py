@@ -342,7 +342,7 @@ def make(node: Node, hand: InHand) -> Record:
     if hand.phase == "commit":
         return life.succeeded(before, now=0.0, phases={}, batch=1, size_bytes=0)
     why = ErrorInfo(code=Unavailable.code, message="")
-    return life.requeued(before, why, is_crash=True)
+    return life.requeued(before, why, blame=life.Blame.STRIKE)
 
 
 def is_written(world: World, node: Node) -> None:

@@ -147,7 +147,7 @@ class Executor:
     async def _apart(self, batch_run: BatchRun, part: list[InFlightJob]) -> None:
         """Wait until no load ahead runs beside a part that may kill the runner, so that the load is not blamed."""
         for held in part:
-            if held.record is not None and held.record.crashes:
+            if held.record is not None and held.record.strikes:
                 self._activity.suspect(batch_run)
         if self._activity.has_suspect:
             await self._activity.alone(batch_run)

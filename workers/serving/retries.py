@@ -10,6 +10,7 @@ for one that is too large it is not begun.
 from enum import Enum
 from typing import Final, NamedTuple
 
+from signalbox.jobs.life import Blame
 from signalbox.program.errors import (
     DeadlineExceeded,
     InputLost,
@@ -37,37 +38,41 @@ class Action(Enum):
 class Decision(NamedTuple):
     """What to do with a job.
 
-    delay_s: before the next attempt. is_strike: it counts against the job. is_dead_letter: keep
+    delay_s: before the next attempt. blame: what the attempt counts as. is_dead_letter: keep
     the job itself in ``DLQ`` for a person to look at. is_poison: this input is not run for a while.
     """
 
     action: Action
     delay_s: float = 0.0
-    is_strike: bool = False
+    blame: Blame = Blame.NONE
     is_dead_letter: bool = False
     is_poison: bool = False
 
 
-def judge(error: SignalboxError, *, crashes: int, max_delivery: int) -> Decision:
+def judge(error: SignalboxError, *, strikes: int, failures: int, max_delivery: int) -> Decision:
     """Decide about a job that ran alone and ended with ``error``.
 
-    crashes: strikes the job already has. max_delivery: the model's limit; 0 = only MAX_STRIKES.
+    strikes, failures: what its earlier attempts counted as. max_delivery: the model's limit of both together; 0 = only
+    MAX_STRIKES.
     """
+    counted = strikes + failures
+    is_last = 0 < max_delivery <= counted + 1
     if isinstance(error, DoesNotFit):
         return Decision(Action.FAIL)
     if isinstance(error, RunnerCrashed | OutOfMemory):
-        strikes = min(MAX_STRIKES, max_delivery or MAX_STRIKES)
-        return _strike(crashes, strikes, is_poison=True)
+        is_poison = strikes + 1 >= min(MAX_STRIKES, max_delivery or MAX_STRIKES)
+        return _counted(Blame.STRIKE, counted, is_last=is_last or is_poison, is_poison=is_poison)
     if isinstance(error, DeadlineExceeded):  # it would only take as long again
-        return Decision(Action.FAIL, is_strike=True, is_dead_letter=True)
+        return Decision(Action.FAIL, blame=Blame.STRIKE, is_dead_letter=True)
     if isinstance(error, ModelError | InvalidRequest | InputLost):
         return Decision(Action.FAIL)
     if error.is_retryable and not isinstance(error, NotServing):
         return Decision(Action.RETRY, delay_s=1.0)
-    return _strike(crashes, max_delivery, is_poison=False)
+    return _counted(Blame.FAILURE, counted, is_last=is_last)
 
 
-def _strike(crashes: int, limit: int, *, is_poison: bool) -> Decision:
-    if limit and crashes + 1 >= limit:
-        return Decision(Action.FAIL, is_strike=True, is_dead_letter=True, is_poison=is_poison)
-    return Decision(Action.RETRY, delay_s=min(MAX_DELAY_S, 2.0**crashes), is_strike=True)
+def _counted(blame: Blame, before: int, *, is_last: bool, is_poison: bool = False) -> Decision:
+    """before: attempts that were counted already."""
+    if is_last:
+        return Decision(Action.FAIL, blame=blame, is_dead_letter=True, is_poison=is_poison)
+    return Decision(Action.RETRY, delay_s=min(MAX_DELAY_S, 2.0**before), blame=blame)

@@ -132,7 +132,7 @@ def facts_of(record: Record) -> Entry:
         "state": record.state.value,
         "key": record.key_id,
         "attempt": record.attempt,
-        "crashes": record.crashes,
+        "strikes": record.strikes,
         "worker": record.worker,
         "gpu": record.gpu,
         "token": record.token,
