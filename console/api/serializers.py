@@ -227,10 +227,13 @@ class UnknownKeyOut(serializers.ModelSerializer[UnknownKey]):
 
 
 class RotationIn(Strict):
-    """How a key is replaced. overlap_days: how long the old one stays valid. days: until the new one expires."""
+    """How a key is replaced. overlap_days: how long the old one stays valid.
+
+    days: until the new one expires; without it, as many as the old one was made for.
+    """
 
     overlap_days = serializers.FloatField(min_value=0, max_value=keys.MAX_OVERLAP_DAYS, required=False, default=1)
-    days = serializers.IntegerField(min_value=1, max_value=keys.MAX_DAYS, required=False, default=keys.DEFAULT_DAYS)
+    days = serializers.IntegerField(min_value=1, max_value=keys.MAX_DAYS, required=False)
 
 
 class NewKeyOut(KeyOut):

@@ -1,9 +1,10 @@
 """The one way to change something: permission, change and audit row in one transaction."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import transaction
 
@@ -12,6 +13,10 @@ from console.accounts.rights import Actor, authorize
 from console.audit.models import AuditEntry
 from signalbox.program import log
 from signalbox.program.errors import Forbidden, SignalboxError
+
+_MOST_LETTERS: Final = 500
+_MOST_PARTS: Final = 50
+"""Kept of one value that a refused or failed act asked for."""
 
 
 class Target(NamedTuple):
@@ -28,33 +33,42 @@ class Target(NamedTuple):
 
 @dataclass
 class AuditedValues:
-    """Values before and after the act, filled in by the service; JSON values only, never secrets."""
+    """Values before and after the act, corrected and completed by the service; JSON values only, never secrets.
+
+    after: what was asked, until the service knows better.
+    """
 
     before: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
-def act(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterator[AuditedValues]:
+def act(
+    actor: Actor, what: Act, target: Target, *, asked: Mapping[str, Any] | None = None, reason: str = ""
+) -> Iterator[AuditedValues]:
     """Check the right, open a transaction, run the body, write the audit row.
 
-    A refusal or failure is written too, outside the rolled-back transaction.
+    A refusal or failure is written too, outside the rolled-back transaction: with the values that were ``asked``
+    for (JSON values, never secrets) and, as far as the body got, those from before.
     Raises :class:`Forbidden`, and whatever the body raises.
     """
-    check(actor, what, target, reason=reason)
-    change = AuditedValues()
+    check(actor, what, target, asked=asked, reason=reason)
+    change = AuditedValues(after=dict(asked or {}))
     try:
         with transaction.atomic():
             yield change
             _write(actor, what, target, reason, change, AuditEntry.DONE)
     except SignalboxError as error:
-        _write(actor, what, target, reason, change, AuditEntry.FAILED, error.public_message)
+        failed = AuditedValues(change.before, _bounded(asked))
+        _write(actor, what, target, reason, failed, AuditEntry.FAILED, error.public_message)
         raise
     log.info("act.done", act=what.value, actor=actor.name, kind=target.kind, target=target.name)
 
 
 @contextmanager
-def preparing(actor: Actor, what: Act, target: Target, *, reason: str = "") -> Iterator[None]:
+def preparing(
+    actor: Actor, what: Act, target: Target, *, asked: Mapping[str, Any] | None = None, reason: str = ""
+) -> Iterator[None]:
     """Slow preparations, after :func:`check` and before the act; a refusal in them is written to the audit too.
 
     Raises what the body raises.
@@ -62,17 +76,33 @@ def preparing(actor: Actor, what: Act, target: Target, *, reason: str = "") -> I
     try:
         yield
     except SignalboxError as error:
-        _write(actor, what, target, reason, AuditedValues(), AuditEntry.FAILED, error.public_message)
+        failed = AuditedValues(after=_bounded(asked))
+        _write(actor, what, target, reason, failed, AuditEntry.FAILED, error.public_message)
         raise
 
 
-def check(actor: Actor, what: Act, target: Target, *, reason: str = "") -> None:
+def check(actor: Actor, what: Act, target: Target, *, asked: Mapping[str, Any] | None = None, reason: str = "") -> None:
     """Check the permission alone, before slow preparations. A refusal is written to the audit."""
     try:
         authorize(actor, what, target.thing, revokes=target.revokes)
     except Forbidden as error:
-        _write(actor, what, target, reason, AuditedValues(), AuditEntry.REFUSED, error.public_message)
+        refused = AuditedValues(after=_bounded(asked))
+        _write(actor, what, target, reason, refused, AuditEntry.REFUSED, error.public_message)
         raise
+
+
+def _bounded(asked: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What was asked, cut to what an audit keeps of it: nobody has judged these values."""
+    return {str(name)[:_MOST_LETTERS]: _kept(value) for name, value in list((asked or {}).items())[:_MOST_PARTS]}
+
+
+def _kept(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, list | tuple):
+        rest = len(value) - _MOST_PARTS
+        return [_kept(part) for part in value[:_MOST_PARTS]] + ([f"… {rest} more"] if rest > 0 else [])
+    return str(value)[:_MOST_LETTERS]
 
 
 def _write(

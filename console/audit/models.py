@@ -66,7 +66,10 @@ class AppendOnly(models.QuerySet["AuditEntry"]):
 
 
 class AuditEntry(models.Model):
-    """One act. The actor's name is kept as text too, so that it outlives the account."""
+    """One act. The actor's name is kept as text too, so that it outlives the account.
+
+    after: what the act left; of one that was refused or failed, what was asked. before: as far as it was read.
+    """
 
     DONE = "done"
     REFUSED = "refused"
@@ -135,14 +138,22 @@ class AuditEntry(models.Model):
 
     @property
     def changes(self) -> list[tuple[str, Any, Any]]:
-        """Fields that differ: ``(name, before, after)``; what was made without a value is left out."""
-        names = dict.fromkeys([*self.before, *self.after])
+        """``(name, before, after)`` of what an act changed, without what was made without a value.
+
+        Of one that was refused or failed: of all that was asked.
+        """
         return [
-            (name, self.before.get(name), self.after.get(name))
-            for name in names
-            if self.before.get(name) != self.after.get(name)
-            and not (name not in self.before and self.after[name] in _NOTHING)
+            (name, self.before.get(name), after)
+            for name, after in self.after.items()
+            if not self.is_done
+            or (name in self.before and self.before[name] != after)
+            or (name not in self.before and after not in _NOTHING)
         ]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was neither refused nor failed."""
+        return self.result == self.DONE
 
 
 def breaks() -> Iterator[str]:

@@ -37,6 +37,8 @@ SETTINGS = (
     "max_payload_bytes",
 )
 """Fields :func:`change_settings` takes."""
+_HIGHEST: Final = "the highest"
+"""What the audit says of a default that is not chosen."""
 _REFUSED: Final = metrics.counter(
     "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
 )
@@ -69,10 +71,11 @@ def register(
     Raises :class:`InvalidRequest` naming what is wrong with the path.
     """
     target = Target("model", name)
-    _check_rights(actor, target, is_default)
-    with preparing(actor, Act.MODELS_REGISTER, target):
+    asked = {"path": path, **_choice(is_default), **(changes or {})}
+    _check_rights(actor, target, is_default, asked)
+    with preparing(actor, Act.MODELS_REGISTER, target, asked=asked):
         base, places, findings = _inspected(name, path)
-    with act(actor, Act.MODELS_REGISTER, target) as change:
+    with act(actor, Act.MODELS_REGISTER, target, asked=asked) as change:
         model, is_new = ServedModel.objects.get_or_create(
             name=name, defaults={"base_path": settings.CONSOLE.kept_path(base), "description": description}
         )
@@ -111,15 +114,16 @@ def upload(
     Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason, :class:`Conflict` if the number is taken.
     """
     target = Target("model", name)
-    _check_rights(actor, target, is_default)
+    asked = {"version": "the next one" if number is None else number, **_choice(is_default)}
+    _check_rights(actor, target, is_default, asked)
     staging = settings.CONSOLE.repository / ".staging" / secrets.token_hex(8)
     staging.mkdir(parents=True, mode=0o700)
     try:
-        with preparing(actor, Act.MODELS_REGISTER, target):
+        with preparing(actor, Act.MODELS_REGISTER, target, asked=asked):
             _check_name(name)
             folder = _unpacked(archive, staging)
             found = inspection.inspect(folder)
-        with act(actor, Act.MODELS_REGISTER, target) as change:
+        with act(actor, Act.MODELS_REGISTER, target, asked=asked) as change:
             model, _ = ServedModel.objects.get_or_create(
                 name=name,
                 defaults={
@@ -160,7 +164,7 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
     Raises :class:`Forbidden` for the operator who added it and for programs, :class:`Conflict` without need of
     approval.
     """
-    with act(actor, Act.MODELS_APPROVE, Target("model", name), reason=reason) as change:
+    with act(actor, Act.MODELS_APPROVE, Target("model", name), asked={"version": number}, reason=reason) as change:
         model = _locked(name)
         version = _version(model, number)
         if version.may_serve and not version.raised_ops:
@@ -185,7 +189,7 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
 
 def change_settings(actor: Actor, name: str, changes: Mapping[str, Any], *, reason: str = "") -> ServedModel:
     """Change replicas, batching, limits or the description. Raises :class:`InvalidRequest` naming each field."""
-    with act(actor, Act.MODELS_SETTINGS, Target("model", name), reason=reason) as change:
+    with act(actor, Act.MODELS_SETTINGS, Target("model", name), asked=changes, reason=reason) as change:
         model = _locked(name)
         change.before = {field: getattr(model, field) for field in changes if field in SETTINGS}
         _assign(model, changes)
@@ -196,31 +200,31 @@ def change_settings(actor: Actor, name: str, changes: Mapping[str, Any], *, reas
 
 def set_enabled(actor: Actor, name: str, *, is_enabled: bool, reason: str = "") -> ServedModel:
     """Let the model take requests, or refuse them with the reason."""
-    with act(actor, Act.MODELS_SETTINGS, Target("model", name), reason=reason) as change:
+    asked = {"is_enabled": is_enabled}
+    with act(actor, Act.MODELS_SETTINGS, Target("model", name), asked=asked, reason=reason) as change:
         model = _locked(name)
         change.before = {"is_enabled": model.is_enabled}
         model.is_enabled = is_enabled
-        change.after = {"is_enabled": is_enabled}
         _publish(model)
     return model
 
 
 def set_default(actor: Actor, name: str, number: int | None, *, reason: str = "") -> ServedModel:
     """Choose the version that requests without one get; None: always the highest."""
-    with act(actor, Act.MODELS_ROLLOUT, Target("model", name), reason=reason) as change:
+    asked = {"default_version": number or _HIGHEST}
+    with act(actor, Act.MODELS_ROLLOUT, Target("model", name), asked=asked, reason=reason) as change:
         model = _locked(name)
+        change.before = {"default_version": model.default_version or _HIGHEST}
         if number is not None:
             _served_version(model, number)
-        change.before = {"default_version": model.default_version}
         model.default_version = number
-        change.after = {"default_version": number}
         _publish(model)
     return model
 
 
 def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason: str = "") -> ServedModel:
     """Point a label at a version; None takes the label away."""
-    with act(actor, Act.MODELS_ROLLOUT, Target("model", name), reason=reason) as change:
+    with act(actor, Act.MODELS_ROLLOUT, Target("model", name), asked={label: number}, reason=reason) as change:
         model = _locked(name)
         if not MODEL_NAME.match(label) or len(label) > 50:
             raise InvalidRequest("A label is letters, digits, '.', '_' or '-', at most 50.")
@@ -234,7 +238,6 @@ def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason
             version = _served_version(model, number)
             _require_available(name, number)
             VersionLabel.objects.update_or_create(model=model, name=label, defaults={"version": version})
-        change.after = {label: number}
         _publish(model)
     return model
 
@@ -253,10 +256,15 @@ def _require_available(name: str, number: int) -> None:
         )
 
 
-def _check_rights(actor: Actor, target: Target, is_default: bool | None) -> None:
-    check(actor, Act.MODELS_REGISTER, target)
+def _check_rights(actor: Actor, target: Target, is_default: bool | None, asked: Mapping[str, Any]) -> None:
+    check(actor, Act.MODELS_REGISTER, target, asked=asked)
     if is_default is not None:
-        check(actor, Act.MODELS_ROLLOUT, target)
+        check(actor, Act.MODELS_ROLLOUT, target, asked=asked)
+
+
+def _choice(is_default: bool | None) -> dict[str, bool]:
+    """What was said of the default, for the audit: nothing where nothing was."""
+    return {} if is_default is None else {"is_default": is_default}
 
 
 def _choose_default(model: ServedModel, before: int | None, new: int, is_default: bool | None) -> None:

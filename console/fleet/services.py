@@ -62,7 +62,7 @@ def why_unpublished(desired: DesiredState) -> str:
 def _desire(
     actor: Actor, what: Act, kind: str, name: str, reason: str, *, is_on: bool, must_exist: Callable[[str], object]
 ) -> DesiredState:
-    with act(actor, what, Target(kind, name), reason=reason) as change:
+    with act(actor, what, Target(kind, name), asked={"is_on": is_on}, reason=reason) as change:
         must_exist(name)
         before = DesiredState.objects.select_for_update().filter(kind=kind, name=name).first()
         change.before = {"is_on": bool(before and before.is_on)}
@@ -71,6 +71,5 @@ def _desire(
             name=name,
             defaults={"is_on": is_on, "actor_name": actor.name, "reason": reason[:200], "updated_at": timezone.now()},
         )
-        change.after = {"is_on": is_on}
         post_document(Bucket.DESIRED, desired_key(kind, name), desired.document())
     return desired

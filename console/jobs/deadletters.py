@@ -59,12 +59,12 @@ def show(job_id: str) -> dict[str, Any]:
 
 def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> Asked:
     """Run it again as a new job. Raises as :func:`signalbox.jobs.deadletters.plan`."""
-    target = Target("job", job_id)
-    check(actor, Act.JOBS_REDRIVE, target, reason=reason)
-    with preparing(actor, Act.JOBS_REDRIVE, target, reason=reason):
+    target, asked = Target("job", job_id), {"after": after} if after else {}
+    check(actor, Act.JOBS_REDRIVE, target, asked=asked, reason=reason)
+    with preparing(actor, Act.JOBS_REDRIVE, target, asked=asked, reason=reason):
         letter, new_id = _ask(lambda bus: deadletters.plan(bus, job_id, after=after))
     owner = _owner(letter)
-    with act(actor, Act.JOBS_REDRIVE, target, reason=reason) as change:
+    with act(actor, Act.JOBS_REDRIVE, target, asked=asked, reason=reason) as change:
         change.before, change.after = owner, {**owner, "redriven_as": new_id}
         entry = outbox.post(OutboxEntry(kind=OutboxEntry.REDRIVE, key=job_id, body=after))
     return _told(entry.pk, new_id)

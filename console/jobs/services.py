@@ -40,11 +40,11 @@ def cancel(actor: Actor, job_id: str, *, reason: str = "") -> Job:
 
     Raises :class:`Conflict` if it has ended already.
     """
-    target = Target("job", job_id)
-    check(actor, Act.JOBS_CANCEL, target, reason=reason)
+    target, asked = Target("job", job_id), {"cancel": "asked"}
+    check(actor, Act.JOBS_CANCEL, target, asked=asked, reason=reason)
     # NATS may take two seconds to answer, and other writers must not wait for it.
     known = None if Job.objects.filter(pk=job_id).exists() else fresh.find(job_id)
-    with act(actor, Act.JOBS_CANCEL, target, reason=reason) as change:
+    with act(actor, Act.JOBS_CANCEL, target, asked=asked, reason=reason) as change:
         job = _found(Job.objects.filter(pk=job_id).first() or known, job_id)
         if not job.is_open:
             raise Conflict(f"The job has already ended: {job.state}.")

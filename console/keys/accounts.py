@@ -76,14 +76,13 @@ def shown(account_id: str) -> Account:
 
 def create(actor: Actor, terms: Terms) -> Account:
     """A new account, without keys. Raises :class:`InvalidRequest` naming the field."""
-    _check(terms)
     _, account_id = keys.mint()  # an id like a key's, so that no key has it
-    with act(actor, Act.ACCOUNTS_MANAGE, Target("account", account_id)) as change:
+    with act(actor, Act.ACCOUNTS_MANAGE, Target("account", account_id), asked=msgspec.to_builtins(terms)):
+        _check(terms)
         now = timezone.now()
         account = Account(id=account_id, created_at=now, created_by=actor.name)
         _fill(account, terms)
         account.save(force_insert=True)
-        change.after = msgspec.to_builtins(terms)
     return account
 
 
@@ -92,14 +91,15 @@ def change(actor: Actor, account_id: str, changes: dict[str, Any], *, reason: st
 
     Raises :class:`NotFound`, and :class:`InvalidRequest` naming the field.
     """
-    with act(actor, Act.ACCOUNTS_MANAGE, Target("account", account_id), reason=reason) as noted:
+    with act(actor, Act.ACCOUNTS_MANAGE, Target("account", account_id), asked=changes, reason=reason) as noted:
         account = locked(account_id)
         before = terms_of(account)
+        was = noted.before = msgspec.to_builtins(before)
         after = msgspec.structs.replace(before, **changes)
         _check(after)
         _fill(account, after)
         account.save()
-        was, now = msgspec.to_builtins(before), msgspec.to_builtins(after)
+        now = msgspec.to_builtins(after)
         noted.before = {name: was[name] for name in was if was[name] != now[name]}
         noted.after = {name: now[name] for name in noted.before}
         if not noted.before.keys().isdisjoint(_TERMS_PUBLISHED):

@@ -57,6 +57,7 @@ class ApiKey(models.Model):
 
     account: what it submits belongs to it; a key stays in its account, and so does its replacement. networks: CIDR
     blocks, empty = everywhere. pepper: which one it was made under (``keys.pepper_id``). last_used_at: to the minute.
+    lifetime: how long it was made for, whatever has ended it earlier; its replacement gets as much. None = for ever.
     """
 
     id = models.CharField(primary_key=True, max_length=32)
@@ -74,6 +75,7 @@ class ApiKey(models.Model):
     per_s = models.PositiveIntegerField(default=1)
     quota = models.PositiveBigIntegerField(default=0)
     quota_window_s = models.PositiveIntegerField(default=86_400)
+    lifetime = models.DurationField(null=True)
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
     revoked_by = models.CharField(max_length=150, blank=True)
@@ -97,6 +99,11 @@ class ApiKey(models.Model):
             return "revoked"
         at = now or timezone.now()
         return "expired" if self.expires_at is not None and at >= self.expires_at else "active"
+
+    @property
+    def end(self) -> str:
+        """When it ends unless it is revoked: an instant as text, or ``never``."""
+        return "never" if self.expires_at is None else self.expires_at.isoformat()
 
     @property
     def expires_soon(self) -> bool:

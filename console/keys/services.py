@@ -71,9 +71,9 @@ def create(actor: Actor, grant: KeyGrant) -> tuple[ApiKey, str]:
 
     Raises :class:`InvalidRequest` naming the field, :class:`Misconfigured` without a pepper.
     """
-    _check(grant)
     text, kid, secrets = _mint()
-    with act(actor, Act.KEYS_MANAGE, Target("key", kid)) as change:
+    with act(actor, Act.KEYS_MANAGE, Target("key", kid), asked=msgspec.to_builtins(grant)) as change:
+        _check(grant)
         now = timezone.now()
         account = _account(actor, grant, kid)
         key = ApiKey.objects.create(
@@ -86,12 +86,13 @@ def create(actor: Actor, grant: KeyGrant) -> tuple[ApiKey, str]:
             models_allowed=list(grant.models),
             networks=_blocks(grant.networks),
             **{field: getattr(grant, field) for field in LIMITS},
+            lifetime=timedelta(days=grant.days),
             expires_at=now + timedelta(days=grant.days),
             created_at=now,
             updated_at=now,
             created_by=actor.name,
         )
-        change.after = {**msgspec.to_builtins(grant), "account": account.pk}
+        change.after["account"] = account.pk
         accounts.post_key(key)
     return key, text
 
@@ -108,41 +109,46 @@ def _account(actor: Actor, grant: KeyGrant, kid: str) -> Account:
     return Account.objects.create(id=kid, name=grant.name.strip(), created_by=actor.name)
 
 
-def rotate(actor: Actor, kid: str, *, overlap_days: float = 1, days: int = DEFAULT_DAYS) -> tuple[ApiKey, str]:
+def rotate(actor: Actor, kid: str, *, overlap_days: float = 1, days: int | None = None) -> tuple[ApiKey, str]:
     """A new key that may what this one may, and owns its jobs; this one ends ``overlap_days`` from now.
 
+    days: until the new one expires; None: it is valid for as long as this one was made for.
     Returns the new key and its text. Raises :class:`NotFound`, :class:`InvalidRequest` naming the field, and
     :class:`Conflict` if the key has ended already.
     """
-    if not 0 <= overlap_days <= MAX_OVERLAP_DAYS:
-        raise InvalidRequest(f"overlap_days: 0 to {MAX_OVERLAP_DAYS}.")
-    _check_days(days)
     text, new_kid, secrets = _mint()
-    with act(actor, Act.KEYS_MANAGE, Target("key", kid)) as change:
+    asked = {"state": "replaced", "overlap_days": overlap_days, **({"days": days} if days is not None else {})}
+    with act(actor, Act.KEYS_MANAGE, Target("key", kid), asked=asked) as change:
+        if not 0 <= overlap_days <= MAX_OVERLAP_DAYS:
+            raise InvalidRequest(f"overlap_days: 0 to {MAX_OVERLAP_DAYS}.")
+        if days is not None:
+            _check_days(days)
         account = accounts.locked(find(kid).account_id)  # before its keys, as everybody locks them
         accounts.require_room(account)
         old = ApiKey.objects.select_for_update().get(pk=kid)
         now = timezone.now()
         if old.state(now) != "active":
             raise Conflict(f"This key is {old.state(now)} already; create a new one.")
+        lifetime = old.lifetime if days is None else timedelta(days=days)
         new = ApiKey.objects.create(
             id=new_kid,
             **secrets,
             **{field: getattr(old, field) for field in _INHERITED},
             account=account,
             rotated_from=old,
-            expires_at=now + timedelta(days=days),
+            lifetime=lifetime,
+            expires_at=None if lifetime is None else now + lifetime,
             created_at=now,
             updated_at=now,
             created_by=actor.name,
         )
+        change.before = {"account": account.pk, "expires_at": old.end}
         ends_at = now + timedelta(days=overlap_days)
         if old.expires_at is None or ends_at < old.expires_at:
             old.expires_at = ends_at
         old.updated_at = now
         old.save()
-        change.before = {"account": account.pk}
-        change.after = {"account": account.pk, "replaced_by": new_kid, "expires_at": old.expires_at.isoformat()}
+        change.after = {"account": account.pk, "replaced_by": new_kid, "expires_at": old.end}
         post_document(Bucket.KEYS, new_kid, new.document())
         post_document(Bucket.KEYS, kid, old.document())
     return new, text
@@ -169,18 +175,19 @@ def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
 
     Raises :class:`NotFound`, or :class:`Conflict` if it is revoked already.
     """
-    with act(actor, Act.KEYS_MANAGE, Target("key", kid, revokes=True), reason=reason) as change:
+    target, asked = Target("key", kid, revokes=True), {"state": "revoked"}
+    with act(actor, Act.KEYS_MANAGE, target, asked=asked, reason=reason) as change:
         key = ApiKey.objects.select_for_update().filter(pk=kid).first()
         if key is None and UnknownKey.objects.filter(pk=kid).exists():
             key = unknown.take_in(actor, kid)
         if key is None:
             raise NotFound(f"There is no API key {kid!r}.")
+        change.before = {"account": key.account_id, "state": key.state()}
         if key.revoked_at is not None:
             raise Conflict("This key is revoked already.")
         key.revoked_at = key.updated_at = timezone.now()
         key.revoked_by, key.revoked_reason = actor.name, reason[:200]
         key.save()
-        change.before = {"account": key.account_id, "state": "active"}
         change.after = {"account": key.account_id, "state": "revoked"}
         # The document stays, marked: gateways tell a revoked key from one they have not heard of.
         post_document(Bucket.KEYS, kid, key.document())

@@ -4,7 +4,7 @@ A database that was lost, or restored from before a key was made, replaced or re
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -62,7 +62,7 @@ def adopt(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
 
     Raises :class:`NotFound`, and :class:`Conflict` where the database knows it already.
     """
-    with act(actor, Act.KEYS_MANAGE, Target("key", kid), reason=reason) as change:
+    with act(actor, Act.KEYS_MANAGE, Target("key", kid), asked={"state": "adopted"}, reason=reason) as change:
         key = take_in(actor, kid)
         change.after = {"adopted": key.name, "account": key.account_id, "scopes": key.scopes}
         post_document(Bucket.KEYS, kid, key.document())
@@ -101,6 +101,7 @@ def take_in(actor: Actor, kid: str) -> ApiKey:
         networks=list(doc.networks),
         account=account,
         **{field: getattr(doc, field) for field in LIMITS},
+        lifetime=None if doc.expires_at is None else timedelta(seconds=max(0.0, doc.expires_at - doc.updated_at)),
         expires_at=_instant(doc.expires_at),
         revoked_at=_instant(doc.revoked_at),
         created_at=now,
@@ -125,8 +126,8 @@ def _take_end(key: ApiKey, held: messages.ApiKey) -> None:
             row.revoked_by, row.revoked_reason = "controller", _WHY
         row.updated_at = now
         row.save()
-        change.before = {"state": key.state(now)}
-        change.after = {"state": row.state(now), "expires_at": str(row.expires_at)}
+        change.before = {"state": key.state(now), "expires_at": key.end}
+        change.after = {"state": row.state(now), "expires_at": row.end}
         post_document(Bucket.KEYS, key.pk, row.document())
 
 

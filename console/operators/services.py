@@ -24,10 +24,10 @@ TOKEN_DAYS_MAX: Final = 366
 
 def create_user(actor: Actor, username: str, password: str, role: str, *, is_service: bool = False) -> User:
     """A new operator with one role. Raises :class:`InvalidRequest` for a weak password or unknown role."""
-    target = Target("user", username)
-    check(actor, Act.USERS_MANAGE, target)
+    target, asked = Target("user", username), {"role": role, "is_service": is_service}
+    check(actor, Act.USERS_MANAGE, target, asked=asked)
     hashed = make_password(password)  # before the act: no writer waits for a hash
-    with act(actor, Act.USERS_MANAGE, target) as change:
+    with act(actor, Act.USERS_MANAGE, target, asked=asked):
         if User.objects.filter(username__iexact=username).exists():
             raise Conflict(f"There is an operator {username!r} already.")
         user = User(username=username, is_service=is_service)
@@ -35,32 +35,30 @@ def create_user(actor: Actor, username: str, password: str, role: str, *, is_ser
         user.password = hashed
         user.save()
         _give_role(user, role)
-        change.after = {"role": role, "is_service": is_service}
     return user
 
 
 def set_role(actor: Actor, username: str, role: str, *, reason: str = "") -> User:
     """Change an operator's role. Raises :class:`Conflict` if no admin would be left."""
-    with act(actor, Act.USERS_MANAGE, Target("user", username), reason=reason) as change:
+    with act(actor, Act.USERS_MANAGE, Target("user", username), asked={"role": role}, reason=reason) as change:
         user = _user(username)
         change.before = {"role": user.role}
         _give_role(user, role)
         _keep_an_admin()
         _end_sessions(user)
-        change.after = {"role": role}
     return user
 
 
 def set_active(actor: Actor, username: str, *, is_active: bool, reason: str = "") -> User:
     """Let an operator in or out. Raises :class:`Conflict` if no admin would be left."""
-    with act(actor, Act.USERS_MANAGE, Target("user", username), reason=reason) as change:
+    asked = {"is_active": is_active}
+    with act(actor, Act.USERS_MANAGE, Target("user", username), asked=asked, reason=reason) as change:
         user = _user(username)
         change.before = {"is_active": user.is_active}
         user.is_active = is_active
         user.save()
         _keep_an_admin()
         _end_sessions(user)
-        change.after = {"is_active": is_active}
     return user
 
 
@@ -68,10 +66,10 @@ def create_token(actor: Actor, name: str, days: int) -> tuple[OperatorToken, str
     """A token for the actor, and its text, shown once."""
     if actor.user is None:
         raise InvalidRequest("A token belongs to an operator.")
-    if not name.strip() or not 1 <= days <= TOKEN_DAYS_MAX:
-        raise InvalidRequest(f"Give the token a name and 1 to {TOKEN_DAYS_MAX} days.")
     text, token_id, digest = tokens.mint()
-    with act(actor, Act.TOKENS_OWN, Target("token", token_id)) as change:
+    with act(actor, Act.TOKENS_OWN, Target("token", token_id), asked={"name": name.strip(), "days": days}):
+        if not name.strip() or not 1 <= days <= TOKEN_DAYS_MAX:
+            raise InvalidRequest(f"Give the token a name and 1 to {TOKEN_DAYS_MAX} days.")
         token = OperatorToken.objects.create(
             id=token_id,
             user=actor.user,
@@ -79,7 +77,6 @@ def create_token(actor: Actor, name: str, days: int) -> tuple[OperatorToken, str
             digest=digest,
             expires_at=timezone.now() + timedelta(days=days),
         )
-        change.after = {"name": token.name, "days": days}
     return token, text
 
 
@@ -89,7 +86,7 @@ def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
     if token is None:
         raise NotFound("There is no such token.")
     what = Act.TOKENS_MANAGE if may(actor, Act.TOKENS_MANAGE, revokes=True) else Act.TOKENS_OWN
-    with act(actor, what, Target("token", token_id, token, revokes=True)):
+    with act(actor, what, Target("token", token_id, token, revokes=True), asked={"state": "revoked"}):
         if token.revoked_at is not None:
             raise Conflict("This token is revoked already.")
         token.revoked_at = timezone.now()
@@ -99,12 +96,12 @@ def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
 
 def switch_read_only(actor: Actor, *, is_read_only: bool, message: str = "", until: datetime | None = None) -> System:
     """Refuse every change but this one, with a message, until it is switched back or its time has passed."""
-    with act(actor, Act.SYSTEM_READ_ONLY, Target("system", "console"), reason=message) as change:
+    asked = {"is_read_only": is_read_only, "until": until and until.isoformat()}
+    with act(actor, Act.SYSTEM_READ_ONLY, Target("system", "console"), asked=asked, reason=message) as change:
         system = System.current()
-        change.before = {"is_read_only": system.is_read_only}
+        change.before = {"is_read_only": system.is_read_only, "until": system.until and system.until.isoformat()}
         system.is_read_only, system.message, system.until = is_read_only, message[:200], until
         system.save()
-        change.after = {"is_read_only": is_read_only}
     return system
 
 
@@ -120,7 +117,8 @@ def change_own_password(actor: Actor, old: str, new: str, *, ends_tokens: bool =
     # Both before the act: its transaction may be rolled back, and no writer waits for a hash.
     is_right = throttle.judge(user.username, actor.address, lambda: user.check_password(old))
     hashed = make_password(new) if is_right else ""
-    with act(actor, Act.TOKENS_OWN, Target("user", user.username, revokes=True)) as change:
+    asked = {"password": "changed", "tokens": "ended" if ends_tokens else "kept"}
+    with act(actor, Act.TOKENS_OWN, Target("user", user.username, revokes=True), asked=asked) as change:
         if not is_right:
             raise InvalidRequest("The old password is not right.")
         _check_user(user, new)

@@ -53,13 +53,15 @@ def shape(sizes: list[int] | None) -> str:
 
 @register.filter
 def told(value: Any) -> str:
-    """A value of an audit row in words: ``yes``, ``none``, ``a, b``."""
+    """A value of an audit row in words: ``yes``, ``none``, ``a, b``, ``name: value``."""
     if value is None or value in ("", [], {}):
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(str(part) for part in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {told(part)}" for name, part in value.items())
     return str(value)
 
 

@@ -14,6 +14,7 @@ from console.config import ConsoleSettings
 from console.keys import services
 from console.keys.models import ApiKey
 from console.keys.usage import hear
+from console.operators import services as operators
 from console.outbox.models import OutboxEntry
 from signalbox.bus.client import Message
 from signalbox.program import keys
@@ -161,6 +162,41 @@ def test_a_key_may_jump_the_queue_only_where_that_was_ticked(browser: Browser, a
     ticked = ApiKey.objects.get()
     new, _ = services.rotate(admin, ticked.id)
     assert ticked.document().scopes == new.document().scopes == ("jobs:urgent",)
+
+
+def test_a_replacement_is_valid_for_as_long_as_the_old_key_was_made_for(admin: Actor) -> None:
+    old, _ = services.create(admin, services.KeyGrant(name="a", days=30))
+    ApiKey.objects.update(created_at=old.created_at - timedelta(days=29), expires_at=timezone.now() + timedelta(days=1))
+    new, _ = services.rotate(admin, old.id)
+    again, _ = services.rotate(admin, old.id)  # though the first replacement has shortened it
+    other, _ = services.rotate(admin, new.id, days=7)
+    for key, days in ((new, 30), (again, 30), (other, 7)):
+        assert key.expires_at == key.created_at + timedelta(days=days)
+
+
+def test_a_key_without_an_end_is_replaced_by_one_without_an_end(admin: Actor) -> None:
+    old, _ = services.create(admin, services.KeyGrant(name="a"))
+    ApiKey.objects.update(expires_at=None, lifetime=None)
+    new, _ = services.rotate(admin, old.id)
+    assert (new.expires_at, new.document().expires_at) == (None, None)
+
+
+def test_nothing_that_is_revoked_says_when_it_would_have_expired(browser: Browser, admin: Actor) -> None:
+    key, _ = services.create(admin, services.KeyGrant(name="a"))
+    token, _ = operators.create_token(admin, "ci", 30)
+    client = browser("admin")
+    pages = ("/keys", f"/keys/{key.pk}", f"/accounts/{key.account_id}", "/settings")
+
+    def ends(page: str) -> bool:
+        shown = client.get(page).content.decode()
+        return any(f'datetime="{one.expires_at:%Y-%m-%dT%H:%M:%S}' in shown for one in (key, token) if one.expires_at)
+
+    assert [page for page in pages if not ends(page)] == []
+    services.rotate(admin, key.pk)
+    services.revoke(admin, key.pk)
+    operators.revoke_token(admin, token.pk)
+    key.refresh_from_db()
+    assert [page for page in pages if ends(page)] == []
 
 
 @pytest.mark.parametrize("overlap_days", [-1, 7.5, 100])
