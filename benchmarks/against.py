@@ -138,7 +138,7 @@ async def _stand(folder: Path, told: Path) -> None:
             arguments = ("benchmarks.shortest.programs", "mlp", str(path / "1"))
             await stack.run_to_end("mlp", *arguments, env=stack.env("worker"))
             async with ConsoleClient(stack.console_url, await stack.operator_token()) as console:
-                await console.register("mlp", path, "784-128-10.")
+                await console.register("mlp", path, "784-128-10.", rows_independent=True)
             part = told.with_suffix(".part")
             part.write_text(json.dumps(Standing(stack.front_url, key, stack.pids())._asdict()))
             part.rename(told)

@@ -43,7 +43,8 @@ def _registered(folder: Path, count: int) -> list[Model]:
     found = inspection.inspect(folder)
     kept = settings.CONSOLE.kept_path(folder)
     ServedModel.objects.bulk_create(
-        [ServedModel(name=name_of(number), base_path=kept) for number in range(count)], batch_size=500
+        [ServedModel(name=name_of(number), base_path=kept, rows_independent=True) for number in range(count)],
+        batch_size=500,
     )
     versions = [
         ModelVersion(

@@ -67,7 +67,7 @@ async def register(stack: UpStack, models: Iterable[str], *, replicas: int = 1, 
             versions=(Version(version=1, path=str(stack.data.path), size_bytes=1),),
             default_version=1,
             replicas=replicas,
-            batching=Batching(max_size=max_batch),
+            batching=Batching(max_size=max_batch, rows_independent=True),
         )
         await table.put(stack.bus, Bucket.MODELS, token(name), doc)
 

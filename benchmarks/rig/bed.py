@@ -110,7 +110,7 @@ async def inspected(stack: UpStack, name: str, path: Path, max_batch: int) -> Mo
         size_bytes=found["size_bytes"],
         signatures=decode(dict[str, Signature], json.dumps(found["signatures"])),
     )
-    batching = Batching(max_size=max_batch)
+    batching = Batching(max_size=max_batch, rows_independent=True)
     return Model(name=name, versions=(version,), default_version=1, batching=batching)
 
 

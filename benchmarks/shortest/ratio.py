@@ -102,7 +102,7 @@ async def _whole(stack: UpStack) -> str:
     key = (await bring_up(stack)).api_key
     async with ConsoleClient(stack.console_url, await stack.operator_token()) as console:
         if "mlp" not in await console.models():
-            await console.register("mlp", models / "mlp", "784-128-10.")
+            await console.register("mlp", models / "mlp", "784-128-10.", rows_independent=True)
     return key
 
 

@@ -29,10 +29,14 @@ class ServedModel(models.Model):
         help_text="GPUs it shall be resident on. 0: requests are refused with the reason.",
     )
     default_version = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: the highest version.")
+    rows_independent = models.BooleanField(
+        default=False,
+        help_text="Only if the answer to each row depends on that row alone. Unset: each request runs alone.",
+    )
     max_batch_size = models.PositiveIntegerField(
         default=32,
         validators=[MinValueValidator(1), MaxValueValidator(65536)],
-        help_text="Rows in one run; 1 switches batching off.",
+        help_text="Rows in one run, where requests are joined.",
     )
     max_batch_delay_ms = models.FloatField(
         default=0.0,
@@ -104,7 +108,11 @@ class ServedModel(models.Model):
             default_version=self.serving_version,
             labels={label.name: label.version.number for label in self.labels.all()},
             replicas=self.replicas,
-            batching=messages.Batching(max_size=self.max_batch_size, max_delay_ms=self.max_batch_delay_ms),
+            batching=messages.Batching(
+                max_size=self.max_batch_size,
+                max_delay_ms=self.max_batch_delay_ms,
+                rows_independent=self.rows_independent,
+            ),
             limits=messages.Limits(
                 max_delivery=self.max_delivery,
                 timeout_s=self.timeout_s,

@@ -27,6 +27,7 @@ from signalbox.wire.names import MODEL_NAME, RESERVED_MODEL_NAMES, Bucket, untok
 SETTINGS = (
     "description",
     "replicas",
+    "rows_independent",
     "max_batch_size",
     "max_batch_delay_ms",
     "max_delivery",

@@ -78,6 +78,7 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
         model = ServedModel
         fields = services.SETTINGS
         labels = {
+            "rows_independent": "Join requests of several callers into one run",
             "max_batch_size": "Largest batch",
             "max_batch_delay_ms": "Batch delay (ms)",
             "max_delivery": "Attempts",

@@ -210,10 +210,15 @@ class Version(Doc, frozen=True, kw_only=True):
 
 
 class Batching(Doc, frozen=True, kw_only=True):
-    """max_size: rows in one run (1 = no batching). max_delay_ms: longest a job waits for others to run with."""
+    """max_size: rows in one run (1 = no batching). max_delay_ms: longest a job waits for others to run with.
+
+    rows_independent: the model's owner has said that the answer of a row depends on that row alone. Without it each
+    request runs alone, however many rows it has.
+    """
 
     max_size: int = 32
     max_delay_ms: float = 0.0
+    rows_independent: bool = False
 
 
 class Limits(Doc, frozen=True, kw_only=True):

@@ -219,10 +219,14 @@ def test_a_model_that_has_such_a_name_keeps_it(admin: Actor, base: Path) -> None
 def test_settings_are_published_and_audited_before_and_after(admin: Actor, base: Path) -> None:
     services.register(admin, "digits", str(base))
     services.change_settings(
-        admin, "digits", {"replicas": 0, "max_batch_size": 8, "timeout_s": 2.5}, reason="quiet hours"
+        admin,
+        "digits",
+        {"replicas": 0, "max_batch_size": 8, "rows_independent": True, "timeout_s": 2.5},
+        reason="quiet hours",
     )
     document = published()
     assert (document.replicas, document.batching.max_size, document.limits.timeout_s) == (0, 8, 2.5)
+    assert document.batching.rows_independent
     entry = AuditEntry.objects.get(act="models.settings")
     assert ("replicas", 1, 0) in entry.changes
     assert entry.reason == "quiet hours"
@@ -335,6 +339,7 @@ def test_the_pages_do_what_the_services_do(browser: Browser, base: Path) -> None
     assert client.get("/models/digits").status_code == 200
     document = published()
     assert (document.replicas, document.batching.max_delay_ms, document.is_enabled) == (2, 1.5, False)
+    assert not document.batching.rows_independent, "unless somebody says so"
     assert (document.default_version, document.labels) == (1, {"stable": 1})
     assert OutboxEntry.objects.filter(bucket="desired").count() == 1
 

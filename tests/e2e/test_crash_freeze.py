@@ -84,7 +84,7 @@ async def test_every_accepted_job_ends_although_nats_is_killed_in_mid_load(
     own_nats: NatsServer, admin: Bus, tmp_path: Path
 ) -> None:
     ledger = await Ledger(admin).start()
-    await register(admin, "slow", models.slow(), batching=Batching(max_size=4))
+    await register(admin, "slow", models.slow(), batching=Batching(max_size=4, rows_independent=True))
     stop = asyncio.Event()
     refused = 0
 

@@ -126,7 +126,7 @@ async def test_500_digits_survive_holders_that_are_killed_again_and_again(
     ledger = await storm.ledger.start()
     holders = Holders(admin)
     await holders.table.start()
-    await register(admin, "digits", held_out.path, batching=Batching(max_size=8))
+    await register(admin, "digits", held_out.path, batching=Batching(max_size=8, rows_independent=True))
     await register(admin, "steady", models.slow(), batching=Batching(max_size=1))
     async with AsyncExitStack() as stack:
         workers: dict[str, WorkerProcess] = {}

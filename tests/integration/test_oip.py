@@ -32,7 +32,7 @@ from signalbox.program.errors import (
     Unimplemented,
     UnsupportedEncoding,
 )
-from signalbox.wire.messages import Signature, TensorSpec, Version
+from signalbox.wire.messages import Batching, Signature, TensorSpec, Version
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import Key, Rig, ScriptedWorker, key, limits, model, rig
 from tests.rigs.natsserver import NatsServer
@@ -249,7 +249,7 @@ async def test_a_timeout_ends_the_wait_with_the_job_s_id(nats: NatsServer, tmp_p
 
 
 async def test_health_metadata_configuration_and_readiness(nats: NatsServer, tmp_path: Path) -> None:
-    async with plugin(nats, tmp_path) as at:
+    async with plugin(nats, tmp_path, batching=Batching(rows_independent=True)) as at:
         live = await at.dialect.rest.answer(Request("GET", "/v2/health/live", {}, b""), None)
         assert (live.status, json.loads(live.body)) == (200, {"live": True})
         ready = await at.dialect.rest.answer(Request("HEAD", "/v2/health/ready?x=1", {}, b""), None)
@@ -326,7 +326,7 @@ async def test_grpc_infers_raw(nats: NatsServer, tmp_path: Path) -> None:
 
 
 async def test_grpc_shows_what_rest_shows(nats: NatsServer, tmp_path: Path) -> None:
-    async with plugin(nats, tmp_path) as at:
+    async with plugin(nats, tmp_path, batching=Batching(rows_independent=True)) as at:
         asked = messages.ModelRequest(name="twice", version="3").SerializeToString()
         opened = at.dialect.grpc.open_methods()
         assert messages.ServerLiveResponse.FromString(opened[f"{SERVICE}ServerLive"]()).live

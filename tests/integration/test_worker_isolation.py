@@ -66,7 +66,7 @@ async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_bef
 async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
     """500 cancels of jobs that wait, run and end meanwhile, each by the gateway's own code (S11)."""
     bus, ledger, _ = house
-    await register(bus, "raced", models.half_plus_two(), batching=Batching(max_size=8))
+    await register(bus, "raced", models.half_plus_two(), batching=Batching(max_size=8, rows_independent=True))
     unused: Any = None
     jobs = JobService(bus, Records(bus), unused, unused, unused)
     dice = random.Random(7)
@@ -97,7 +97,11 @@ async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
 async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(house: House) -> None:
     bus, ledger, _ = house
     await register(
-        bus, "timed", models.slow(), batching=Batching(max_size=4, max_delay_ms=500.0), limits=Limits(timeout_s=4.0)
+        bus,
+        "timed",
+        models.slow(),
+        batching=Batching(max_size=4, max_delay_ms=500.0, rows_independent=True),
+        limits=Limits(timeout_s=4.0),
     )
     quick = [await ledger.submit("timed", floats(0.05, name="seconds")) for _ in range(2)]
     endless = await ledger.submit("timed", floats(90.0, name="seconds"))
@@ -123,7 +127,7 @@ async def test_a_stopped_runner_with_tensorflow_is_replaced_and_nobodys_fault(ho
 
 async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_ceiling_is_told(house: House) -> None:
     bus, ledger, _ = house
-    full = Batching(max_size=8, max_delay_ms=20_000.0)  # it leaves when it is full, however slow
+    full = Batching(max_size=8, max_delay_ms=20_000.0, rows_independent=True)  # it leaves when it is full, however slow
     await register(bus, "greedy", models.greedy(), batching=full)
     workers = Table(bus, Bucket.WORKERS, Worker)
     changed = asyncio.Event()

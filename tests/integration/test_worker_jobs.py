@@ -65,7 +65,12 @@ async def test_a_job_runs_and_whoever_waits_is_told(house: House) -> None:
 
 async def test_jobs_that_wait_together_run_together(house: House) -> None:
     bus, ledger, _ = house
-    await register(bus, "together", models.half_plus_two(), batching=Batching(max_size=8, max_delay_ms=300.0))
+    await register(
+        bus,
+        "together",
+        models.half_plus_two(),
+        batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True),
+    )
     ids = [await ledger.submit("together", floats(float(i))) for i in range(16)]
     records = await ledger.ended(*ids)
     assert max(record.batch for record in records) == 8
@@ -75,7 +80,9 @@ async def test_jobs_that_wait_together_run_together(house: House) -> None:
 
 async def test_a_bad_input_fails_alone_and_its_neighbours_succeed(house: House) -> None:
     bus, ledger, _ = house
-    await register(bus, "picky", models.picky(), batching=Batching(max_size=8, max_delay_ms=300.0))
+    await register(
+        bus, "picky", models.picky(), batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True)
+    )
     good = [await ledger.submit("picky", floats(float(i))) for i in range(3)]
     bad = await ledger.submit("picky", floats(-1.0))
     more = [await ledger.submit("picky", floats(float(i))) for i in range(3)]
@@ -92,7 +99,9 @@ async def test_a_bad_input_fails_alone_and_its_neighbours_succeed(house: House) 
 
 async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(house: House) -> None:
     bus, ledger, _ = house
-    await register(bus, "weigh", models.weigh(), batching=Batching(max_size=8, max_delay_ms=300.0))
+    await register(
+        bus, "weigh", models.weigh(), batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True)
+    )
     right, wrong = (tensors.encode([Tensor("x", "float32", shape, bytes(32))]) for shape in ((1, 8), (2, 4)))
     good = [await ledger.submit("weigh", right) for _ in range(3)]
     bad = await ledger.submit("weigh", wrong)  # a batch key that promises too much
@@ -109,7 +118,11 @@ async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(hou
 async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(house: House) -> None:
     bus, ledger, worker = house
     await register(
-        bus, "deadly", models.picky(), batching=Batching(max_size=8, max_delay_ms=300.0), limits=Limits(max_delivery=2)
+        bus,
+        "deadly",
+        models.picky(),
+        batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True),
+        limits=Limits(max_delivery=2),
     )
     good = [await ledger.submit("deadly", floats(float(i))) for i in range(3)]
     deadly = await ledger.submit("deadly", floats(-1000.0))
@@ -219,7 +232,7 @@ async def test_a_paused_model_waits_and_a_resumed_one_runs(house: House) -> None
 
 async def test_cancelling_a_running_job_stops_it_and_spares_its_neighbours(house: House) -> None:
     bus, ledger, _ = house
-    await register(bus, "long", models.slow(), batching=Batching(max_size=4, max_delay_ms=300.0))
+    await register(bus, "long", models.slow(), batching=Batching(max_size=4, max_delay_ms=300.0, rows_independent=True))
     short = [await ledger.submit("long", floats(0.1, name="seconds")) for _ in range(2)]
     long = await ledger.submit("long", floats(100.0, name="seconds"))
     await ledger.until(lambda: (r := ledger.last(long)) is not None and r.state is State.RUNNING)

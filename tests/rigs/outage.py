@@ -135,7 +135,7 @@ class House(UpStack):
             name=name,
             versions=(version,),
             default_version=1,
-            batching=Batching(max_size=8),
+            batching=Batching(max_size=8, rows_independent=True),
             limits=limits or Limits(),
             updated_at=time.time(),
         )

@@ -46,7 +46,7 @@ async def register(
         name=name,
         versions=tuple(Version(version=v, path=str(path), size_bytes=10_000) for v in versions),
         default_version=versions[-1],
-        batching=batching or Batching(),
+        batching=batching or Batching(rows_independent=True),
         limits=limits or Limits(),
         updated_at=time.time(),
     )

@@ -215,7 +215,7 @@ def test_metadata_has_the_default_signature_and_every_version() -> None:
 
 
 def test_a_configuration_leaves_the_batch_out_of_the_dimensions() -> None:
-    doc = views.config(ready(batching=Batching(max_size=16, max_delay_ms=2.5)))
+    doc = views.config(ready(batching=Batching(max_size=16, max_delay_ms=2.5, rows_independent=True)))
     assert doc["max_batch_size"] == 16
     assert doc["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [3]}]
     assert doc["output"] == [
@@ -229,7 +229,10 @@ def test_a_configuration_leaves_the_batch_out_of_the_dimensions() -> None:
 
 
 def test_a_model_whose_requests_run_alone_has_no_batch() -> None:
-    doc = views.config(ready("alone"))
+    as_by_default = views.config(ready(batching=Batching(max_size=16)))
+    assert (as_by_default["max_batch_size"], as_by_default["input"][0]["dims"]) == (0, [-1, 3])
+    assert "dynamic_batching" not in as_by_default
+    doc = views.config(ready("alone", batching=Batching(rows_independent=True)))
     assert doc["max_batch_size"] == 0
     assert "dynamic_batching" not in doc
     assert doc["input"] == [{"name": "x", "data_type": "TYPE_INVALID", "dims": [-1]}]

@@ -35,8 +35,15 @@ def job(*, priority: Priority = "mid", key: str = "k", rows: int = 1, version: i
     )
 
 
-def queue(*held: Held, max_size: int = 4, max_delay_ms: float = 0.0, max_bytes: int = 10_000) -> BatchQueue[Held]:
-    made: BatchQueue[Held] = BatchQueue(Batching(max_size=max_size, max_delay_ms=max_delay_ms), max_bytes=max_bytes)
+def queue(
+    *held: Held,
+    max_size: int = 4,
+    max_delay_ms: float = 0.0,
+    max_bytes: int = 10_000,
+    rows_independent: bool = True,
+) -> BatchQueue[Held]:
+    batching = Batching(max_size=max_size, max_delay_ms=max_delay_ms, rows_independent=rows_independent)
+    made: BatchQueue[Held] = BatchQueue(batching, max_bytes=max_bytes)
     for each in held:
         made.add(each)
     return made
@@ -86,6 +93,14 @@ def test_a_job_without_batch_key_or_with_a_strike_runs_alone_and_at_once() -> No
     assert made.take() == [single]
     assert made.take() == [struck]
     assert made.head(0.0) == (plain, 0.05)
+
+
+def test_jobs_of_a_model_whose_rows_may_depend_on_one_another_run_alone_at_once_and_with_all_their_rows() -> None:
+    assert not Batching().rows_independent
+    few, many = Held(job()), Held(job(rows=9))
+    made = queue(few, many, max_delay_ms=50.0, rows_independent=False)
+    assert made.head(0.0) == (few, 0.0)
+    assert (made.take(), made.take(), made.take()) == ([few], [many], [])
 
 
 def test_a_batch_waits_for_company_until_the_delay_of_its_first_job_has_passed() -> None:

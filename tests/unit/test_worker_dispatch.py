@@ -67,7 +67,7 @@ def test_the_most_important_head_leaves_first_then_the_oldest(
 
 def test_a_batch_waits_for_others_and_leaves_when_its_time_has_come() -> None:
     made = dispatcher()
-    made.add(held("m", batch_key="k"), Batching(max_size=8, max_delay_ms=10))
+    made.add(held("m", batch_key="k"), Batching(max_size=8, max_delay_ms=10, rows_independent=True))
     assert leaves(made) == ""
     assert made.due_s() == pytest.approx(NOW_S + 0.01)
     assert leaves(made, NOW_S + 0.011) == "m"
@@ -77,7 +77,10 @@ def test_a_batch_waits_for_others_and_leaves_when_its_time_has_come() -> None:
 def test_a_batch_that_is_full_leaves_at_once() -> None:
     made = dispatcher()
     for number in range(8):
-        made.add(held("m", arrived_s=NOW_S + number / 1e6, batch_key="k"), Batching(max_size=8, max_delay_ms=1000))
+        made.add(
+            held("m", arrived_s=NOW_S + number / 1e6, batch_key="k"),
+            Batching(max_size=8, max_delay_ms=1000, rows_independent=True),
+        )
     assert leaves(made, NOW_S + 0.001) == "m"
 
 

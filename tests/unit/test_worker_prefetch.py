@@ -16,6 +16,13 @@ def test_two_batches_wait_for_a_quick_model_and_one_for_an_unknown_one() -> None
     assert deep(None) == 32
 
 
+def test_what_waits_for_quick_runs_of_one_job_each_hides_the_latency_of_the_queue() -> None:
+    def alone(run_s: float | None) -> int:
+        return depth(1, run_s, is_running=True, mean_bytes=100.0, room_bytes=1_000_000)
+
+    assert [alone(run_s) for run_s in (None, 0.0, 0.001, 0.02, 0.3, 2.0)] == [1, 64, 20, 2, 1, 0]
+
+
 def test_nothing_is_taken_in_hand_behind_a_slow_run() -> None:
     assert deep(2.0, is_running=True) == 0
     assert deep(2.0) == 32

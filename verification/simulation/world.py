@@ -222,7 +222,7 @@ class World:
             name=MODEL,
             versions=(Version(version=1, path="/models/half/1"),),
             replicas=9,
-            batching=Batching(max_size=shape.batch, max_delay_ms=5.0),
+            batching=Batching(max_size=shape.batch, max_delay_ms=5.0, rows_independent=True),
             limits=Limits(max_delivery=3, timeout_s=3.0, deadline_s=40.0),
         )
         self.nats_clock = self._clock()

@@ -15,18 +15,22 @@ QUICK_RUN_S: Final = 0.1
 """A run below this is quick: two batches are kept ready so that the device never waits."""
 SLOW_RUN_S: Final = 0.5
 """A run above this is slow: no job is asked for while one is running."""
+AHEAD_S: Final = 0.02
+"""What waits for a quick model suffices at least for so long: the queue takes less to bring more."""
+MOST_AHEAD: Final = 64
+"""The most jobs that wait for that reason."""
 
 
 def depth(max_size: int, run_s: float | None, *, is_running: bool, mean_bytes: float, room_bytes: int) -> int:
     """How many jobs should wait at this worker beside those that run.
 
-    max_size: rows of a full batch. run_s: mean seconds of a run, None before the first.
+    max_size: rows of a full batch, 1 where each job runs alone. run_s: mean seconds of a run, None before the first.
     mean_bytes: mean size of a job's inputs; the jobs that wait shall not pass ``room_bytes``.
     """
     if run_s is not None and run_s > SLOW_RUN_S:
         wanted = 0 if is_running else max_size
     elif run_s is not None and run_s < QUICK_RUN_S:
-        wanted = 2 * max_size
+        wanted = max(2 * max_size, min(MOST_AHEAD, int(AHEAD_S / max(run_s, 1e-6))))
     else:
         wanted = max_size
     if mean_bytes > 0:

@@ -2,7 +2,8 @@
 
 Jobs leave in order of priority, then of arrival. A batch is the first waiting job and those that
 may run with it: same version, signature, outputs and ``batch_key``. It leaves when it is full or
-when its first job has waited ``max_delay_ms``; a job without a ``batch_key`` leaves at once, alone.
+when its first job has waited ``max_delay_ms``; a job without a ``batch_key`` leaves at once, alone, and so does each
+job of a model whose owner has not said that its rows are independent.
 """
 
 from collections import deque
@@ -130,7 +131,7 @@ class BatchQueue(Generic[H]):
     def _most(self, held: H) -> int:
         """Rows that may run together with this job; 1: it runs alone."""
         job = held.job
-        if not job.batch_key or held.is_alone:
+        if not job.batch_key or held.is_alone or not self.batching.rows_independent:
             return 1
         row_limit = self._row_limit((job.model, job.version, job.batch_key))
         return min(self.batching.max_size, row_limit) if row_limit else self.batching.max_size

@@ -46,19 +46,20 @@ def config(ready: PreparedVersion) -> dict[str, Any]:
 
     Where requests may share a run the batch is no part of a tensor's dimensions, as with Triton.
     """
-    plan = choose({}, ready.plans)
-    model, skipped = ready.model, 1 if plan.is_batchable else 0
+    plan, model = choose({}, ready.plans), ready.model
+    is_joined = plan.is_batchable and model.batching.rows_independent
+    skipped = 1 if is_joined else 0
     doc: dict[str, Any] = {
         "name": model.name,
         "platform": _PLATFORM,
         "backend": _BACKEND,
         "version_policy": {"specific": {"versions": sorted(one.version for one in model.versions)}},
-        "max_batch_size": model.batching.max_size if plan.is_batchable else 0,
+        "max_batch_size": model.batching.max_size if is_joined else 0,
         "input": [_configured(name, spec, skipped) for name, spec in plan.signature.inputs.items()],
         "output": [_configured(name, spec, skipped) for name, spec in plan.signature.outputs.items()],
         "model_transaction_policy": {"decoupled": False},
     }
-    if plan.is_batchable:
+    if is_joined:
         doc["dynamic_batching"] = {
             "max_queue_delay_microseconds": round(model.batching.max_delay_ms * 1000),
             "priority_levels": len(PRIORITIES),

@@ -28,9 +28,10 @@ class ConsoleClient(ConnectionPool):
         rows = doc["results"] if isinstance(doc, dict) else doc
         return {row["name"] for row in rows}
 
-    async def register(self, name: str, path: Path, description: str) -> None:
-        """Register every version below ``path``."""
-        body = {"name": name, "path": str(path), "description": description}
+    async def register(self, name: str, path: Path, description: str, *, rows_independent: bool = False) -> None:
+        """Register every version below ``path``. rows_independent: requests of several callers may share a run."""
+        settings = {"rows_independent": rows_independent}
+        body = {"name": name, "path": str(path), "description": description, "settings": settings}
         await self._call("POST", "/api/models", body)
 
     async def create_key(self, name: str) -> str:
