@@ -380,8 +380,8 @@ class Worker(Doc, frozen=True, kw_only=True):
     flight, at most 32. serves: the only models it may serve, empty = all; placement heeds it. sandbox: layers in force
     around its runner (:mod:`workers.sandbox.selftest`), empty = none, or no runner yet. run: what its runner does now,
     None = idle. computing_s, loading_s: seconds that runs and loads have taken since the process started, those under
-    way included. in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those of
-    them that have not begun. generation: of the consumers it reads (:mod:`signalbox.jobs.delivery`). results,
+    way included. in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those
+    of them that have not begun. generation: of the consumers it reads (:mod:`signalbox.jobs.delivery`). results,
     large_results: bytes of results that it has stored in ``STATE`` and in ``PAYLOADS`` within the least time that
     results are kept, by account: the 32 accounts with most of each. Older workers do not say so.
     """

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("catalog", "0004_judged_by"),
+        ("catalog", "0005_first_ready_at"),
     ]
 
     operations = [
