@@ -256,7 +256,9 @@ class Supervisor:
             token=self._leased.token,
             waiting_since=self._leased.waiting_since,
             models=self._cache.residencies(
-                is_spare=self._fleet.is_spare, max_rows=lambda key: batch_limits.get(key, 0)
+                is_spare=self._fleet.is_spare,
+                max_rows=lambda key: batch_limits.get(key, 0),
+                joining=lambda key: self._statistics.joinings.untold(key, self._fleet.find),
             ),
             serves=self._settings.models,
             running=session.in_flight.ids() if session is not None else (),

@@ -64,7 +64,7 @@ async def register(stack: UpStack, models: Iterable[str], *, replicas: int = 1, 
     for name in models:
         doc = Model(
             name=name,
-            versions=(Version(version=1, path=str(stack.data.path), size_bytes=1),),
+            versions=(Version(version=1, path=str(stack.data.path), size_bytes=1, joined=("serving_default",)),),
             default_version=1,
             replicas=replicas,
             batching=Batching(max_size=max_batch, rows_independent=True),

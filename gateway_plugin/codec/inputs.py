@@ -59,9 +59,7 @@ class Plan:
         self.signature = signature
         self.inputs = tuple(Input(n, s) for n, s in signature.inputs.items())
         self.names = frozenset(signature.inputs)
-        self.is_batchable = bool(self.inputs) and all(
-            spec.shape and spec.shape[0] == -1 for spec in (*signature.inputs.values(), *signature.outputs.values())
-        )
+        self.is_batchable = signature.has_rows
         self._prefix = f"{batch_prefix}{name}"
 
     def rows(self, value: Any, is_plain: bool) -> list[Tensor]:

@@ -195,11 +195,18 @@ class Signature(Doc, frozen=True, kw_only=True):
     outputs: dict[str, TensorSpec]
     method: str = "tensorflow/serving/predict"
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether dimension 0 of every input and output is free: it counts rows, and requests can share a run."""
+        specs = (*self.inputs.values(), *self.outputs.values())
+        return bool(self.inputs) and all(spec.shape and spec.shape[0] == -1 for spec in specs)
+
 
 class Version(Doc, frozen=True, kw_only=True):
     """One immutable version. path: directory that holds ``saved_model.pb``. digest: sha256 of its manifest.
 
     signatures: those that begin with two underscores are TensorFlow's own, such as an initializer.
+    joined: the signatures whose requests were found to get the same answers joined as alone, None = not tried yet.
     """
 
     version: int
@@ -207,13 +214,14 @@ class Version(Doc, frozen=True, kw_only=True):
     digest: str = ""
     size_bytes: int = 0
     signatures: dict[str, Signature] = {}
+    joined: tuple[str, ...] | None = None
 
 
 class Batching(Doc, frozen=True, kw_only=True):
     """max_size: rows in one run (1 = no batching). max_delay_ms: longest a job waits for others to run with.
 
-    rows_independent: the model's owner has said that the answer of a row depends on that row alone. Without it each
-    request runs alone, however many rows it has.
+    rows_independent: the model's owner has said that the answer of a row depends on that row alone. Requests are joined
+    only then, and only of versions where a worker has found the same (:class:`Joining`).
     """
 
     max_size: int = 32
@@ -337,12 +345,26 @@ class Device(Doc, frozen=True, kw_only=True):
     memory_bytes: int = 0
 
 
+class Joining(Doc, frozen=True, kw_only=True):
+    """What came of joined requests of a version that a worker has tried.
+
+    joined: signatures whose joined requests got the same answers as alone. differs: which one did not, where and by how
+    much; then there are none. untried: why some could not be tried. digest: of the version's files.
+    """
+
+    joined: tuple[str, ...] = ()
+    differs: str = ""
+    untried: str = ""
+    digest: str = ""
+
+
 class Residency(Doc, frozen=True, kw_only=True):
     """A model version on a worker. state: ``loading``, ``ready``, ``failed`` (then ``error`` says why),
     ``spare``: in memory, placed elsewhere or no longer what requests get, and gone as soon as the room is needed, or
     ``crowded``: not in memory, since it does not fit beside the version it is to take the place of.
 
     max_rows: the batch limit, of the shape whose limit is the lowest; 0 = none was found. For operators.
+    joining: what was found here and does not stand in the model's document.
     """
 
     model: str
@@ -351,6 +373,7 @@ class Residency(Doc, frozen=True, kw_only=True):
     size_bytes: int = 0
     error: str = ""
     max_rows: int = 0
+    joining: Joining | None = None
 
 
 class Run(Doc, frozen=True, kw_only=True):

@@ -88,7 +88,8 @@ class Plugin(NamedTuple):
 @asynccontextmanager
 async def plugin(nats: NatsServer, folder: Path, **fields: Any) -> AsyncIterator[Plugin]:
     mine = key()
-    versions = (Version(version=3, path="/nowhere", signatures={"serving_default": TWICE}),)
+    signatures = {"serving_default": TWICE}
+    versions = (Version(version=3, path="/nowhere", signatures=signatures, joined=tuple(signatures)),)
     known = model("twice", versions=versions, default_version=3, labels={"stable": 3}, **fields)
     async with rig(nats.url, folder) as made:
         await made.publish(known, mine)

@@ -11,6 +11,7 @@ import os
 import struct
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from signalbox.program.errors import ModelError, NotFound, OutOfMemory
@@ -44,6 +45,9 @@ class ToyEngine:
 
     def unload(self, model: str, version: int) -> None:
         self.loaded.discard(_key(model, version))
+
+    def without_tensor_float_32(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def run(
         self, model: str, version: int, signature: str, jobs: Sequence[bytes], outputs: tuple[str, ...]

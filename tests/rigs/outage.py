@@ -130,7 +130,8 @@ class House(UpStack):
 
     async def add_model(self, name: str, path: Path, signature: Signature, *, limits: Limits | None = None) -> None:
         """A model as the console publishes it."""
-        version = Version(version=1, path=str(path), signatures={"serving_default": signature}, size_bytes=10_000)
+        signatures = {"serving_default": signature}
+        version = Version(version=1, path=str(path), signatures=signatures, size_bytes=10_000, joined=tuple(signatures))
         model = Model(
             name=name,
             versions=(version,),

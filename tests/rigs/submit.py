@@ -39,12 +39,13 @@ async def register(
     versions: Sequence[int] = (1,),
     batching: Batching | None = None,
     limits: Limits | None = None,
+    joined: tuple[str, ...] | None = ("serving_default",),
     **more: Any,
 ) -> Model:
-    """Put a model where the console would."""
+    """Put a model where the console would. joined: what is known of its versions, None = it is to be tried."""
     model = Model(
         name=name,
-        versions=tuple(Version(version=v, path=str(path), size_bytes=10_000) for v in versions),
+        versions=tuple(Version(version=v, path=str(path), size_bytes=10_000, joined=joined) for v in versions),
         default_version=versions[-1],
         batching=batching or Batching(rows_independent=True),
         limits=limits or Limits(),

@@ -25,7 +25,8 @@ SIGNATURES = {
 
 def ready(default: str = "serving_default", **fields: Any) -> PreparedVersion:
     signatures = {**SIGNATURES, "serving_default": SIGNATURES[default]}
-    versions = tuple(Version(version=number, path="/m", signatures=signatures) for number in (12, 3))
+    joined = tuple(signatures)
+    versions = tuple(Version(version=number, path="/m", signatures=signatures, joined=joined) for number in (12, 3))
     return PreparedVersion(Model(name="m", versions=versions, **fields), versions[0])
 
 

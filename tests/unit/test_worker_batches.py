@@ -3,10 +3,12 @@ from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from signalbox.wire.messages import Batching, Job
+from signalbox.wire.messages import Batching, Job, Joining, Model, Version
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.serving.batches import BatchQueue
+from workers.statistics.joinings import Joinings
 
 ids = count()
 
@@ -43,7 +45,9 @@ def queue(
     rows_independent: bool = True,
 ) -> BatchQueue[Held]:
     batching = Batching(max_size=max_size, max_delay_ms=max_delay_ms, rows_independent=rows_independent)
-    made: BatchQueue[Held] = BatchQueue(batching, max_bytes=max_bytes)
+    versions = tuple(Version(version=number, path="/m", joined=("s",)) for number in (1, 2))
+    model = Model(name="m", versions=versions, batching=batching)
+    made: BatchQueue[Held] = BatchQueue(model, Joinings().may_join, max_bytes=max_bytes)
     for each in held:
         made.add(each)
     return made
@@ -101,6 +105,34 @@ def test_jobs_of_a_model_whose_rows_may_depend_on_one_another_run_alone_at_once_
     made = queue(few, many, max_delay_ms=50.0, rows_independent=False)
     assert made.head(0.0) == (few, 0.0)
     assert (made.take(), made.take(), made.take()) == ([few], [many], [])
+
+
+def test_jobs_are_joined_only_of_signatures_that_were_found_equal_for_these_files() -> None:
+    joinings = Joinings()
+    version = Version(version=1, path="/m", digest="d")
+    asking = Model(name="m", versions=(version,), batching=Batching(rows_independent=True))
+
+    def joined(model: Model) -> list[str]:
+        return [name for name in ("s", "t") if joinings.may_join(model, 1, name)]
+
+    def saying(signatures: tuple[str, ...] | None, digest: str = "d") -> Model:
+        return replace(asking, versions=(replace(version, joined=signatures, digest=digest),))
+
+    assert (joinings.is_due(asking, version), joined(asking)) == (True, [])
+    assert joined(saying(("t",))) == ["t"], "another worker has tried"
+    joinings.note(("m", 1), Joining(joined=("s",), digest="d"))
+    assert (joinings.is_due(asking, version), joined(asking)) == (False, ["s"])
+    assert joined(saying(None, digest="other")) == []
+    assert joined(saying(())) == [], "what is decided for all comes first"
+    assert joined(replace(asking, batching=Batching())) == [], "nobody asks any more"
+    assert joined(replace(asking, batching=Batching(rows_independent=True, max_size=1))) == []
+    assert joinings.untold(("m", 1), lambda _: asking) == Joining(joined=("s",), digest="d")
+    assert joinings.untold(("m", 1), lambda _: saying(("s",))) is None
+    joinings.note(("m", 1), Joining(untried="died", digest="d"))
+    joinings.forget(asking)
+    assert not joinings.is_due(asking, version)
+    joinings.forget(replace(asking, batching=Batching()))
+    assert joinings.is_due(asking, version), "who asks again is tried again"
 
 
 def test_a_batch_waits_for_company_until_the_delay_of_its_first_job_has_passed() -> None:

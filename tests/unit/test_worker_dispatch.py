@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.wire.messages import Batching, Job, Model
+from signalbox.wire.messages import Batching, Job, Model, Version
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.serving.dispatch import QUICK_RUN_S, Dispatcher
 from workers.serving.inflight import InFlightJob
@@ -36,6 +36,11 @@ def held(model: str, *, arrived_s: float = NOW_S, priority: Priority = "mid", ba
     return InFlightJob(cast("Any", Message()), job, now_s=arrived_s)
 
 
+def served(max_size: int = 32, max_delay_ms: float = 0.0) -> Model:
+    batching = Batching(max_size=max_size, max_delay_ms=max_delay_ms, rows_independent=True)
+    return Model(name="m", versions=(Version(version=1, path="/m", joined=("s",)),), batching=batching)
+
+
 def dispatcher(*quick: str) -> Dispatcher:
     statistics = Statistics()
     for model in quick:
@@ -59,7 +64,7 @@ def test_the_most_important_head_leaves_first_then_the_oldest(
     waiting: list[tuple[int, float, str]] = []
     for number, priority, tens in sorted(arrivals, key=lambda arrival: arrival[2]):
         job = held(f"m{number}", arrived_s=tens / 10 + len(waiting) / 1000, priority=priority)
-        made.add(job, Batching())
+        made.add(job, served())
         waiting.append((PRIORITIES.index(priority), job.arrived_s, job.job.model))
     assert [leaves(made) for _ in waiting] == [model for _, _, model in sorted(waiting)]
     assert leaves(made) == ""
@@ -67,7 +72,7 @@ def test_the_most_important_head_leaves_first_then_the_oldest(
 
 def test_a_batch_waits_for_others_and_leaves_when_its_time_has_come() -> None:
     made = dispatcher()
-    made.add(held("m", batch_key="k"), Batching(max_size=8, max_delay_ms=10, rows_independent=True))
+    made.add(held("m", batch_key="k"), served(max_size=8, max_delay_ms=10))
     assert leaves(made) == ""
     assert made.due_s() == pytest.approx(NOW_S + 0.01)
     assert leaves(made, NOW_S + 0.011) == "m"
@@ -79,7 +84,7 @@ def test_a_batch_that_is_full_leaves_at_once() -> None:
     for number in range(8):
         made.add(
             held("m", arrived_s=NOW_S + number / 1e6, batch_key="k"),
-            Batching(max_size=8, max_delay_ms=1000, rows_independent=True),
+            served(max_size=8, max_delay_ms=1000),
         )
     assert leaves(made, NOW_S + 0.001) == "m"
 
@@ -87,7 +92,7 @@ def test_a_batch_that_is_full_leaves_at_once() -> None:
 def test_a_second_batch_is_given_only_behind_a_quick_one() -> None:
     for made, second in ((dispatcher(), []), (dispatcher("m"), ["m"])):
         for number in range(3):
-            made.add(held("m", arrived_s=NOW_S + number), Batching())
+            made.add(held("m", arrived_s=NOW_S + number), served())
         first, *behind = made.begin(NOW_S)
         assert [batch_run.model for batch_run in behind] == second
         assert made.begin(NOW_S) == [], "no third"
@@ -98,10 +103,10 @@ def test_a_second_batch_is_given_only_behind_a_quick_one() -> None:
 
 def test_no_second_batch_is_given_behind_one_that_turns_out_to_be_long() -> None:
     made = dispatcher("m")
-    made.add(held("m"), Batching())
+    made.add(held("m"), served())
     (long,) = made.begin(NOW_S)
     long.is_long = True
-    made.add(held("m", arrived_s=NOW_S + 1), Batching())
+    made.add(held("m", arrived_s=NOW_S + 1), served())
     assert made.begin(NOW_S + 1) == []
     made.end(long)
     assert leaves(made, NOW_S + 1) == "m"
@@ -112,7 +117,7 @@ def test_only_models_that_have_changed_are_asked_for_more_jobs() -> None:
     made.credits_changed(*(f"idle{number}" for number in range(1000)))
     assert len(made.changed()) == 1000
     job = held("m")
-    made.add(job, Batching())
+    made.add(job, served())
     (batch_run,) = made.begin(NOW_S)
     assert made.changed() == {"m"}
     made.end(batch_run)
@@ -122,7 +127,7 @@ def test_only_models_that_have_changed_are_asked_for_more_jobs() -> None:
 def test_a_job_taken_out_of_its_queue_leaves_in_no_batch() -> None:
     made = dispatcher()
     job = held("m")
-    made.add(job, Batching())
+    made.add(job, served())
     assert made.remove(job)
     assert not made.remove(job)
     assert leaves(made) == ""
@@ -132,9 +137,9 @@ def test_a_job_taken_out_of_its_queue_leaves_in_no_batch() -> None:
 def test_jobs_of_a_model_that_is_served_no_more_are_given_back() -> None:
     made = dispatcher()
     kept, left = held("kept"), held("left")
-    made.add(kept, Batching())
-    made.add(left, Batching())
+    made.add(kept, served())
+    made.add(left, served())
     assert made.follow({"kept": Model(name="kept")}) == [left]
     assert (leaves(made), leaves(made)) == ("kept", "")
-    made.add(left, Batching())
+    made.add(left, served())
     assert made.clear() == [left]

@@ -178,6 +178,8 @@ class SimRunner:
         if isinstance(request, frames.Unload):
             self.loaded.discard((request.model, request.version))
             return frames.VersionUnloaded(request.id)
+        if isinstance(request, frames.TryJoining):  # what comes of it stands in the model's document
+            return frames.RequestFailed(request.id, NotFound.code, "Nothing is tried here.")
         if request.token != self.stay.token:
             return frames.RequestFailed(request.id, LeaseLost.code, "Another token.")
         if (request.model, request.version) not in self.loaded:

@@ -220,7 +220,7 @@ class World:
         self.ledger = Ledger(self)
         self.model = Model(
             name=MODEL,
-            versions=(Version(version=1, path="/models/half/1"),),
+            versions=(Version(version=1, path="/models/half/1", joined=("serving_default",)),),
             replicas=9,
             batching=Batching(max_size=shape.batch, max_delay_ms=5.0, rows_independent=True),
             limits=Limits(max_delivery=3, timeout_s=3.0, deadline_s=40.0),

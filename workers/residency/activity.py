@@ -121,17 +121,19 @@ class Activity:
             self._end(request)
 
     @contextmanager
-    def loading(self, key: Key, *, is_ahead: bool = False) -> Iterator[None]:
+    def loading(self, key: Key, *, is_ahead: bool = False, is_trial: bool = False) -> Iterator[None]:
         """A version is being loaded. One that succeeds counts for what loads of the model take.
 
-        is_ahead: no job waits for it, and runs go on beside it; one at a time.
+        is_ahead: no job waits for it, and runs go on beside it; one at a time. is_trial: it is loaded, and joined
+        requests of it are tried.
         """
         request = Request(LOADING, key, (), lambda: None, self._loop.time())
         begin, end = (self._begin_ahead, self._end_ahead) if is_ahead else (self._begin, self._end)
         begin(request)
         try:
             yield
-            self._statistics.loaded(key[0], self._loop.time() - request.began_s)
+            if not is_trial:
+                self._statistics.loaded(key[0], self._loop.time() - request.began_s)
         finally:
             end(request)
 

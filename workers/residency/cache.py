@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from signalbox.program.errors import OutOfMemory
-from signalbox.wire.messages import Residency
+from signalbox.wire.messages import Joining, Residency
 
 Key = tuple[str, int]
 """Model name and version."""
@@ -158,6 +158,10 @@ class ModelCache:
         """Versions that are ready and not in use."""
         return list(filter(self.is_idle, self._entries))
 
+    def ready(self) -> list[Key]:
+        """Versions that are ready, in use or not."""
+        return [key for key, entry in self._entries.items() if entry.state == "ready"]
+
     def is_idle(self, key: Key) -> bool:
         """Whether a version is ready and not in use."""
         entry = self._entries.get(key)
@@ -188,7 +192,11 @@ class ModelCache:
         return entry.size_bytes if entry is not None else 0
 
     def residencies(
-        self, *, is_spare: Callable[[Key], bool] = lambda _: False, max_rows: Callable[[Key], int] = lambda _: 0
+        self,
+        *,
+        is_spare: Callable[[Key], bool] = lambda _: False,
+        max_rows: Callable[[Key], int] = lambda _: 0,
+        joining: Callable[[Key], Joining | None] = lambda _: None,
     ) -> tuple[Residency, ...]:
         """What the presence document tells, in order of name and version."""
         return tuple(
@@ -199,6 +207,7 @@ class ModelCache:
                 error=entry.error,
                 state="spare" if entry.state == "ready" and is_spare(key) else entry.state,
                 max_rows=max_rows(key),
+                joining=joining(key),
             )
             for key, entry in sorted(self._entries.items())
         )

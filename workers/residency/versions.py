@@ -19,11 +19,12 @@ from signalbox.wire.messages import Model, Version
 from workers.residency.activity import Activity
 from workers.residency.cache import DoesNotFit, Key, ModelCache
 from workers.residency.retiring import Retiring
+from workers.residency.trials import Trials
 from workers.runner.frames import VersionLoaded
 from workers.runner.link import RunnerLink
 from workers.runner.wire import RunnerLost
 from workers.statistics.lru import Lru
-from workers.statistics.sizes import Sizes
+from workers.statistics.worker import Statistics
 
 _MOST_REMEMBERED: Final = 4096
 _AGAIN_S: Final = 10.0
@@ -52,13 +53,16 @@ class ResidentVersions:
         *,
         is_spare: Callable[[Key], bool] = lambda _: False,
         may_load: Callable[[], bool] = lambda: True,
-        sizes: Sizes | None = None,
+        on_untried: Callable[[], None] = lambda: None,
+        statistics: Statistics | None = None,
         retire_s: float = 10.0,
     ) -> None:
-        """may_load: whether the device is ours alone, so that more may be put there. sizes: outlive the hold.
+        """may_load: whether the device is ours alone, so that more may be put there. statistics: outlive the hold.
 
+        on_untried: called when a version was loaded for a job, and :meth:`keep_warm` has a trial to do with it.
         retire_s: see :class:`workers.residency.retiring.Retiring`.
         """
+        statistics = statistics or Statistics()
         self._runner = runner
         self._cache = cache
         self._find = find
@@ -66,7 +70,9 @@ class ResidentVersions:
         self._on_change = on_change
         self._is_spare = is_spare
         self._may_load = may_load
-        self._sizes = sizes or Sizes()
+        self._on_untried = on_untried
+        self._sizes = statistics.sizes
+        self._trials = Trials(runner, statistics.joinings, activity)
         self._retiring = Retiring(retire_s)
         self._is_put_off = False
         self._loop = asyncio.get_running_loop()
@@ -129,7 +135,8 @@ class ResidentVersions:
     async def keep_warm(self, wanted: Sequence[Key], *, is_ahead: bool = True) -> None:
         """Load what is wanted, in order, as far as it fits without pushing out what is wanted too.
 
-        What does not fit beside the version it is to take the place of is told as ``crowded``. Unloads versions that
+        What does not fit beside the version it is to take the place of is told as ``crowded``. Tries joined requests of
+        what is here and was not tried. Unloads versions that
         the catalog no longer has, and those that are wanted no longer once those that are wanted instead are here.
         Failures are logged and stay visible while the catalog has the version and it is placed here.
         is_ahead: otherwise only what takes the place of a version that is here is loaded before it is needed.
@@ -142,11 +149,13 @@ class ResidentVersions:
                 continue
             if is_ahead or self._has_another(key):
                 await self._load_ahead(key)
+        await self._try_resident()
         await self._withdraw()
         await self._retire()
 
     def forgive(self, model: str) -> None:
         """The model was published again: what failed to load is tried once more."""
+        self._trials.forgive(self._find(model))
         for key in self._cache.failures():
             if key[0] == model:
                 self._cache.drop(key)
@@ -185,6 +194,31 @@ class ResidentVersions:
         if key not in self._cache and self._has_another(key):
             self._cache.crowd(key)
             self._on_change()
+
+    async def _try_new(self, model: Model, version: Version) -> None:
+        """Try joined requests of a version before requests get it."""
+        try:
+            await self._trials.run(model, version)
+        except (SignalboxError, asyncio.CancelledError):
+            self._cache.drop((model.name, version.version))
+            self._on_change()
+            raise
+
+    async def _try_resident(self) -> None:
+        """Try joined requests of the versions that are here, where their models ask for it."""
+        for key in self._cache.ready():
+            while self._trials.is_due(model := self._find(key[0]), version := find_version(model, key[1])):
+                await self._activity.until_trusted()
+                async with self._one_load:
+                    if self._activity.has_suspect:
+                        continue
+                    if model is None or version is None or not self._may_load() or not self._cache.pin(key):
+                        break
+                    try:
+                        await self._trials.run(model, version)
+                    finally:
+                        self.unpin(key)
+                        self._on_change()
 
     def _wants_room(self, key: Key) -> None:
         """It used the memory up beside the version it replaces: it may fit when all that is idle has left."""
@@ -255,6 +289,12 @@ class ResidentVersions:
         )
         size = report.size_bytes or size
         self._sizes.measured(name, version, size)
+        model = self._find(name)
+        if model is not None and self._trials.is_due(model, version):
+            if renew is None:
+                await self._try_new(model, version)
+            else:
+                self._on_untried()
         await self._book(key, size, is_needed=renew is not None)
 
     async def _book(self, key: Key, size: int, *, is_needed: bool) -> None:

@@ -7,7 +7,8 @@ operation of the graph refuses is right, and what one refuses is the caller's in
 import gc
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from workers.runner.tferrors import brief, translated
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _MOST_HINTS: Final = 3
+_MOST_SAMPLES: Final = 16
+"""Warm-up requests that are kept, to try joined requests with."""
 
 
 class Function:
@@ -115,14 +118,15 @@ class TensorFlowEngine:
         }
         self._loaded[model, version] = LoadedVersion(module, functions)
         try:
-            warmed = self._warm_up(model, version, directory) if is_warm else 0
+            warmed = self._warm_up(model, version, directory) if is_warm else []
         except errors.SignalboxError:
             del self._loaded[model, version]
             raise
         with self._at_rest:
             size = max(self._memory_bytes() - before, _stored_bytes(directory))
         _settle()
-        return LoadReport(size, warmed, signatures)
+        samples = [(request.signature, request.frame) for request in warmed[:_MOST_SAMPLES]]
+        return LoadReport(size, len(warmed), signatures, samples)
 
     def unload(self, model: str, version: int) -> None:
         """Forget a version. What it took goes back to TensorFlow's allocator, not to the device."""
@@ -140,6 +144,20 @@ class TensorFlowEngine:
         """
         with self._at_rest:
             return self._run(model, version, signature, jobs, outputs)
+
+    @contextmanager
+    def without_tensor_float_32(self) -> Iterator[None]:
+        """Have GPUs compute with whole floats inside the context.
+
+        TensorFlow multiplies with 10 bits by default, and not where there is one row: that differs by more than the
+        tolerance of :mod:`workers.runner.joining`, and says nothing of the model.
+        """
+        was_enabled = tf.config.experimental.tensor_float_32_execution_enabled()
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+        try:
+            yield
+        finally:
+            tf.config.experimental.enable_tensor_float_32_execution(was_enabled)
 
     def _run(
         self, model: str, version: int, signature: str, jobs: Sequence[bytes], outputs: tuple[str, ...]
@@ -168,11 +186,11 @@ class TensorFlowEngine:
             first = error
         return _bisected(together, inputs, first)
 
-    def _warm_up(self, model: str, version: int, directory: Path) -> int:
+    def _warm_up(self, model: str, version: int, directory: Path) -> list[warmup.Warmup]:
         requests = warmup.read(directory)
         for request in requests:
             self._run(model, version, request.signature, [request.frame], request.outputs)
-        return len(requests)
+        return requests
 
     def _memory_bytes(self) -> int:
         if self._kind != "cpu":

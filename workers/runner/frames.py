@@ -5,6 +5,7 @@ carries an id that its answer repeats; the runner answers in order. On a socket 
 :data:`BEAT_S`, which says nothing but that it runs.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -57,7 +58,19 @@ class RunSignature(msgspec.Struct, frozen=True, array_like=True, tag="Run"):
     outputs: tuple[str, ...]
 
 
-Request = Load | Unload | RunSignature
+class TryJoining(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Try whether joined requests of a loaded version get the same answers as alone, beside other requests.
+
+    seconds: no run of the trial begins later.
+    """
+
+    id: int
+    model: str
+    version: int
+    seconds: float
+
+
+Request = Load | Unload | RunSignature | TryJoining
 
 
 class RunnerStarted(msgspec.Struct, frozen=True, array_like=True, tag="Ready"):
@@ -87,6 +100,17 @@ class LoadReport(NamedTuple):
     size_bytes: int
     warmed: int
     signatures: dict[str, Signature]
+    samples: Sequence[tuple[str, bytes]] = ()
+    """Some of its warm-up requests: signature and frame."""
+
+
+class JoiningTried(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What came of it; see :class:`signalbox.wire.messages.Joining`."""
+
+    id: int
+    joined: tuple[str, ...]
+    differs: str
+    untried: str
 
 
 class VersionUnloaded(msgspec.Struct, frozen=True, array_like=True, tag="Unloaded"):
@@ -112,7 +136,7 @@ class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag="Failed"):
     message: str
 
 
-Answer = RunnerStarted | VersionLoaded | VersionUnloaded | Ran | RequestFailed
+Answer = RunnerStarted | VersionLoaded | VersionUnloaded | Ran | JoiningTried | RequestFailed
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _requests: Final = msgspec.msgpack.Decoder(Request)

@@ -133,6 +133,19 @@ class RunnerLink:
         self._loaded[model, version] = answer
         return answer
 
+    async def try_joining(self, model: str, version: int, *, seconds: float, timeout_s: float) -> frames.JoiningTried:
+        """Try whether joined requests of a loaded version get the same answers as alone; runs go on beside it.
+
+        seconds: no run of the trial begins later. timeout_s: of work, then the process is killed.
+        Raises :class:`NotFound` (not loaded).
+        """
+        self._last_id += 1
+        request = frames.TryJoining(self._last_id, model, version, seconds)
+        answer = await self._ask(request, timeout_s, "trial", is_ahead=True)
+        if not isinstance(answer, frames.JoiningTried):
+            raise self._nonsense(answer)
+        return answer
+
     async def unload(self, model: str, version: int, *, timeout_s: float = 30.0) -> None:
         """Drop (model, version); idempotent. On a GPU the memory returns to TensorFlow, not to others."""
         if self._loaded.pop((model, version), None) is not None:

@@ -1,11 +1,11 @@
 """The runner: the process that uses the device. Started by the guard, fed by the supervisor.
 
 It has one main thread on purpose: the runner is inside the device only between the guard's ``enter`` and its own
-``left``, and while TensorFlow works it answers no request. Only a load ahead of need has a thread to itself, so that
-runs go on beside it; the process sends ``left`` when that has ended too. Another thread only watches for the end of
-supervisor and guard, so that a runner never outlives both of them, and one sends heartbeats, whatever the others do
-(:func:`beat`). The process is confined (:mod:`workers.sandbox.confine`) before anything of TensorFlow, and long before
-any model, is in its memory.
+``left``, and while TensorFlow works it answers no request. Only a load ahead of need and a trial of joined requests
+have a thread to themselves, so that runs go on beside them; the process sends ``left`` when those have ended too.
+Another thread only watches for the end of supervisor and guard, so that a runner never outlives both of them, and one
+sends heartbeats, whatever the others do (:func:`beat`). The process is confined (:mod:`workers.sandbox.confine`) before
+anything of TensorFlow, and long before any model, is in its memory.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
 
 from signalbox.program.errors import LeaseLost, NotFound, ResultTooLarge, RunnerCrashed, SignalboxError
@@ -49,6 +49,9 @@ class Engine(Protocol):
     ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
         """Frames and errors by index of job."""
 
+    def without_tensor_float_32(self) -> AbstractContextManager[None]:
+        """Runs inside the context multiply whole floats."""
+
 
 MakeEngine = Callable[[str, int, int], Engine]
 
@@ -63,7 +66,8 @@ class Runner:
         self._splitter = frames.Splitter(frame_limit_bytes)
         self._limit = frame_limit_bytes
         self._token = 0
-        self._loading: threading.Thread | None = None
+        self._ahead: threading.Thread | None = None
+        self._loaded: dict[tuple[str, int], frames.LoadReport] = {}
         self._one_answer = threading.Lock()
 
     def serve(self, started: float, confinement: Confinement) -> None:
@@ -86,14 +90,14 @@ class Runner:
                     self._take(frames.request(body))
 
     def _take(self, request: frames.Request) -> None:
-        if isinstance(request, frames.Load) and request.is_ahead:
-            self._finish_loading()
-            self._loading = threading.Thread(target=self._load_ahead, args=[request], daemon=True)
-            self._loading.start()
+        if isinstance(request, frames.TryJoining) or (isinstance(request, frames.Load) and request.is_ahead):
+            self._finish_ahead()
+            self._ahead = threading.Thread(target=self._answer_ahead, args=[request], daemon=True)
+            self._ahead.start()
         else:
             self._send(self._answer(request))
 
-    def _load_ahead(self, request: frames.Load) -> None:
+    def _answer_ahead(self, request: frames.Request) -> None:
         """Run in a thread of its own. An unforeseen error ends the process, as it does in the main thread."""
         try:
             self._send(self._answer(request))
@@ -101,10 +105,10 @@ class Runner:
             traceback.print_exc()
             os._exit(1)
 
-    def _finish_loading(self) -> None:
-        if self._loading is not None:
-            self._loading.join()
-            self._loading = None
+    def _finish_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.join()
+            self._ahead = None
 
     def _on_guard(self) -> None:
         order = self._guard.recv(_ORDER_BYTES).decode()
@@ -115,7 +119,7 @@ class Runner:
                 self._intervals.enter(self._token)
             self._guard.send(f"in {self._token}".encode())
         elif verb == "leave":
-            self._finish_loading()
+            self._finish_ahead()
             if self._token:
                 self._token = 0
                 self._intervals.leave()
@@ -149,12 +153,31 @@ class Runner:
             loaded = self._engine.load(
                 request.model, request.version, request.path, is_warm=request.is_warm, digest=request.digest
             )
+            self._loaded[request.model, request.version] = loaded
             seconds = time.perf_counter() - start
             return frames.VersionLoaded(request.id, loaded.size_bytes, seconds, loaded.warmed, loaded.signatures)
         if isinstance(request, frames.Unload):
+            self._loaded.pop((request.model, request.version), None)
             self._engine.unload(request.model, request.version)
             return frames.VersionUnloaded(request.id)
+        if isinstance(request, frames.TryJoining):
+            return self._try_joining(request)
         raise NotFound(type(request).__name__)
+
+    def _try_joining(self, request: frames.TryJoining) -> frames.JoiningTried:
+        """Run in a thread of its own: each of its runs waits for its turn with the engine."""
+        from workers.runner import joining  # numpy, which the engine has imported by now
+
+        loaded = self._loaded.get((request.model, request.version))
+        if loaded is None:
+            raise NotFound(f"{request.model} version {request.version} is not loaded.")
+
+        def run(signature: str, frame: bytes) -> bytes:
+            return self._engine.run(request.model, request.version, signature, [frame], ())[0][0]
+
+        with self._engine.without_tensor_float_32():
+            found = joining.tried(loaded.signatures, loaded.samples, run, seconds=request.seconds)
+        return frames.JoiningTried(request.id, *found)
 
     def _send(self, answer: frames.Answer) -> None:
         data = frames.pack(answer)

@@ -3,14 +3,14 @@
 Jobs leave in order of priority, then of arrival. A batch is the first waiting job and those that
 may run with it: same version, signature, outputs and ``batch_key``. It leaves when it is full or
 when its first job has waited ``max_delay_ms``; a job without a ``batch_key`` leaves at once, alone, and so does each
-job of a model whose owner has not said that its rows are independent.
+job of a version whose requests may not be joined.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
-from signalbox.wire.messages import Batching, Job
+from signalbox.wire.messages import Job, Model
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.statistics.batchlimits import Key
 
@@ -43,10 +43,19 @@ class BatchQueue(Generic[H]):
     """The jobs of one model that are in flight and have not started, in order of priority, then of arrival."""
 
     def __init__(
-        self, batching: Batching, *, max_bytes: int = MAX_BATCH_BYTES, row_limit: Callable[[Key], int] = lambda _: 0
+        self,
+        model: Model,
+        may_join: Callable[[Model, int, str], bool],
+        *,
+        max_bytes: int = MAX_BATCH_BYTES,
+        row_limit: Callable[[Key], int] = lambda _: 0,
     ) -> None:
-        """row_limit: rows of jobs that share a key that fit into the device's memory together, 0 = not known."""
-        self.batching = batching
+        """may_join: see :meth:`workers.statistics.joinings.Joinings.may_join`.
+
+        row_limit: rows of jobs that share a key that fit into the device's memory together, 0 = not known.
+        """
+        self.model = model
+        self._may_join = may_join
         self._row_limit = row_limit
         self._max_bytes = max_bytes
         self._queues: dict[Priority, deque[tuple[Compatibility, H]]] = {priority: deque() for priority in PRIORITIES}
@@ -74,7 +83,7 @@ class BatchQueue(Generic[H]):
                 most = self._most(head)
                 if most <= 1 or self._rows.get(key, 0) >= most:
                     return head, 0.0
-                return head, max(0.0, head.arrived_s + self.batching.max_delay_ms / 1000 - now_s)
+                return head, max(0.0, head.arrived_s + self.model.batching.max_delay_ms / 1000 - now_s)
         return None
 
     def take(self) -> list[H]:
@@ -131,10 +140,11 @@ class BatchQueue(Generic[H]):
     def _most(self, held: H) -> int:
         """Rows that may run together with this job; 1: it runs alone."""
         job = held.job
-        if not job.batch_key or held.is_alone or not self.batching.rows_independent:
+        if not job.batch_key or held.is_alone or not self._may_join(self.model, job.version, job.signature):
             return 1
+        most = self.model.batching.max_size
         row_limit = self._row_limit((job.model, job.version, job.batch_key))
-        return min(self.batching.max_size, row_limit) if row_limit else self.batching.max_size
+        return min(most, row_limit) if row_limit else most
 
     def _forget(self, key: Compatibility, rows: int) -> None:
         left = self._rows.pop(key, 0) - rows

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from signalbox.wire.messages import Batching, Model
+from signalbox.wire.messages import Model
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.serving.batches import BatchQueue
 from workers.serving.batchrun import BatchRun
@@ -69,16 +69,18 @@ class Dispatcher:
             left += self._queues.pop(name).clear()
             self._unsorted.add(name)
         for name, queue in self._queues.items():
-            queue.batching = models[name].batching
+            queue.model = models[name]
             self._unsorted.add(name)
         return left
 
-    def add(self, held: InFlightJob, batching: Batching) -> None:
-        """Let a job wait. batching: of its model, where none waited before."""
+    def add(self, held: InFlightJob, served: Model) -> None:
+        """Let a job wait. served: its model, where none waited before."""
         model = held.job.model
         queue = self._queues.get(model)
         if queue is None:
-            queue = self._queues[model] = BatchQueue(batching, row_limit=self._statistics.batch_limits.rows)
+            known = self._statistics
+            queue = BatchQueue(served, known.joinings.may_join, row_limit=known.batch_limits.rows)
+            self._queues[model] = queue
         queue.add(held)
         self._unsorted.add(model)
         self._unasked.add(model)

@@ -171,7 +171,7 @@ class Pipeline:
             gauges.REDELIVERED.labels(model).inc()
             self._examine_soon([held])
         else:
-            self._dispatcher.add(held, served.batching)
+            self._dispatcher.add(held, served)
             self.wake()
 
     def _enqueue(self, held: InFlightJob) -> None:
@@ -179,7 +179,7 @@ class Pipeline:
         if model is None or self._is_closing:  # since it was looked at
             self._deliveries.let_go([held])
             return
-        self._dispatcher.add(held, model.batching)
+        self._dispatcher.add(held, model)
         self.wake()
 
     def _examine_soon(self, jobs: Iterable[InFlightJob]) -> None:

@@ -83,7 +83,8 @@ class Session:
             on_change,
             is_spare=fleet.is_spare,
             may_load=lease.may_load,
-            sizes=statistics.sizes,
+            on_untried=self.catalog_changed,
+            statistics=statistics,
             retire_s=settings.retire_s,
         )
         self._executor = Executor(

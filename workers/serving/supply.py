@@ -66,7 +66,7 @@ class Supply:
         room_bytes = max(1, self._most_bytes - ready_bytes - self._asked_bytes)
         mean_bytes = self._statistics.mean_bytes.get(name) or UNKNOWN_BYTES
         wanted = prefetch.depth(
-            model.batching.max_size if model.batching.rows_independent else 1,
+            model.batching.max_size if self._statistics.joinings.joins(model) else 1,
             self._statistics.run_s.get(name),
             is_running=is_running,
             mean_bytes=mean_bytes,

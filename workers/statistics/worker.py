@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from workers.statistics.batchlimits import BatchLimits
+from workers.statistics.joinings import Joinings
 from workers.statistics.lru import Lru
 from workers.statistics.sizes import Sizes
 from workers.statistics.storedbytes import StoredBytes
@@ -19,7 +20,7 @@ MOST_TOLD: Final = 128
 
 
 class Statistics:
-    """Moving averages per model, counts since the process started, and the batch limits of the device.
+    """Moving averages per model, counts since the process started, the batch limits of the device, and joinings.
 
     run_s, load_s: mean seconds of a run and of a load, by model. mean_bytes: of a job's inputs. Not there before the
     first. used_s: seconds that runs and loads have taken, by activity. results_kept_s: the least time that results are
@@ -31,6 +32,7 @@ class Statistics:
         self.large_results = StoredBytes(kept_s=results_kept_s, clock=time.monotonic)
         self.batch_limits = BatchLimits()
         self.sizes = Sizes()
+        self.joinings = Joinings()
         self.done = 0
         self.failed = 0
         self.used_s: defaultdict[str, float] = defaultdict(float)

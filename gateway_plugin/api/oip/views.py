@@ -47,7 +47,7 @@ def config(ready: PreparedVersion) -> dict[str, Any]:
     Where requests may share a run the batch is no part of a tensor's dimensions, as with Triton.
     """
     plan, model = choose({}, ready.plans), ready.model
-    is_joined = plan.is_batchable and model.batching.rows_independent
+    is_joined = plan.is_batchable and model.batching.rows_independent and plan.name in (ready.version.joined or ())
     skipped = 1 if is_joined else 0
     doc: dict[str, Any] = {
         "name": model.name,
