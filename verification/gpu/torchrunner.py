@@ -6,6 +6,7 @@ What it loads is one tensor as large as ``TF_GPU_BALLAST_MB`` says, so that memo
 import os
 import struct
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, Final
 
@@ -37,6 +38,9 @@ class TorchEngine:
 
     def unload(self, model: str, version: int) -> None:
         self._loaded.pop((model, version), None)
+
+    def without_tensor_float_32(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def run(
         self, model: str, version: int, signature: str, jobs: Sequence[bytes], outputs: tuple[str, ...]
