@@ -23,6 +23,8 @@ from workers.runner.errortext import without_paths
             "SavedModel not at: /m/half/1/{saved_model.pbtxt|saved_model.pb}",
             "SavedModel not at: <path>|saved_model.pb}",
         ),
+        ("at '/device:GPU:0/srv/x'", "at <path>"),
+        ("/jobs:1/x, /device:/srv and /gpu/0", "<path>:1/x, <path>:<path> and <path>"),
         ("[Errno 2] No such file or directory: '/srv/x'", "[Errno 2] No such file or directory: <path>"),
     ],
 )
@@ -38,6 +40,8 @@ def test_no_path_is_shown(said: str, shown: str) -> None:
         "{{node model/dense/MatMul}} a / b is 1/2",
         "expected [2]/[3] of https://host/page and km/h",
         "either/or, and // twice",
+        "assigned to /job:worker/replica:0/task:0/device:GPU:0 but available are [ /job:localhost/device:CPU:0 ].",
+        "/device:XLA_CPU:0, /gpu:1, /CPU:0, '/job:ps/task:3' and \"/device:GPU:*\"",
     ],
 )
 def test_what_is_no_path_stays(said: str) -> None:

@@ -3,10 +3,14 @@
 import re
 from typing import Final
 
-_QUOTED: Final = re.compile(r"""(["'`])(?:[a-z][a-z0-9+.-]*:/{1,3}|~?/)[^"'`\n]*\1""", re.IGNORECASE)
+_DEVICE: Final = r"(?:/(?:job:[\w-]+|replica:\d+|task:\d+|(?:device:\w+|cpu|gpu):(?:\d+|\*)))+(?![\w/])"
+"""TensorFlow's name of a device, whole or in part: ``/job:worker/replica:0/task:0/device:GPU:0``, ``/gpu:0``."""
+_QUOTED: Final = re.compile(rf"""(["'`])(?!{_DEVICE}\1)(?:[a-z][a-z0-9+.-]*:/{{1,3}}|~?/)[^"'`\n]*\1""", re.IGNORECASE)
 """A path in quotation marks, which may hold spaces."""
 _BARE: Final = re.compile(
-    r"(?:\b(?:file|ram):/{1,3}|(?<![\w/.\])}])~?/|(?<![\w/.\])}:])//)[\w.~+@%{-][^\s\"'`,;:)\]}|]*", re.IGNORECASE
+    rf"(?!{_DEVICE})(?:\b(?:file|ram):/{{1,3}}|(?<![\w/.\])}}])~?/|(?<![\w/.\])}}:])//)"
+    r"[\w.~+@%{-][^\s\"'`,;:)\]}|]*",
+    re.IGNORECASE,
 )
 """A path on its own; not what follows a word, as in ``dense/MatMul``, ``1/2`` or ``https://host/page``."""
 _STANDS_FOR: Final = "<path>"
