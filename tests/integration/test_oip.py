@@ -179,6 +179,18 @@ async def test_bodies_may_be_compressed_and_large(nats: NatsServer, tmp_path: Pa
         assert json.loads(again.body)["outputs"] == json.loads(found.body)["outputs"]
 
 
+async def test_a_body_above_the_bound_of_json_has_bytes_or_is_413(nats: NatsServer, tmp_path: Path) -> None:
+    count = 9 * 1024 * 1024
+    text = json.dumps({"inputs": [bare(4 * count, count)]}).encode()
+    async with plugin(nats, tmp_path) as at:
+        for body, status, words in (
+            (text + bytes(4 * count), 400, f"no header {HEADER}"),
+            (b'{"x": "' + b" " * 4 * count + b'"}', 413, "at most 33554432"),
+        ):
+            found = await at.infer(body)
+            assert (found.status, words in json.loads(found.body)["error"]) == (status, True)
+
+
 async def test_a_version_may_be_named_by_its_number_or_by_a_label(nats: NatsServer, tmp_path: Path) -> None:
     async with plugin(nats, tmp_path) as at:
         body = json.dumps({"inputs": [x([1.0])]}).encode()

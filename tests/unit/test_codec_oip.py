@@ -244,7 +244,6 @@ HEAD = request(binary("float32", 8, [1, 2]))
         (HEAD + b"1234567", len(HEAD), "expected 8 bytes (its binary_data_size) after the JSON, got 7"),
         (HEAD + b"123456789", len(HEAD), "1 bytes follow those of the last input"),
         (HEAD, len(HEAD) + 1, "Inference-Header-Content-Length is"),
-        (HEAD, None, "expected 8 bytes (its binary_data_size) after the JSON, got 0"),
         (HEAD + b"12345678", len(HEAD) - 1, "JSON Parse error"),
         (request(binary("float32", 4, [1, 2])) + b"1234", len(HEAD), "expected 8 bytes for float32[1, 2], got 4"),
         (PLAIN + b"x", len(PLAIN), "1 bytes follow"),
@@ -252,6 +251,26 @@ HEAD = request(binary("float32", 8, [1, 2]))
 )
 def test_bytes_must_be_as_many_as_were_announced(body: bytes, header_bytes: int | None, words: str) -> None:
     assert words in refused(body, header_bytes)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        HEAD,
+        HEAD + b"12345678",
+        HEAD + b"\xff" * 8,
+        HEAD + b",[" * 60_000,  # more than the bound of elements, as bytes may look
+        PLAIN + bytes(8),
+        struct.pack("<2f", 1, 2),
+    ],
+)
+def test_bytes_without_the_header_that_says_where_they_begin_are_told_of_it(body: bytes) -> None:
+    assert "no header Inference-Header-Content-Length" in refused(body)
+
+
+def test_no_bytes_need_no_header() -> None:
+    assert decoded(request(binary("float32", 0, [0, 2]))).tensors[0].shape == (0, 2)
+    assert "JSON Parse error" in refused(PLAIN + b"x")
 
 
 @pytest.mark.parametrize("size", [-1, 1.0, True, "8", 2**63])

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway_plugin.api.calls import GrpcCall
 from gateway_plugin.api.oip.grpc import SERVICE
-from gateway_plugin.api.oip.rest import HEADER_BYTES
+from gateway_plugin.codec.oip.request import HEADER
 from gateway_plugin.service.request import Request
 from signalbox.program.errors import DeadlineExceeded, SignalboxError, Unimplemented, meaning
 from signalbox.wire.messages import ApiKey
@@ -79,9 +79,9 @@ def request_of(line: str, body: bytes) -> Request:
     headers = {}
     if length == "*":
         text, _, tail = body.partition(_SEPARATOR)
-        headers[HEADER_BYTES], body = str(len(text)), text + tail
+        headers[HEADER], body = str(len(text)), text + tail
     elif length:
-        headers[HEADER_BYTES] = length
+        headers[HEADER] = length
     if body[:2] == b"\x1f\x8b" or encoding:
         headers["Content-Encoding"] = encoding or "gzip"
     return Request("POST", f"/v2/models/{call}", headers, body)

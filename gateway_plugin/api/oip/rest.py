@@ -16,6 +16,7 @@ from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.codec.oip import outputs as oipoutputs
 from gateway_plugin.codec.oip.outputs import FLAT
+from gateway_plugin.codec.oip.request import HEADER
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.service.jsonresponses import JSON, JsonResponse, json_response, refusal
 from gateway_plugin.service.request import Request
@@ -24,7 +25,6 @@ from signalbox.program.errors import InvalidRequest, NotServing, SignalboxError,
 from signalbox.wire import tensors
 from signalbox.wire.messages import ApiKey
 
-HEADER_BYTES: Final = "Inference-Header-Content-Length"
 _BINARY: Final = "application/octet-stream"
 _INDEX_BOUNDS: Final = Bounds(65_536, 1_000)
 _MOST_DIGITS: Final = 12
@@ -113,7 +113,7 @@ class OipRest:
         are large by a thread.
         """
         headers, body = request.headers, request.raw_body
-        header_bytes = _header_bytes(headers.get(HEADER_BYTES))
+        header_bytes = _header_bytes(headers.get(HEADER))
         encoding = headers.get("Content-Encoding", "").lower()
 
         def choose(fields: Mapping[str, Any]) -> tuple[InferOptions, PreparedVersion]:
@@ -130,9 +130,8 @@ class OipRest:
 
             asked, _, inputs = await self._offloading.read(tenant_of(key), len(body), read)
         else:
-            limit = 0 if header_bytes is None else self._max_binary_bytes
             asked, _, inputs = await self._codec.read_elsewhere(
-                tenant_of(key), body, encoding, choose, Form.INFER, header_bytes, limit
+                tenant_of(key), body, encoding, choose, Form.INFER, header_bytes, self._max_binary_bytes
             )
         return asked, inputs
 
@@ -155,7 +154,7 @@ class OipRest:
         body, header_bytes = oipoutputs.answer(found.head, found.outputs, asked.binary, lines)
         headers = {"Content-Type": JSON if header_bytes is None else _BINARY, **job_headers(record)}
         if header_bytes is not None:
-            headers[HEADER_BYTES] = str(header_bytes)
+            headers[HEADER] = str(header_bytes)
         return JsonResponse(200, body, headers)
 
 
@@ -164,7 +163,7 @@ def _header_bytes(text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-        raise InvalidRequest(f"{HEADER_BYTES} must be a whole number, not {text[:40]!r}.")
+        raise InvalidRequest(f"{HEADER} must be a whole number, not {text[:40]!r}.")
     return int(text)
 
 

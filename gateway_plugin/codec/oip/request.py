@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from gateway_plugin.codec.fitting import misfit
 from gateway_plugin.codec.oip.datatypes import BINARY_ONLY, DATATYPES
 from signalbox.front.jsonbody import Bounds, kind_of, parse
-from signalbox.program.errors import InvalidInput, InvalidRequest
+from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
 from signalbox.wire.tensors import MAX_RANK
 
 MOST_TENSORS: Final = 1_024
@@ -22,6 +22,8 @@ _SHOWN: Final = 120
 _LEAST_JUDGED: Final = 4096
 """Bytes of JSON up to which it costs less to look at the data than to find out that this is not needed."""
 _LARGEST: Final = 2**63
+HEADER: Final = "Inference-Header-Content-Length"
+_SIZE: Final = "binary_data_size"
 _FIELDS: Final = ("id", "parameters", "outputs")
 _SHARED_MEMORY: Final = "shared_memory_region"
 
@@ -57,17 +59,22 @@ def read(body: bytes, bounds: Bounds, header_bytes: int | None) -> InferBody:
     if header_bytes == 0:
         return InferBody({}, None, raw=body)
     if header_bytes is not None and header_bytes > len(body):
-        raise InvalidRequest(
-            f"Inference-Header-Content-Length is {header_bytes}, and the body has only {len(body)} bytes."
-        )
+        raise InvalidRequest(f"{HEADER} is {header_bytes}, and the body has only {len(body)} bytes.")
     text = body if header_bytes is None else body[:header_bytes]
-    doc = parse(text, bounds).doc
+    try:
+        doc = parse(text, bounds).doc
+    except (InvalidRequest, TooLarge) as error:
+        if header_bytes is None and (b"\0" in body or b'"%b"' % _SIZE.encode() in body):
+            raise _headless() from error
+        raise
     parameters_of(doc, REQUEST)
     rest = memoryview(body)[len(text) :]
     given = []
     for index, value in enumerate(_list(doc, "inputs")):
         one, size = _input(value, f'"inputs"[{index}]')
         if size is not None:
+            if size and header_bytes is None:
+                raise _headless()
             if size > len(rest):
                 raise misfit(one.name, f"{size} bytes (its binary_data_size) after the JSON", str(len(rest)))
             one, rest = one._replace(binary=rest[:size]), rest[size:]
@@ -77,6 +84,14 @@ def read(body: bytes, bounds: Bounds, header_bytes: int | None) -> InferBody:
     _require_distinct(given)
     is_plain = len(text) > _LEAST_JUDGED and _is_plain(text, doc)
     return InferBody({name: doc[name] for name in _FIELDS if name in doc}, tuple(given), is_plain)
+
+
+def _headless() -> InvalidRequest:
+    return InvalidRequest(
+        f"The body has bytes of tensors, and the request no header {HEADER}: send it, with the number of bytes of the "
+        "JSON before them (0 where there is none).",
+        header=HEADER,
+    )
 
 
 def parameters_of(value: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -127,7 +142,7 @@ def _input(value: Any, where: str) -> tuple[GivenTensor, int | None]:
         got = f'"{datatype[:_SHOWN]}"' if type(datatype) is str else kind_of(datatype)
         raise misfit(name, f"a datatype ({', '.join(DATATYPES)})", got)
     shape = _shape(name, value.get("shape"))
-    size = parameters_of(value, shown).get("binary_data_size")
+    size = parameters_of(value, shown).get(_SIZE)
     data = value.get("data")
     if size is not None:
         if type(size) is not int or not 0 <= size < _LARGEST:
