@@ -2,6 +2,9 @@
 
 Django puts a body on the disk, all of it, before it asks a middleware or a view anything; so the bound stands
 in front of Django. What it refuses, Django words: with the request id, the headers and the form of any other answer.
+
+Of a body that came in chunks, without a length, Django reads no form and the REST framework nothing: both go by
+``Content-Length``. All of it is there before they look, so here its length is added.
 """
 
 import asyncio
@@ -29,6 +32,7 @@ from signalbox.program.errors import SignalboxError, TooLarge
 
 _UPLOADS: Final = frozenset({"upload-model", "api-versions"})
 """Routes that take archives, as the URLs name them."""
+_LENGTH: Final = b"content-length"
 _REFUSED: Final = metrics.counter(
     "console_bodies_refused", "Requests to the console refused because of their body's size."
 )
@@ -52,7 +56,8 @@ class BodyLimit:
             log.warning("console.body_bound_unknown", reason=type(error).__name__)
             await self._refuse(scope, send, database_away())
             return
-        body = _Body(receive, cap)
+        scope = {**scope, "headers": list(scope["headers"])}
+        body = _Body(receive, cap, scope["headers"])
         if _declared(scope) <= cap:
             await self._inner(scope, body.receive, send)
             if not body.is_over:
@@ -73,10 +78,15 @@ class BodyLimit:
 
 
 class _Body:
-    """Counts what is read. Past the cap the client has gone, as far as Django sees: it throws away what it has."""
+    """Counts what is read. Past the cap the client has gone, as far as Django sees: it throws away what it has.
 
-    def __init__(self, receive: Receive, cap: int) -> None:
-        self._receive, self._left, self.is_over = receive, cap, False
+    headers: of the request; they get the length of a body that said none, once it is whole.
+    """
+
+    def __init__(self, receive: Receive, cap: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._receive, self._cap, self._left, self.is_over = receive, cap, cap, False
+        self._headers = headers
+        self._has_length = any(name == _LENGTH for name, _ in headers)
 
     async def receive(self) -> Message:
         """The next message of the request."""
@@ -85,6 +95,9 @@ class _Body:
         if self._left < 0:
             self.is_over = True
             return {"type": "http.disconnect"}
+        if not self._has_length and message["type"] == "http.request" and not message.get("more_body"):
+            self._has_length = True
+            self._headers.append((_LENGTH, b"%d" % (self._cap - self._left)))
         return message
 
 
@@ -113,7 +126,7 @@ def _may_upload(scope: Scope) -> bool:
 
 def _declared(scope: Scope) -> int:
     """The declared length; 0 without one: the bytes that come are counted anyway."""
-    sizes = [value for name, value in scope["headers"] if name == b"content-length"]
+    sizes = [value for name, value in scope["headers"] if name == _LENGTH]
     return max((int(size) for size in sizes if size.isdigit() and len(size) < 19), default=0)
 
 

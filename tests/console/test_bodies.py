@@ -146,6 +146,50 @@ async def test_who_may_upload_sends_an_archive_and_no_more(
     assert await Stranger("/api/models", proof, size=3 * SMALL).ask() == 413
 
 
+FORM = (
+    b'--b\r\nContent-Disposition: form-data; name="archive"; filename="m.tar"\r\n'
+    b"Content-Type: application/octet-stream\r\n\r\nno archive\r\n--b--\r\n"
+)
+
+
+class Given(Stranger):
+    """A client that sends this body in pieces of seven bytes, with its length or without."""
+
+    def __init__(self, path: str, kind: bytes, body: bytes, proof: tuple[bytes, bytes], *, is_chunked: bool) -> None:
+        framing = (b"transfer-encoding", b"chunked") if is_chunked else (b"content-length", b"%d" % len(body))
+        super().__init__(path, (b"content-type", kind), framing, proof)
+        self._body = body
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        if self.sent >= len(self._body):
+            await asyncio.Event().wait()
+        piece = self._body[self.sent : self.sent + 7]
+        self.sent += 7
+        return {"type": "http.request", "body": piece, "more_body": self.sent < len(self._body)}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body", "status", "words"),
+    [
+        (API, b"multipart/form-data; boundary=b", FORM, 400, b"archive"),
+        ("/api/accounts", b"application/json", b'{"name": "chunks", "more": 1}', 400, b"more"),
+        ("/api/keys", b"application/json", b"{", 400, b"JSON"),
+    ],
+)
+async def test_a_body_without_a_length_is_read_as_one_that_says_it(
+    cast: dict[str, User], path: str, kind: bytes, body: bytes, status: int, words: bytes
+) -> None:
+    proof = await sync_to_async(token_of)(cast["admin"])
+    answers = []
+    for is_chunked in (False, True):
+        client = Given(path, kind, body, proof, is_chunked=is_chunked)
+        assert await client.ask() == status
+        assert b"submitted" not in client.body
+        assert words in client.body
+        answers.append(json.loads(client.body)["detail"])
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("show", [session_of, token_of])
 async def test_who_may_not_upload_is_a_stranger(cast: dict[str, User], show: Any) -> None:
     proof = await sync_to_async(show)(cast["operator"])
