@@ -93,15 +93,11 @@ class Edge:
 
     async def answer(self, scope: Scope, receive: Receive) -> EdgeResponse | Handed:
         """The answer to one request, from a hook or from the edge itself, or what goes on to the upstream."""
-        try:
-            target = read(scope["raw_path"], scope["query_string"])
-            headers = headers_of(scope["headers"])
-        except UnicodeDecodeError:
-            count_refusal(BAD_HTTP)
-            return self._pages.known(errors.PLUGIN_AWAY)
+        target = read(scope["raw_path"], scope["query_string"])
         if target is None:
             count_refusal(BAD_HTTP)
             return responses.BAD_REQUEST
+        headers = headers_of(scope["headers"])
         body = RequestBody(headers, receive)
         answer: EdgeResponse | Handed
         try:
@@ -152,11 +148,7 @@ class Edge:
         self, api: CheckedApi, method: str, target: RequestTarget, headers: dict[str, str]
     ) -> Admitted | EdgeResponse:
         """What a request of a key that may call brings along; the answer to any other."""
-        try:
-            passed = await self._plugin.auth(api, method, target, headers)
-        except ValueError:  # a protobuf string must be UTF-8
-            count_refusal(BAD_HTTP)
-            return self._page(errors.PLUGIN_AWAY, headers)
+        passed = await self._plugin.auth(api, method, target, headers)
         if passed is None:
             return self._page(errors.PLUGIN_AWAY, headers)
         if not isinstance(passed, Passed):

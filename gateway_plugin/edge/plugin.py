@@ -8,7 +8,7 @@ import msgspec
 from gateway_plugin.edge.definition import CheckedApi, Definition
 from gateway_plugin.edge.limits import Quota
 from gateway_plugin.edge.requests import AddedHeaders, ObjectMaker, body_as_tyk_has_it
-from gateway_plugin.edge.target import RequestTarget, parameters
+from gateway_plugin.edge.target import RequestTarget
 from gateway_plugin.hooks import handover
 from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import AUTH, POST, UPSTREAM_AUTH
@@ -56,7 +56,7 @@ class Plugin(Protocol):
     async def auth(
         self, api: CheckedApi, method: str, target: RequestTarget, headers: dict[str, str]
     ) -> Passed | Reply | None:
-        """Call an API's auth hook; None = it is away. Raises ValueError on text that its message cannot hold."""
+        """Call an API's auth hook; None = it is away."""
 
     async def post(self, passed: Passed, request: Request, peer: str, quota: Quota | None) -> Reply | None:
         """Call the Post hook. peer: address of the connection. Status 0: the hook has no answer. None: it failed."""
@@ -78,8 +78,6 @@ class LocalPlugin:
         self, api: CheckedApi, method: str, target: RequestTarget, headers: dict[str, str]
     ) -> Passed | Reply | None:
         """See :class:`Plugin`."""
-        if "?" in target.url:
-            parameters(target.url.partition("?")[2])  # raises for what a message cannot hold
         found = self._hooks.auth(method, target.url, headers, is_ours=self._is_ours[api.api_id])
         if not isinstance(found, Session):
             return found

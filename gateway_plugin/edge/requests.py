@@ -94,7 +94,7 @@ class ObjectMaker:
         self._added = AddedHeaders(api, xff_depth)
 
     def auth(self, method: str, target: RequestTarget, headers: dict[str, str]) -> Object:
-        """The object of the auth hook, without a body. Raises ValueError on text a protobuf string cannot hold."""
+        """The object of the auth hook, without a body."""
         made = Object()
         made.CopyFrom(self._template)
         request = made.request

@@ -25,10 +25,14 @@ class Redirect(NamedTuple):
 
 
 def read(path: bytes, query: bytes) -> RequestTarget | Redirect | None:
-    """Target of a request; None when Go's server would refuse it.
+    """Target of a request; None when Go's server would refuse it, or when it is not UTF-8."""
+    try:
+        return _read(path, query)
+    except UnicodeDecodeError:
+        return None
 
-    Raises UnicodeDecodeError on bytes that cannot travel in a protobuf string.
-    """
+
+def _read(path: bytes, query: bytes) -> RequestTarget | Redirect | None:
     if _PLAIN.fullmatch(path):
         text = (path + b"?" + query if query else path).decode()
         return RequestTarget(text, text)
@@ -57,10 +61,10 @@ def _clean(path: bytes) -> bytes:
 def parameters(query: str) -> dict[str, str]:
     """First value of each query parameter; parts with a semicolon or a bad escape are left out.
 
-    Raises UnicodeDecodeError when a value is not UTF-8 once unescaped.
+    Bytes that are not UTF-8 once unescaped are shown as U+FFFD.
     """
     taken = "&".join(part for part in query.split("&") if ";" not in part and not _BAD_ESCAPE.search(part.encode()))
     found: dict[str, str] = {}
-    for name, value in parse_qsl(taken, keep_blank_values=True, errors="strict"):
+    for name, value in parse_qsl(taken, keep_blank_values=True, errors="replace"):
         found.setdefault(name, value)
     return found

@@ -32,7 +32,8 @@ def canonical(name: bytes) -> str:
 
 
 def headers_of(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by canonical name, first value only. Raises UnicodeDecodeError if one is not UTF-8.
+    """Headers by canonical name, first value only. One that is not UTF-8 is Latin-1, as HTTP once had it: whoever reads
+    a header judges it, and most are nobody's.
 
     Only the lines of X-Forwarded-For are joined: the trusted proxy wrote the last of them. Tyk shows the first alone.
     """
@@ -40,7 +41,14 @@ def headers_of(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     for name, value in lines:
         shown = _canonical_names.get(name) or canonical(name)
         if shown not in found:
-            found[shown] = value.decode().rstrip(" \t")
+            found[shown] = _text(value)
         elif shown == _FORWARDED:
-            found[shown] += ", " + value.decode().rstrip(" \t")
+            found[shown] += ", " + _text(value)
     return found
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode().rstrip(" \t")
+    except UnicodeDecodeError:
+        return value.decode("latin-1").rstrip(" \t")

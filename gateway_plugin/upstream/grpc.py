@@ -24,7 +24,6 @@ from gateway_plugin.upstream.callers import Callers, require_single
 from gateway_plugin.upstream.unpacking import is_packed, unpacked
 from signalbox.program.errors import (
     DeadlineExceeded,
-    InvalidRequest,
     SignalboxError,
     TooLarge,
     meaning,
@@ -33,6 +32,8 @@ from signalbox.program.errors import (
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _GRPC: Final = "grpc"
+_BYTES: Final = "-bin"
+"""Metadata whose name ends so is bytes (tracing libraries send it), and nobody's here to read."""
 _MAX_HEADER_BYTES: Final = 65_536
 _MOST_SAID_BYTES: Final = 6144
 """Clients take 8 KiB of metadata, and lose all of an answer that has more."""
@@ -99,12 +100,10 @@ class GrpcUpstream:
         return call
 
     async def _answer(self, method: Method, context: Context) -> GrpcReply:
-        lines = [(_bytes(name), _bytes(value)) for name, value in context.invocation_metadata() or ()]
+        metadata = context.invocation_metadata() or ()
+        lines = [(_bytes(name), _bytes(value)) for name, value in metadata if not name.endswith(_BYTES)]
         require_single(lines)
-        try:
-            headers = headers_of(lines)
-        except UnicodeDecodeError as error:
-            raise InvalidRequest("A value of the metadata is not UTF-8.", bound="grpc") from error
+        headers = headers_of(lines)
         if self._is_front:
             headers[FRONT_S_WORD] = _address(context.peer())
         key = self._callers.key(headers)

@@ -82,9 +82,10 @@ class HttpUpstream:
         query, lines = scope["query_string"], scope["headers"]
         target = scope["raw_path"] + (b"?" + query if query else b"")
         try:
-            url, headers = target.decode(), headers_of(lines)
+            url = target.decode()
         except UnicodeDecodeError:
-            return _refused(InvalidRequest("Path, query and headers must be UTF-8.", bound="http"), None, ""), False
+            return _refused(InvalidRequest("Path and query must be UTF-8.", bound="http"), None, ""), False
+        headers = headers_of(lines)
         body = RequestBody(headers, receive)
         given = await self.answer(scope["method"], url, headers, lines, body)
         return given, body.is_over or await body.skip()

@@ -51,7 +51,7 @@ class Client:
         async with grpc.aio.insecure_channel(self._address, options=options) as channel:
             yield Client(self._address, channel)
 
-    def call(self, method: str, body: bytes = b"hello", *metadata: tuple[str, str], **more: Any) -> Any:
+    def call(self, method: str, body: bytes = b"hello", *metadata: tuple[str, str | bytes], **more: Any) -> Any:
         """A call as any client makes it; awaited, it is the reply."""
         say = self._channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
         return say(body, metadata=metadata, timeout=LIMIT_S, **more)
@@ -108,6 +108,14 @@ async def test_a_good_key_gets_its_reply_with_the_jobs_id(nats: NatsServer, tmp_
             call = client.call(ECHO, b"hello", metadata, ("x-client-addr", "1.2.3.4"))
             assert await call == f"{mine.stored.id} 1.2.3.4 True hello".encode()
             assert dict(await call.initial_metadata())["x-signalbox-job-id"] == "one"
+
+
+async def test_metadata_of_bytes_is_nobody_s_to_judge(nats: NatsServer, tmp_path: Path) -> None:
+    """Tracing libraries send it."""
+    trace = (("grpc-trace-bin", b"\0\xff\xfe\0\1"), ("x-client-addr-bin", b"\xe9"), ("x-any-bin", b"\xe9"))
+    async with ready(nats, tmp_path) as (client, mine):
+        said = await client.call(ECHO, b"", ("authorization", mine.text), *trace)
+        assert said.split()[:2] == [mine.stored.id.encode(), b"-"]
 
 
 async def test_where_clients_call_it_directly_their_address_is_that_of_the_connection(

@@ -101,4 +101,4 @@ async def test_errors_are_in_the_dialects_shape_and_other_paths_in_ours(nats: Na
         assert full.json() == {"error": "Too many.", "code": "queue_full"}
         assert (await client.get("/other", headers={"Authorization": mine.text})).status_code == 404
         odd = await client.get("/echo/a", headers=[(b"Authorization", mine.text.encode()), (b"X-A", b"\xe9")])
-        assert odd.status_code == 400
+        assert odd.status_code == 200

@@ -41,8 +41,16 @@ def test_names_without_bound_are_not_remembered() -> None:
 
 def test_first_value_counts_and_padding_goes() -> None:
     assert headers_of([(b"x-a", b"1 \t"), (b"X-A", b"2")]) == {"X-A": "1"}
-    with pytest.raises(UnicodeDecodeError):
-        headers_of([(b"x-a", b"\xff")])
+
+
+def test_a_value_that_is_not_utf8_is_latin_1_and_no_fault() -> None:
+    lines = [
+        (b"x-a", b"caf\xe9 "),
+        (b"x-b", "café".encode()),
+        (b"x-forwarded-for", b"\xff"),
+        (b"X-Forwarded-For", b"1"),
+    ]
+    assert headers_of(lines) == {"X-A": "café", "X-B": "café", "X-Forwarded-For": "ÿ, 1"}
 
 
 def test_all_lines_of_forwarded_addresses_count() -> None:
