@@ -29,6 +29,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 def main(path: str) -> None:
     """Become the program that ``path`` describes. Returns never."""
     spec: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    os.umask(0o022)  # folders made for mounts are for the service's user too
     root = Path(spec["root"])
     _mount("tmpfs", root, kind="tmpfs", options="mode=0755,size=16m")
     _system(root)
@@ -41,7 +42,6 @@ def main(path: str) -> None:
     socket.sethostname(spec["hostname"])
     os.chroot(root)
     os.chdir(spec["workdir"])
-    os.umask(0o022)
     os.execv(spec["enter"][0], spec["enter"])
 
 

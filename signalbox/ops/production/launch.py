@@ -55,6 +55,7 @@ class Builder:
             *self._volumes(name, service, image),
             *self._secrets(service),
         ]
+        mounts.sort(key=lambda mount: len(Path(mount.target).parts))  # what lies below another comes after it
         setpriv = self._machine.tools["setpriv"]
         inside = enter(image, setpriv, has_no_new_privileges=bool(service.security_opt))
         description = {
