@@ -202,9 +202,11 @@ def test_an_idle_board_touches_only_what_has_changed_and_animates_nothing(window
     page.evaluate(WATCH)
     before = recalculated()
     renewals = int(lane.locator(".lane-held-for span").nth(1).inner_text().split()[0])
-    expect(lane.locator(".lane-held-for")).to_contain_text(f"{renewals + 4} renewals")
+    told = lane.locator(".lane-held-for span").nth(1)
+    expect(told).to_have_text(re.compile("|".join(f"^{renewals + more} " for more in range(4, 100))))
+    renewed = int(told.inner_text().split()[0]) - renewals
     changes = recalculated() - before
-    assert changes <= 4 * 12, "a renewal is two seconds: a few changes of text, not a frame each 16 ms"
+    assert changes <= renewed * 12, "a renewal is two seconds: a few changes of text, not a frame each 16 ms"
     assert page.evaluate("window.needless") == []
     page.context.close()
 

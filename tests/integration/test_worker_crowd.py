@@ -36,8 +36,12 @@ async def awake_crowd(bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str]
         await none_parked(bus, model)
 
 
-async def put_deep(bus: Bus, ledger: Ledger, number: int) -> list[str]:
-    """So many jobs of ``m0``, all of which its consumer knows: it learns of them a little after they are stored."""
+async def put_deep(bus: Bus, ledger: Ledger, holder: Holder, number: int) -> list[str]:
+    """So many jobs of ``m0``, all of which its consumer knows: it learns of them a little after they are stored.
+
+    The holder asks for none from then on: what it was still asking for could be given the first of them.
+    """
+    await holder.asks_no_more("m0")
     jobs = [await ledger.submit("m0", floats(1.0)) for _ in range(number)]
     await counted(bus, "m0", "mid", waiting=number)
     return jobs
@@ -69,8 +73,7 @@ async def test_where_many_are_awake_a_deep_queue_is_read_a_few_jobs_at_a_time(
         asked.append(puller.outstanding)
 
     monkeypatch.setattr(Puller, "ask", noted)
-    holder.is_greedy = False
-    jobs = set(await put_deep(bus, ledger, 3 * awake.TURN))
+    jobs = set(await put_deep(bus, ledger, holder, 3 * awake.TURN))
     holder.is_greedy = True
     holder.intake.ask("m0", holder.wanted, NONE_WAIT)
     assert {(await holder.next())[0] for _ in jobs} == jobs
@@ -91,8 +94,7 @@ async def test_where_many_are_awake_what_one_turn_brings_is_passed_on_together(
         return given
 
     monkeypatch.setattr(AwakeModel, "release", noted)
-    holder.is_greedy = False
-    jobs = set(await put_deep(bus, ledger, 1 + 2 * awake.TURN))
+    jobs = set(await put_deep(bus, ledger, holder, 1 + 2 * awake.TURN))
     passed.clear()
     holder.is_greedy = True
     holder.wanted = 4 * awake.TURN
@@ -118,10 +120,9 @@ async def test_where_many_are_awake_what_came_of_a_turn_that_never_ends_is_passe
             came.set()
 
     monkeypatch.setattr(Puller, "_receive", some)
-    monkeypatch.setattr(pull, "_ANSWERED_S", LIMIT_S if is_left else 0.2)
     await awake_crowd(bus, ledger, holder, crowd)
-    holder.is_greedy = False
-    jobs += await put_deep(bus, ledger, 1 + awake.TURN)
+    jobs += await put_deep(bus, ledger, holder, 1 + awake.TURN)
+    monkeypatch.setattr(pull, "_ANSWERED_S", LIMIT_S if is_left else 0.2)
     holder.wanted = 2 * awake.TURN
     holder.is_greedy = True
     holder.intake.ask("m0", holder.wanted, NONE_WAIT)
@@ -189,8 +190,7 @@ async def test_where_many_are_awake_jobs_that_their_consumer_does_not_count_yet_
 
     monkeypatch.setattr(Puller, "_receive", counts_none)
     await awake_crowd(bus, ledger, holder, crowd)
-    holder.is_greedy = False
-    jobs = await put_deep(bus, ledger, 4)
+    jobs = await put_deep(bus, ledger, holder, 4)
     holder.is_greedy = True
     holder.intake.ask("m0", holder.wanted, NONE_WAIT)
     assert [(await holder.next())[0] for _ in jobs] == jobs

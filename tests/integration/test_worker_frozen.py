@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from signalbox.wire.messages import Batching, Limits, State
 from tests.rigs import workerhouse
-from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.submit import floats, register
 from tests.rigs.workerhouse import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,16 +39,12 @@ def frozen(house: House) -> int:
     return sum(line.get("event") == "runner.frozen" for line in house.worker.lines)
 
 
-async def runs(ledger: Ledger, job_id: str) -> None:
-    await ledger.until(lambda: (r := ledger.last(job_id)) is not None and r.state is State.RUNNING)
-
-
 async def test_a_stopped_runner_costs_its_jobs_neither_a_strike_nor_their_time(house: House, tmp_path: Path) -> None:
     bus, ledger, worker = house
     await register(bus, "slow", tmp_path, batching=Batching(max_size=1), limits=LIMITS)
     await ledger.ended(await ledger.submit("slow", floats(0.0)))
     job = await ledger.submit("slow", floats(3.0))
-    await runs(ledger, job)
+    await ledger.begun(job)
     before = frozen(house)
     os.kill(runner(house), signal.SIGSTOP)
     await worker.said("runner.frozen", count=before + 1)
@@ -87,7 +83,7 @@ async def test_a_worker_that_was_stopped_and_goes_on_does_not_end_its_runner(hou
     await register(bus, "slow", tmp_path, limits=LIMITS)
     pid, before = runner(house), frozen(house)
     job = await ledger.submit("slow", floats(LONG_S))
-    await runs(ledger, job)
+    await ledger.begun(job)
     for process in (worker.pid, pid):  # as the sleep of a machine does it
         os.kill(process, signal.SIGSTOP)
     await asyncio.sleep(LONG_S)  # what is tested: a time in which nobody could beat or hear

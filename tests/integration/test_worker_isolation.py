@@ -21,7 +21,7 @@ from signalbox.wire import names
 from signalbox.wire.messages import Batching, Limits, Record, State, Worker, header
 from signalbox.wire.names import Bucket, Header, Stream, token
 from tests.rigs import models, workerhouse
-from tests.rigs.submit import Ledger, floats, register
+from tests.rigs.submit import floats, register
 from tests.rigs.workerhouse import House
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -32,10 +32,6 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     folder = tmp_path_factory.mktemp("isolation")
     async with workerhouse.house(folder, worker_cancel_grace_s=0.5) as made:
         yield made
-
-
-async def running(ledger: Ledger, job_id: str) -> None:
-    await ledger.until(lambda: (r := ledger.last(job_id)) is not None and r.state is State.RUNNING)
 
 
 async def wish_to_cancel(bus: Bus, job_id: str) -> None:
@@ -54,8 +50,8 @@ async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_bef
     deaths = sum(line.get("event") == "runner.died" for line in worker.lines)
     before = await ledger.submit("behind", floats(12.0, name="seconds"))
     behind = await ledger.submit("behind", floats(0.01, name="seconds"))
-    await running(ledger, before)
-    await running(ledger, behind)
+    await ledger.begun(before)
+    await ledger.begun(behind)
     await wish_to_cancel(bus, behind)
     await worker.said("runner.died", count=deaths + 1)
     ended = await ledger.ended(before, behind, timeout_s=120)
@@ -117,7 +113,7 @@ async def test_a_stopped_runner_with_tensorflow_is_replaced_and_nobodys_fault(ho
     await register(bus, "stopped", models.slow(), batching=Batching(max_size=1), limits=Limits(timeout_s=600.0))
     await ledger.ended(await ledger.submit("stopped", floats(0.0, name="seconds")))
     job = await ledger.submit("stopped", floats(4.0, name="seconds"))
-    await running(ledger, job)
+    await ledger.begun(job)
     ready = [line for line in worker.lines if line.get("event") == "runner.ready"]
     os.kill(ready[-1]["pid"], signal.SIGSTOP)
     (record,) = await ledger.ended(job, timeout_s=120)

@@ -54,7 +54,7 @@ async def test_what_waits_in_a_worker_is_handed_back_when_its_model_stops(
     bus, ledger, _ = house
     model = await register(bus, "slow", tmp_path, batching=Batching(max_size=1))
     running = await ledger.submit("slow", floats(3.0))
-    await ledger.until(lambda: (r := ledger.last(running)) is not None and r.state is State.RUNNING, timeout_s=LIMIT_S)
+    await ledger.begun(running)
     waiting = [await ledger.submit("slow", floats(0.15)) for _ in range(WAITING)]
     await stop(bus, model)
     await ledger.ended(running, timeout_s=LIMIT_S)

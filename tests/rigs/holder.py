@@ -42,6 +42,7 @@ class Holder:
     """An intake that asks for ``wanted`` jobs whenever it may, and what came."""
 
     def __init__(self, bus: Bus, came: asyncio.Queue[tuple[str, bool]] | None = None) -> None:
+        self.bus = bus
         self.fleet = Fleet()
         self.is_greedy = True
         self.wanted = 1
@@ -58,6 +59,13 @@ class Holder:
         async with asyncio.timeout(LIMIT_S):
             while self.intake.is_asking(model):
                 await self.intake.rest()
+
+    async def asks_no_more(self, model: str) -> None:
+        """Ask for nothing from now on but where a test does, and wait until all of a model that was asked for came."""
+        self.is_greedy = False
+        async with asyncio.timeout(LIMIT_S):
+            while self.intake.ask(model, 0, NONE_WAIT):
+                await self.bus.flush()
 
     def _take(self, model: str, delivered: Delivery, is_known: bool) -> None:
         self.came.put_nowait((delivered.job.id, is_known))

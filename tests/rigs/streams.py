@@ -28,7 +28,10 @@ async def make_clean(bus: Bus) -> None:
 
 
 async def counted(bus: Bus, model: str, priority: Priority, *, waiting: int, generation: int = 0) -> None:
-    """Return when a class's consumer counts so many: it follows the acknowledgement of a write, by milliseconds."""
+    """Return when a class's consumer counts so many: it follows the acknowledgement of a write, by milliseconds.
+
+    Of a consumer that nobody asks for jobs meanwhile: another count may be all that there ever is.
+    """
     async with asyncio.timeout(60):
         while (await delivery.find(bus, model, priority, generation)).num_pending != waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.table import put
 from signalbox.wire import names, tensors
-from signalbox.wire.messages import Batching, Job, Limits, Model, Record, Version, decode, header
+from signalbox.wire.messages import Batching, Job, Limits, Model, Record, State, Version, decode, header
 from signalbox.wire.names import Bucket, Header, Stream, token
 from signalbox.wire.tensors import Tensor
 
@@ -116,6 +116,10 @@ class Ledger:
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
+
+    async def begun(self, job_id: str) -> None:
+        """Wait until a job has begun to run; it may have ended too by the time that this returns."""
+        await self.until(lambda: any(r.state is State.RUNNING for r in self.records.get(job_id, ())))
 
     async def ended(self, *ids: str, timeout_s: float = 60.0) -> list[Record]:
         """Wait until all of ``ids`` (default: all submitted) have ended; their last records."""
