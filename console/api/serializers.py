@@ -9,6 +9,7 @@ from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.services import SETTINGS, unpublished
+from console.fleet import serving
 from console.jobs import query, standing
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
@@ -40,12 +41,18 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
 
 
 class ModelOut(serializers.ModelSerializer[ServedModel]):
-    """A model with its versions and labels."""
+    """A model with its versions and labels.
+
+    serving_version: what requests without a version shall get. served_version: what they get now. condition: how the
+    fleet serves it now, in words.
+    """
 
     base_path = serializers.CharField(source="base_folder", read_only=True)
     versions = VersionOut(many=True, read_only=True)
     labels = serializers.SerializerMethodField()
     serving_version = serializers.IntegerField(allow_null=True, read_only=True)
+    served_version = serializers.SerializerMethodField()
+    condition = serializers.SerializerMethodField()
     unpublished = serializers.SerializerMethodField()
 
     class Meta:
@@ -56,6 +63,8 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
             "is_enabled",
             "default_version",
             "serving_version",
+            "served_version",
+            "condition",
             *SETTINGS,
             "labels",
             "versions",
@@ -67,6 +76,14 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     def get_labels(self, model: ServedModel) -> dict[str, int]:
         """Label to version number."""
         return {label.name: label.version.number for label in model.labels.all()}
+
+    def get_served_version(self, model: ServedModel) -> int | None:
+        """The version; null where there is none, or it is not known."""
+        return serving.served_version(model)
+
+    def get_condition(self, model: ServedModel) -> str:
+        """As the board calls it: ``ready``, ``loading``, ``does not load``, ``paused``, ``not known now``, ..."""
+        return serving.condition(model, self.get_unpublished(model)).label
 
     def get_unpublished(self, model: ServedModel) -> str:
         """Why the last decision on it is not in NATS yet; empty once it is."""

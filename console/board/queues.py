@@ -5,13 +5,14 @@ their presence, so both are right whenever this process started. Rates and perce
 are not followed, the series goes by what presence and the queue count.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from console.board import conditions
 from console.board.protocol import Topic
 from console.board.rows import Queue, Sample
 from signalbox.jobs import times
@@ -22,6 +23,7 @@ SAMPLES: Final = 400
 """Ended jobs per model that percentiles are taken of."""
 STEP_S: Final = 15.0
 STEPS: Final = 60
+_BEST: Final = ("ready", "loading", "failed")
 BUCKET_S: Final = 5
 SERIES_S: Final = 900
 
@@ -87,9 +89,18 @@ class _Activity:
         return len(self.history) == STEPS and not any(self.history) and self.is_quiet(now)
 
 
-_quiet: Final = lru_cache(maxsize=256)(Queue)
-"""The row of a model that nobody calls. The same object for the same settings: nearly all models have the defaults."""
-_UNKNOWN: Final = Queue(is_enabled=False, is_known=False)
+def _called(row: Queue) -> Queue:
+    """The row with its condition in words."""
+    return replace(row, **conditions.of(row)._asdict())
+
+
+@lru_cache(maxsize=256)
+def _quiet(**settings: Any) -> Queue:
+    """The row of a model that nobody calls: the same object for the same settings, and nearly all have the defaults."""
+    return _called(Queue(**settings))
+
+
+_UNKNOWN: Final = _called(Queue(is_enabled=False, is_known=False))
 
 
 class QueueRows:
@@ -288,6 +299,7 @@ class QueueRows:
             row = replace(row, **self._moving(model, activity, row, now))
             if activity.is_over(now):
                 del self._active[model]
+        row = _called(row)
         self._topic.set(model, row if row != quiet else quiet)
 
     def _moving(self, model: str, activity: _Activity, row: Queue, now: float) -> dict[str, Any]:
@@ -323,9 +335,15 @@ class QueueRows:
         }
 
     def _resident(self, model: str) -> dict[str, Any]:
-        """How many workers have the model in memory, load it, or failed to."""
-        states = [m.state for w in self._workers.values() for m in w.models if m.model == model]
-        return {state: states.count(state) for state in ("ready", "loading", "failed")}
+        """On how many GPUs the model is in memory, is loaded, or could not be: one counts once, by its best version."""
+        best: dict[str, int] = {}
+        for worker in self._workers.values():
+            for resident in worker.models:
+                if resident.model == model and resident.state in _BEST:
+                    rank = _BEST.index(resident.state)
+                    best[worker.device.id] = min(rank, best.get(worker.device.id, rank))
+        found = Counter(_BEST[rank] for rank in best.values())
+        return {state: found[state] for state in _BEST}
 
 
 def _named(worker: Worker | None) -> set[str]:

@@ -101,7 +101,9 @@ class Queue(Row, frozen=True):
     behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when the longest waiting job at
     NATS was accepted, or since when workers have had jobs and have run none, whichever is earlier; None if none waits,
     or it is not known. Rates: a second, over the last minute. drain_s: until the queue is empty at these rates; None =
-    it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first.
+    it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first. replicas: on how many GPUs it
+    shall be in memory; ready, loading, failed: on how many it is, is loaded, or could not be, each GPU counted once.
+    state, label, why: in words (:func:`console.board.conditions.of`).
     """
 
     waiting: int = 0
@@ -131,6 +133,9 @@ class Queue(Row, frozen=True):
     loading: int = 0
     failed: int = 0
     max_queue: int = 0
+    state: str = ""
+    label: str = ""
+    why: str = ""
 
 
 class LoadedVersion(Row, frozen=True):

@@ -17,6 +17,7 @@ from console.catalog import services
 from console.catalog.models import ServedModel
 from console.feed.running import running
 from console.fleet import services as fleet
+from console.fleet import serving
 from console.jobs.models import Job
 from console.outbox import services as outbox
 from console.pages import flash
@@ -95,7 +96,9 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
 def index(request: HttpRequest) -> HttpResponse:
     """All models."""
     models = ServedModel.objects.prefetch_related("versions", "labels__version")
-    context = {"models": models, "unpublished": services.unpublished()}
+    unpublished = services.unpublished()
+    conditions = {model.name: serving.condition(model, unpublished.get(model.name, "")) for model in models}
+    context = {"models": models, "conditions": conditions}
     return render(request, "models/index.html", context)
 
 
@@ -136,14 +139,14 @@ def upload(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, name: str) -> HttpResponse:
     """One model: versions, labels, signatures, what has been told, history."""
     model = services.find(name)
-    unpublished = services.unpublished()
+    why_unpublished = services.unpublished().get(name, "")
     context = {
         "model": model,
+        "condition": serving.condition(model, why_unpublished),
         "versions": model.versions.prefetch_related("labels"),
         "labels": model.labels.select_related("version"),
         "posting": outbox.latest(Bucket.MODELS, outbox.model_key(name)),
-        "unpublished": unpublished,
-        "why_unpublished": unpublished.get(name, ""),
+        "why_unpublished": why_unpublished,
         "desired": fleet.of_model(name),
         "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="model", target=name)[:30],

@@ -8,6 +8,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from console.fleet import serving
 from console.jobs import standing
 from console.pages import sudo
 
@@ -72,6 +73,8 @@ def item(mapping: dict[str, Any], key: str) -> Any:
 
 
 register.filter("standing", standing.of)
+register.filter("served_version", serving.served_version)
+register.filter("next_version", serving.next_version)
 
 
 @register.filter

@@ -286,6 +286,23 @@ def test_a_paused_queue_with_jobs_is_a_warning_and_not_a_fault() -> None:
     assert row(board, "alarms", "unserved:digits") is None
 
 
+def test_a_gpu_counts_once_however_many_versions_of_a_model_it_has_in_memory() -> None:
+    board = view()
+    board.model("digits", Model(name="digits", replicas=2), T0)
+    both = tuple(Residency(model="digits", version=number, state="ready") for number in (1, 2))
+    board.presence("a", worker("a", token=7, models=both), T0)
+    assert (row(board, "queues", "digits").ready, row(board, "queues", "digits").label) == (1, "ready 1/2")
+    other = Device(id="GPU-2", kind="nvidia", name="H200")
+    failed = Residency(model="digits", version=2, state="failed")
+    board.presence("b", worker("b", device=other, models=(both[0], failed)), T0)
+    found = row(board, "queues", "digits")
+    assert (found.ready, found.failed, found.label) == (2, 0, "ready")
+    board.presence("a", None, T0 + 1)
+    board.presence("b", worker("b", device=other, models=(failed,)), T0 + 1)
+    found = row(board, "queues", "digits")
+    assert (found.ready, found.failed, found.state, found.label) == (0, 1, "failed", "does not load")
+
+
 def test_an_alarm_keeps_its_beginning_while_it_stands() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from msgspec.structs import replace
 
 from console.accounts.rights import Actor
@@ -24,6 +25,7 @@ from signalbox.program.errors import Conflict, InvalidRequest, NotFound, Unavail
 from signalbox.program.settings import Wire
 from signalbox.wire import messages
 from tests.console.conftest import FOUND, submit
+from tests.console.test_live_view import T0, worker
 from tests.rigs.presence import presence
 
 Browser = Callable[[str], Client]
@@ -408,3 +410,44 @@ def test_no_name_a_model_may_have_hides_its_page(browser: Browser, admin: Actor,
         assert f'"/models/{name}/{part}"' in page
     assert client.get(f"/models/{name}/settings").status_code == 200
     assert client.get("/models/-/upload").status_code == 200
+
+
+def resident(version: int, state: str) -> messages.Residency:
+    return messages.Residency(model="digits", version=version, state=state)
+
+
+def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
+    admin: Actor, base: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.register(admin, "digits", str(base))
+    OutboxEntry.objects.update(published_at=timezone.now())
+    feed, client = Feed(Wire()), browser("admin")
+    monkeypatch.setattr(running, "feed", feed)
+    monkeypatch.setattr(Feed, "is_blind", False)
+
+    def shown() -> tuple[str, int | None]:
+        """The condition, and the version that requests get, the same wherever they stand."""
+        listed, page = (client.get(url).content.decode() for url in ("/models", "/models/digits"))
+        over_rest = client.get("/api/models").json()[0]
+        label, served = over_rest["condition"], over_rest["served_version"]
+        for text in (listed, page):
+            assert re.search(rf'class="state" data-state="[a-z]+"[^>]*>{re.escape(label)}</span>', text), label
+            assert 'data-state="enabled"' not in text
+        said = "?" if served is None else str(served)
+        assert f'data-label="Serves" class="num">{said}<' in listed
+        return label, served
+
+    assert shown() == ("being published", 2)
+    document = published()
+    feed.view.model("digits", document, T0)
+    assert shown() == ("not loaded", 2)
+    feed.view.presence("w1", worker("w1", token=7, models=(resident(2, "failed"),)), T0)
+    assert shown() == ("does not load", 2)
+    feed.view.rollouts.show("digits", document, messages.Serving(publication=1, default=1, failed=(2,)))
+    feed.view.presence("w1", worker("w1", token=7, models=(resident(1, "ready"), resident(2, "failed"))), T0 + 1)
+    assert shown() == ("ready", 1)
+    assert "2 does not load" in client.get("/models").content.decode()
+    feed.view.queues.desired("digits", messages.Desired(is_paused=True, actor="ada"), T0 + 2)
+    assert shown() == ("paused", 1)
+    monkeypatch.setattr(Feed, "is_blind", True)
+    assert shown() == ("not known now", None)

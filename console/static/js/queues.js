@@ -11,19 +11,6 @@ const number = new Intl.NumberFormat("en");
 const ms = (s) => (s === null ? "–" : s < 1 ? `${Math.round(s * 1000)} ms` : `${s.toFixed(s < 10 ? 2 : 1)} s`);
 const rate = (r) => (r ? `${r < 10 ? r.toFixed(1) : Math.round(r)}/s` : "–");
 
-/** What a queue's state is called, and why. */
-function condition(row) {
-  if (row.is_paused) return ["paused", "paused", `by ${row.paused_by || "an operator"}${row.paused_reason ? `: ${row.paused_reason}` : ""}`];
-  if (!row.is_known) return ["unknown", "unknown model", "jobs of a model the console does not know"];
-  if (!row.is_enabled) return ["disabled", "disabled", ""];
-  if (!row.replicas) return ["none", "no replicas", "refuses new jobs"];
-  if (row.behind) return ["waiting", `behind ${row.behind}`, `a worker has its jobs, and does ${row.behind} first`];
-  if (row.ready) return ["ready", row.ready < row.replicas ? `ready ${row.ready}/${row.replicas}` : "ready", `${row.ready} of ${row.replicas} replicas`];
-  if (row.loading) return ["loading", "loading", ""];
-  if (row.failed) return ["failed", "does not load", ""];
-  return ["waiting", "no replica yet", "no worker has it in memory"];
-}
-
 class QueueView {
   constructor(model) {
     this.cells = {};
@@ -43,10 +30,9 @@ class QueueView {
 
   update(row) {
     this.row = row;
-    const [word, label, why] = condition(row);
-    attribute(this.state, "data-state", word);
-    text(this.state, label);
-    attribute(this.state, "title", why || null);
+    attribute(this.state, "data-state", row.state);
+    text(this.state, row.label);
+    attribute(this.state, "title", row.why || null);
     const cells = this.cells;
     text(cells.waiting, number.format(row.waiting));
     attribute(cells.waiting, "title", row.prefetched ? `${number.format(row.prefetched)} of them pulled by a worker` : null);

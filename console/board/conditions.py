@@ -1,0 +1,38 @@
+"""What a model's queue is called by how it is served now: one word for board, pages and REST. Pure."""
+
+from typing import NamedTuple
+
+from console.board.rows import Queue
+
+
+class Condition(NamedTuple):
+    """state: a word of the stylesheet. label: what a person reads. why: more of it, or empty."""
+
+    state: str
+    label: str
+    why: str = ""
+
+
+def of(row: Queue) -> Condition:
+    """From what was decided on the model, and what workers say of it."""
+    if not row.is_known:
+        return Condition("unknown", "unknown model", "jobs of a model the console does not know")
+    if not row.is_enabled:
+        return Condition("disabled", "disabled")
+    if not row.replicas:
+        return Condition("none", "no replicas", "refuses new jobs")
+    if row.is_paused:
+        why = f"by {row.paused_by or 'an operator'}" + (f": {row.paused_reason}" if row.paused_reason else "")
+        return Condition("paused", "paused", why)
+    if row.lost:
+        return Condition("lost", "worker gone", "the worker that ran its jobs is gone")
+    if row.behind:
+        return Condition("waiting", f"behind {row.behind}", f"a worker has its jobs, and does {row.behind} first")
+    if row.ready:
+        label = f"ready {row.ready}/{row.replicas}" if row.ready < row.replicas else "ready"
+        return Condition("ready", label, f"in memory on {row.ready} of {row.replicas} GPUs")
+    if row.loading:
+        return Condition("loading", "loading")
+    if row.failed:
+        return Condition("failed", "does not load", "no GPU has it in memory, and its last load failed")
+    return Condition("waiting", "not loaded", "no GPU has it in memory")

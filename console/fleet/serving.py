@@ -1,0 +1,49 @@
+"""How the fleet serves a model now, as this process hears it, beside what was decided on the model."""
+
+from typing import Final
+
+from console.board import conditions
+from console.board.conditions import Condition
+from console.board.rows import Queue
+from console.catalog.models import ServedModel
+from console.feed.running import running
+
+_AWAY: Final = Condition("unknown", "not known now", "NATS cannot be reached from here")
+
+
+def condition(model: ServedModel, why_unpublished: str) -> Condition:
+    """why_unpublished: of the last decision on it, empty once the fleet knows it."""
+    if why_unpublished:
+        return Condition("error", "not published", why_unpublished)
+    feed = running.feed
+    if model.is_enabled and model.replicas and model.serving_version is not None:
+        if feed is None or feed.is_blind:
+            return _AWAY
+        row = feed.view.topics.topics["queues"].rows.get(model.name)
+        return (
+            conditions.of(row) if isinstance(row, Queue) and row.is_known else Condition("pending", "being published")
+        )
+    if not model.is_enabled:
+        return Condition("disabled", "disabled")
+    if not model.replicas:
+        return Condition("none", "no replicas", "refuses new jobs")
+    return Condition("none", "no version may serve", "the operations of its versions wait for approval")
+
+
+def served_version(model: ServedModel) -> int | None:
+    """What requests without a version get now; None where there is none, or it is not known."""
+    feed = running.feed
+    if feed is None or feed.is_blind:
+        return None
+    pending = {move.label: move.old for move in feed.view.rollouts.pending(model.name)}
+    return pending.get("", model.serving_version)
+
+
+def next_version(model: ServedModel) -> str:
+    """What of the version that those requests shall get, where it is another one: empty, or in words."""
+    feed = running.feed
+    pending = feed.view.rollouts.pending(model.name) if feed is not None and not feed.is_blind else ()
+    for move in pending:
+        if not move.label:
+            return f"{move.new} {'does not load' if move.has_failed else 'is made ready'}"
+    return ""
