@@ -275,6 +275,7 @@ class Supervisor:
             generation=self._fleet.generation(),
             in_flight=session.in_flight.by_model() if session is not None else {},
             waiting=session.in_flight.waiting() if session is not None else {},
+            oldest=session.in_flight.oldest() if session is not None else {},
             results=self._statistics.results.most(),
             large_results=self._statistics.large_results.most(),
         )

@@ -88,10 +88,10 @@ def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, fou
         reason = "no worker runs" if not alive else "no worker serves it"
         if queue.is_known and not queue.replicas:
             reason = "it has no replicas"
-        text = f"{model}: {queue.waiting} jobs wait and {reason}."
+        text = f"{model}: {queue.waiting} jobs wait and {reason}.{_overdue(queue, now)}"
         found[f"unserved:{model}"] = Alarm("error", text, href=href)
     elif queue.oldest_at is not None and now - queue.oldest_at > OLDEST_S:
-        text = f"The oldest job of {model} has waited more than a minute."
+        text = f"The oldest job of {model} has waited more than a minute.{_overdue(queue, now)}"
         found[f"old:{model}"] = Alarm("warning", text, href=href)
     elif queue.behind and now - queue.behind_since > BEHIND_S:
         text = (
@@ -99,3 +99,10 @@ def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, fou
             f" than {BEHIND_S:.0f} seconds."
         )
         found[f"behind:{model}"] = Alarm("warning", text, href=href)
+
+
+def _overdue(queue: Queue, now: float) -> str:
+    is_overdue = 0 < queue.deadline_at < now
+    return (
+        " The first is past its deadline: it expires as soon as a worker looks through the queue." if is_overdue else ""
+    )

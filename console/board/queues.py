@@ -2,10 +2,11 @@
 
 What waits at NATS and how long comes from *gauges* (what the queues' consumers say), what workers have of it from
 their presence, so both are right whenever this process started. Rates and percentiles come from events. While those
-are not followed, the series goes by what presence and the queue count.
+are not followed, the series goes by what presence and the queue count: of jobs that were cancelled or expired it then
+knows nothing.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -13,16 +14,13 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from console.board import conditions
+from console.board.counts import ModelActivity, Spent
 from console.board.protocol import Topic
 from console.board.rows import Queue, Sample
 from signalbox.jobs import times
 from signalbox.wire.messages import Desired, Model, Record, Run, State, Worker
 
-RATE_S: Final = 60
-SAMPLES: Final = 400
-"""Ended jobs per model that percentiles are taken of."""
 STEP_S: Final = 15.0
-STEPS: Final = 60
 _BEST: Final = ("ready", "loading", "failed")
 BUCKET_S: Final = 5
 SERIES_S: Final = 900
@@ -30,63 +28,17 @@ SERIES_S: Final = 900
 
 class Gauge(NamedTuple):
     """What NATS says of one model. waiting: not delivered, or to no worker that is there. oldest_at: when the first of
-    those was accepted. running, lost: those that no presence tells of; lost: those whose worker is gone."""
+    those was accepted, deadline_at: until when it may begin, 0 = not known. running, lost: those that no presence tells
+    of; lost: those whose worker is gone."""
 
     waiting: int
     oldest_at: float | None
     running: int = 0
     lost: int = 0
+    deadline_at: float = 0.0
 
 
 _EMPTY: Final = Gauge(0, None)
-
-
-class _Counts:
-    """Events counted by the second, for a rate over the last minute."""
-
-    def __init__(self) -> None:
-        self._seconds: deque[list[int]] = deque()
-
-    def add(self, now: float, count: int = 1) -> None:
-        second = int(now)
-        if self._seconds and self._seconds[-1][0] == second:
-            self._seconds[-1][1] += count
-        else:
-            self._seconds.append([second, count])
-
-    def per_s(self, now: float, since: float) -> float:
-        oldest = int(now) - RATE_S
-        while self._seconds and self._seconds[0][0] < oldest:
-            self._seconds.popleft()
-        total = sum(count for _, count in self._seconds)
-        return round(total / min(RATE_S, max(1.0, now - since)), 2)
-
-
-class _Activity:
-    """What is counted of a model that has or had jobs within the last quarter of an hour.
-
-    held_since: since when workers have had jobs of it and have run none.
-    """
-
-    def __init__(self) -> None:
-        self.held_since: float | None = None
-        self.waits: deque[float] = deque(maxlen=SAMPLES)
-        self.runs: deque[float] = deque(maxlen=SAMPLES)
-        self.history: deque[int] = deque(maxlen=STEPS)
-        self.stepped_at = float("-inf")
-        self.count_anew()
-
-    def count_anew(self) -> None:
-        """Begin the rates."""
-        self.arrived, self.done, self.failed = _Counts(), _Counts(), _Counts()
-
-    def is_quiet(self, now: float) -> bool:
-        """Whether nothing was counted within the last minute."""
-        return not any(counts.per_s(now, now) for counts in (self.arrived, self.done, self.failed))
-
-    def is_over(self, now: float) -> bool:
-        """Whether nothing has happened for as long as the history reaches back."""
-        return len(self.history) == STEPS and not any(self.history) and self.is_quiet(now)
 
 
 def _called(row: Queue) -> Queue:
@@ -115,7 +67,7 @@ class QueueRows:
         self._paused: dict[str, Desired] = {}
         self._gauges: dict[str, Gauge] = {}
         """Of the models of which jobs wait."""
-        self._active: dict[str, _Activity] = {}
+        self._active: dict[str, ModelActivity] = {}
         """Of the models that somebody calls. The rows of the others change with their documents only."""
         self._since = now
         self._workers: dict[str, Worker] = {}
@@ -192,11 +144,13 @@ class QueueRows:
             self._count(now, succeeded=1)
             spent = times.split(record.phases)
             if spent.wait_ms is not None and spent.run_ms is not None:
-                activity.waits.append(spent.wait_ms / 1000)
-                activity.runs.append(spent.run_ms / 1000)
-        elif record.state.is_terminal:
+                activity.spent.append(Spent(now, spent.wait_ms / 1000, spent.run_ms / 1000))
+        elif record.state is State.FAILED:
             activity.failed.add(now)
             self._count(now, failed=1)
+        elif record.state.is_terminal:
+            activity.cancelled.add(now)
+            self._count(now, cancelled=1)
 
     def age(self, now: float) -> None:
         """Called every second: rates fall, the series moves on."""
@@ -232,10 +186,10 @@ class QueueRows:
         rows = ((model, self._topic.rows.get(model)) for model in self._active)
         return {model: row for model, row in rows if isinstance(row, Queue)}
 
-    def _activity(self, model: str) -> _Activity:
+    def _activity(self, model: str) -> ModelActivity:
         activity = self._active.get(model)
         if activity is None:
-            activity = self._active[model] = _Activity()
+            activity = self._active[model] = ModelActivity()
         return activity
 
     def _drop_idle(self, model: str) -> None:
@@ -243,17 +197,12 @@ class QueueRows:
         if model not in self._registered and model not in self._topic.rows:
             self._active.pop(model, None)
 
-    def _count(self, now: float, *, arrived: int = 0, succeeded: int = 0, failed: int = 0, retried: int = 0) -> None:
+    def _count(self, now: float, **counted: int) -> None:
         at = int(now) // BUCKET_S * BUCKET_S
         old = self._series.rows.get(str(at))
         if not isinstance(old, Sample):
             old = Sample(float(at))
-        self._series.set(
-            str(at),
-            Sample(
-                old.at, old.arrived + arrived, old.succeeded + succeeded, old.failed + failed, old.retried + retried
-            ),
-        )
+        self._series.set(str(at), replace(old, **{name: getattr(old, name) + n for name, n in counted.items()}))
 
     def _in_flight(self, model: str) -> int:
         """Jobs that workers have pulled and not ended."""
@@ -262,6 +211,11 @@ class QueueRows:
     def _prefetched(self, model: str) -> int:
         """Those of them that have not begun."""
         return sum(worker.waiting.get(model, 0) for worker in self._workers.values())
+
+    def _oldest_at(self, model: str, gauge: Gauge) -> float | None:
+        """When the first job that waits was accepted, at NATS or pulled by a worker."""
+        pulled = [at for worker in self._workers.values() if (at := worker.oldest.get(model)) is not None]
+        return min(pulled if gauge.oldest_at is None else [*pulled, gauge.oldest_at], default=None)
 
     def _behind(self, model: str) -> Run | None:
         """What a worker does that has jobs of this model: the run or load of another model."""
@@ -288,7 +242,8 @@ class QueueRows:
             prefetched=prefetched,
             running=running,
             lost=gauge.lost,
-            oldest_at=gauge.oldest_at,
+            oldest_at=self._oldest_at(model, gauge),
+            deadline_at=gauge.deadline_at,
             is_paused=paused is not None,
             paused_by=paused.actor if paused else "",
             paused_reason=paused.reason if paused else "",
@@ -302,35 +257,26 @@ class QueueRows:
         row = _called(row)
         self._topic.set(model, row if row != quiet else quiet)
 
-    def _moving(self, model: str, activity: _Activity, row: Queue, now: float) -> dict[str, Any]:
+    def _moving(self, model: str, activity: ModelActivity, row: Queue, now: float) -> dict[str, Any]:
         """The fields of a row that change while somebody calls the model."""
         arrived = activity.arrived.per_s(now, self._since)
-        ended = activity.done.per_s(now, self._since)
-        failed = activity.failed.per_s(now, self._since)
-        if not row.prefetched or row.running:
-            activity.held_since = None
-        elif activity.held_since is None:
-            activity.held_since = now
+        done, failed, cancelled = (
+            counts.per_s(now, self._since) for counts in (activity.done, activity.failed, activity.cancelled)
+        )
         if now >= activity.stepped_at + STEP_S:
             activity.stepped_at = now
             activity.history.append(row.waiting)
         else:
             activity.history[-1] = max(activity.history[-1], row.waiting)
-        oldest = [at for at in (row.oldest_at, activity.held_since) if at is not None]
         behind = self._behind(model) if row.prefetched and not row.running else None
-        shrink = ended + failed - arrived
+        shrink = done + failed + cancelled - arrived
         return {
             "behind": f"{behind.model}:{behind.version}" if behind else "",
             "behind_since": behind.since if behind else 0.0,
-            "oldest_at": min(oldest, default=None),
             "arrived_per_s": arrived,
-            "done_per_s": ended,
-            "failed_per_s": failed,
+            "ended_per_s": round(done + failed + cancelled, 2),
             "drain_s": 0.0 if not row.waiting else round(row.waiting / shrink, 1) if shrink > 0 else None,
-            "wait_p50_s": _percentile(activity.waits, 50),
-            "wait_p99_s": _percentile(activity.waits, 99),
-            "run_p50_s": _percentile(activity.runs, 50),
-            "run_p99_s": _percentile(activity.runs, 99),
+            **activity.percentiles(now),
             "history": tuple(activity.history),
         }
 
@@ -351,11 +297,3 @@ def _named(worker: Worker | None) -> set[str]:
     if worker is None:
         return set()
     return {*worker.in_flight, *worker.waiting, *(resident.model for resident in worker.models)}
-
-
-def _percentile(samples: deque[float], percent: int) -> float | None:
-    """Nearest rank, in seconds to the tenth of a millisecond."""
-    if not samples:
-        return None
-    ordered = sorted(samples)
-    return round(ordered[min(len(ordered) - 1, len(ordered) * percent // 100)], 4)

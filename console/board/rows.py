@@ -98,9 +98,10 @@ class Queue(Row, frozen=True):
 
     waiting: accepted and not begun. prefetched: those of them that a worker has pulled. running: begun and not ended.
     lost: begun on a worker that is gone, and to run again.
-    behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when the longest waiting job at
-    NATS was accepted, or since when workers have had jobs and have run none, whichever is earlier; None if none waits,
-    or it is not known. Rates: a second, over the last minute. drain_s: until the queue is empty at these rates; None =
+    behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when the longest waiting job was
+    accepted; None if none waits, or it is not known. deadline_at: until when the first one at NATS may begin, 0 = not
+    known. sampled, sampled_since: of how many jobs the percentiles are, and since when those have ended. Rates: a
+    second, over the last minute. drain_s: until the queue is empty at these rates; None =
     it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first. replicas: on how many GPUs it
     shall be in memory; ready, loading, failed: on how many it is, is loaded, or could not be, each GPU counted once.
     state, label, why: in words (:func:`console.board.conditions.of`).
@@ -113,14 +114,16 @@ class Queue(Row, frozen=True):
     behind: str = ""
     behind_since: float = 0.0
     oldest_at: float | None = None
+    deadline_at: float = 0.0
     arrived_per_s: float = 0.0
-    done_per_s: float = 0.0
-    failed_per_s: float = 0.0
+    ended_per_s: float = 0.0
     drain_s: float | None = None
     wait_p50_s: float | None = None
     wait_p99_s: float | None = None
     run_p50_s: float | None = None
     run_p99_s: float | None = None
+    sampled: int = 0
+    sampled_since: float = 0.0
     history: tuple[int, ...] = ()
     is_enabled: bool = True
     is_known: bool = True
@@ -196,12 +199,13 @@ class Transition(Row, frozen=True):
 
 
 class Sample(Row, frozen=True):
-    """Jobs counted over five seconds from ``at``."""
+    """Jobs counted over five seconds from ``at``. cancelled: or expired."""
 
     at: float
     arrived: int = 0
     succeeded: int = 0
     failed: int = 0
+    cancelled: int = 0
     retried: int = 0
 
 

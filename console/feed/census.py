@@ -6,13 +6,14 @@ still count as delivered what they had: only ``JOBS`` and ``STATE`` tell then wh
 
 from collections.abc import Collection
 
+import msgspec
+
 from console.board.queues import Gauge
 from signalbox.bus.client import Bus
-from signalbox.bus.jetstream import unix_time
+from signalbox.bus.jetstream import Stored
 from signalbox.jobs import delivery
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.records import Records
-from signalbox.program.errors import NotFound
 from signalbox.wire import names
 from signalbox.wire.messages import State, Worker
 from signalbox.wire.names import Stream
@@ -25,26 +26,29 @@ async def count(bus: Bus, model: str, workers: Collection[Worker]) -> Gauge:
     """
     total, ids = await delivery.stored(bus, model)
     if total and not ids:
-        return Gauge(total, await _first_at(bus, model))
+        first = await bus.leader_next(Stream.JOBS, 1, names.jobs_of_model(model))
+        return Gauge(total, first.time, deadline_at=deadline_of(first)) if first is not None else Gauge(total, None)
     waiting: list[str] = []
     running = lost = 0
-    records = await Records(bus).read_many(ids) if ids else {}
-    for job_id in ids:
-        known = records.get(job_id)
-        record = known[0] if known is not None else None
+    records = Records(bus)
+    known = await records.read_many(ids) if ids else {}
+    for job_id in filter(names.JOB_ID.match, ids):
+        record, _ = known.get(job_id) or (None, 0)
         if record is None or record.state is State.QUEUED:
             waiting.append(job_id)
         elif record.state is State.RUNNING:
             is_here = is_attended(record.worker, record.token, record.claimed_at, workers)
             running, lost = running + is_here, lost + (not is_here)
-    times = [names.accepted_at(job_id) for job_id in waiting if names.tells_time(job_id)]
-    return Gauge(len(waiting), min(times, default=None), running, lost)
+    oldest = min(waiting, key=names.accepted_at, default="")
+    first = await records.queued(oldest) if oldest else None
+    if first is None:
+        return Gauge(len(waiting), None, running, lost)
+    return Gauge(len(waiting), first.time, running, lost, deadline_of(first))
 
 
-async def _first_at(bus: Bus, model: str) -> float | None:
-    ask = {"seq": 1, "next_by_subj": names.jobs_of_model(model)}
+def deadline_of(stored: Stored) -> float:
+    """Until when a job in ``JOBS`` may begin; 0 where its message cannot be read."""
     try:
-        answer = await bus.request_json(f"$JS.API.STREAM.MSG.GET.{Stream.JOBS}", ask)
-    except NotFound:
-        return None
-    return unix_time(answer["message"]["time"])
+        return stored.job.deadline_at
+    except (KeyError, ValueError, msgspec.MsgspecError):
+        return 0.0

@@ -7,9 +7,7 @@ from typing import Final, NamedTuple
 from console.board.queues import Gauge
 from console.feed import census
 from signalbox.bus.client import Bus, ConsumerInfo
-from signalbox.bus.jetstream import unix_time
 from signalbox.jobs import delivery
-from signalbox.program.errors import NotFound
 from signalbox.wire.messages import Worker
 from signalbox.wire.names import Stream, jobs_of
 
@@ -18,11 +16,12 @@ OLDEST_EVERY_S: Final = 1.0
 
 
 class _Oldest(NamedTuple):
-    """The first job after a sequence, and when it was stored and was asked for."""
+    """The first job after a sequence, when it was stored, until when it may begin, and when it was asked for."""
 
     after: int
     seq: int
     at: float
+    deadline_at: float
     asked_at: float
 
 
@@ -46,10 +45,10 @@ class Gauges:
         generation = delivery.generation_of(workers)
         found = await delivery.states(self._bus, model, generation)
         waiting = [(info, jobs_of(model, priority)) for priority, info in found.items() if info.num_pending]
-        oldest = await asyncio.gather(*(self._oldest_at(info, subject, now) for info, subject in waiting))
-        return Gauge(
-            sum(info.num_pending for info, _ in waiting), min((at for at in oldest if at is not None), default=None)
-        )
+        firsts = await asyncio.gather(*(self._first(info, subject, now) for info, subject in waiting))
+        oldest = min((first for first in firsts if first is not None), key=lambda first: first.at, default=None)
+        total = sum(info.num_pending for info, _ in waiting)
+        return Gauge(total, oldest.at, deadline_at=oldest.deadline_at) if oldest is not None else Gauge(total, None)
 
     async def queued(self, models: Collection[str]) -> set[str]:
         """Those of the models that may have jobs waiting. Raises :class:`Unavailable`."""
@@ -65,19 +64,14 @@ class Gauges:
         # Of a stream that was made anew nothing is known: its numbers do not go on where those of the last one ended.
         return self._queue[1] - before if created == self._queue[0] and before else 0
 
-    async def _oldest_at(self, info: ConsumerInfo, subject: str, now: float) -> float | None:
-        """When the first job that waits was stored."""
+    async def _first(self, info: ConsumerInfo, subject: str, now: float) -> _Oldest | None:
+        """The first job that waits."""
         after = info.delivered_stream_seq
         known = self._oldest.get(info.name)
         if known is not None and (known.after <= after < known.seq or now < known.asked_at + OLDEST_EVERY_S):
-            return known.at
-        try:
-            answer = await self._bus.request_json(
-                f"$JS.API.STREAM.MSG.GET.{Stream.JOBS}", {"seq": after + 1, "next_by_subj": subject}
-            )
-        except NotFound:
+            return known
+        stored = await self._bus.leader_next(Stream.JOBS, after + 1, subject)
+        if stored is None:
             return None
-        message = answer["message"]
-        at = unix_time(message["time"])
-        self._oldest[info.name] = _Oldest(after, message["seq"], at, now)
-        return at
+        self._oldest[info.name] = found = _Oldest(after, stored.seq, stored.time, census.deadline_of(stored), now)
+        return found

@@ -130,10 +130,12 @@ class Bus(Requests):
         """The last message of ``subject`` as the stream's leader knows it: for reads that decisions depend on."""
         return await self._leader_get(stream, {"last_by_subj": subject})
 
-    async def leader_next(self, stream: str, seq: int) -> Stored | None:
-        """The first message from a sequence on, as the stream's leader knows it. The server counts nothing for it."""
-        # Of all subjects, in these words: for others the server may look through all that it has.
-        return await self._leader_get(stream, {"seq": max(1, seq), "next_by_subj": ">"})
+    async def leader_next(self, stream: str, seq: int, subject: str = ">") -> Stored | None:
+        """The first message from a sequence on, as the stream's leader knows it. The server counts nothing for it.
+
+        subject: the wildcard it matches. For others than all the server may look through all that it has.
+        """
+        return await self._leader_get(stream, {"seq": max(1, seq), "next_by_subj": subject})
 
     async def direct_get(self, stream: str, subject: str) -> Stored | None:
         """The last message of ``subject`` as any replica knows it: fast, and at times one write behind."""

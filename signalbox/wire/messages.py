@@ -404,9 +404,10 @@ class Worker(Doc, frozen=True, kw_only=True):
     around its runner (:mod:`workers.sandbox.selftest`), empty = none, or no runner yet. run: what its runner does now,
     None = idle. computing_s, loading_s: seconds that runs and loads have taken since the process started, those under
     way included. in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those
-    of them that have not begun. generation: of the consumers it reads (:mod:`signalbox.jobs.delivery`). results,
-    large_results: bytes of results that it has stored in ``STATE`` and in ``PAYLOADS`` within the least time that
-    results are kept, by account: the 32 accounts with most of each. Older workers do not say so.
+    of them that have not begun. oldest: when the first of those was accepted, by model. generation: of the consumers
+    it reads (:mod:`signalbox.jobs.delivery`). results, large_results: bytes of results that it has stored in
+    ``STATE`` and in ``PAYLOADS`` within the least time that results are kept, by account: the 32 accounts with most
+    of each. Older workers do not say so.
     """
 
     id: str
@@ -435,6 +436,7 @@ class Worker(Doc, frozen=True, kw_only=True):
     generation: int = 0
     in_flight: dict[str, int] = {}
     waiting: dict[str, int] = {}
+    oldest: dict[str, float] = {}
     results: dict[str, int] = {}
     large_results: dict[str, int] = {}
 

@@ -56,6 +56,7 @@ async def test_jobs_queued_before_the_console_started_are_counted_and_aged(bus: 
         await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 5)
         assert first is not None
         assert viewer.row("queues", "digits")["oldest_at"] == pytest.approx(first.time, abs=0.001)
+        assert viewer.row("queues", "digits")["deadline_at"] == pytest.approx(documents[0].deadline_at, abs=0.01)
 
 
 async def test_a_job_that_is_taken_and_run_waits_no_more_and_the_next_is_the_oldest(bus: Bus, wire: Wire) -> None:
@@ -127,7 +128,9 @@ async def test_the_jobs_of_a_dead_worker_stay_on_the_board_also_for_a_console_th
         await viewer.until(lambda: figures(viewer) == (2, 1, 0))
         await remove(bus, Bucket.WORKERS, token("worker-a"))
         await viewer.until(lambda: figures(viewer) == (2, 0, 1))
-        assert viewer.row("queues", "digits")["oldest_at"] == pytest.approx(documents[2].created_at, abs=0.01)
+        row = viewer.row("queues", "digits")
+        assert row["oldest_at"] == pytest.approx(documents[2].created_at, abs=1.0)
+        assert row["deadline_at"] == pytest.approx(documents[2].deadline_at, abs=0.01)
         await viewer.until(lambda: viewer.row("health", "workers").get("state") == "failed")
         await viewer.until(lambda: "worker that is gone" in viewer.row("alarms", "lost-jobs:digits").get("text", ""))
         assert "2 jobs wait" in viewer.row("alarms", "unserved:digits")["text"]

@@ -152,6 +152,55 @@ def test_percentiles_split_waiting_from_running() -> None:
     assert queue.run_p50_s == pytest.approx(0.5)
 
 
+def test_percentiles_say_of_how_many_jobs_and_since_when_they_are_and_forget_old_ones() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.queues.count(T0)
+
+    def succeed(number: int, run_s: float) -> None:
+        claimed = life.claimed(document(number=number), None, worker="a", gpu=GPU, token=1, now=T0)
+        phases = {"started": 0.0, "computed": 1000 * run_s}
+        done = life.succeeded(claimed, now=T0 + run_s, phases=phases, batch=1, size_bytes=1)
+        board.record(done, T0 + number, T0 + number)
+        board.age(T0 + number, is_blind=False)
+
+    succeed(10, 9.0)
+    succeed(800, 1.0)
+    found = row(board, "queues", "digits")
+    assert (found.sampled, found.sampled_since, found.run_p99_s) == (2, T0 + 10, 9.0)
+    board.age(T0 + 911, is_blind=False)
+    found = row(board, "queues", "digits")
+    assert (found.sampled, found.sampled_since, found.run_p99_s) == (1, T0 + 800, 1.0)
+    board.queues.count(T0 + 912)
+    board.age(T0 + 912, is_blind=False)
+    assert row(board, "queues", "digits").run_p99_s is None, "what came in between was not told"
+
+
+def test_cancelled_and_expired_jobs_are_not_failed_and_leave_the_queue_all_the_same() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.queues.count(T0)
+    claimed = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
+    error = ErrorInfo(code="model_error", message="no")
+    ends = (life.cancelled(claimed, now=T0), life.expired(claimed, now=T0), life.failed(claimed, error, now=T0))
+    for ended in ends * 20:
+        board.record(ended, T0 + 1, T0 + 1)
+    board.queues.gauge("digits", Gauge(12, T0), T0 + 10)
+    bucket = row(board, "throughput", str(int(T0 + 1) // 5 * 5))
+    assert (bucket.failed, bucket.cancelled) == (20, 40)
+    assert row(board, "queues", "digits").drain_s == pytest.approx(2.0)
+
+
+def test_a_job_that_waits_past_its_deadline_is_named_as_such() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.queues.gauge("digits", Gauge(3, T0, deadline_at=T0 + 5), T0)
+    board.age(T0 + 4, is_blind=False)
+    assert "deadline" not in row(board, "alarms", "unserved:digits").text
+    board.age(T0 + 6, is_blind=False)
+    assert "past its deadline" in row(board, "alarms", "unserved:digits").text
+
+
 def test_a_queue_that_grows_never_claims_to_drain() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)
@@ -510,6 +559,7 @@ def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
             run=computing(T0, *running),
             in_flight={"slow": 1, "digits": 3},
             waiting={"digits": 3},
+            oldest={"digits": T0 - 7},
             models=(Residency(model="digits", version=1, state="ready"),),
         ),
         T0 + 1,
@@ -518,7 +568,7 @@ def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
     lane, digits, slow = (row(board, *where) for where in (("lanes", GPU), ("queues", "digits"), ("queues", "slow")))
     assert [job.id for job in lane.jobs] == ["s1"]
     assert (digits.waiting, digits.prefetched, digits.running) == (5, 3, 0)
-    assert digits.oldest_at == T0 + 1, "since then a worker has had jobs of it and has run none"
+    assert digits.oldest_at == T0 - 7, "a job keeps its beginning when it is pulled"
     assert digits.behind == "slow:1"
     assert (slow.waiting, slow.running, slow.oldest_at, slow.behind) == (0, 1, None, "")
     board.age(T0 + 4, is_blind=False)

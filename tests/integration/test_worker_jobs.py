@@ -402,6 +402,7 @@ async def test_presence_tells_what_runs_and_what_waits_behind_it(house: House) -
     for _ in range(3):
         await ledger.submit("behind", floats(1.0))
     found = await told(bus, lambda worker: worker.waiting == {"behind": 3})
+    assert found.oldest["behind"] == pytest.approx(time.time(), abs=60)
     assert len(found.running) == 4, "in flight, and one of them runs"
     records = Records(bus)
     await ledger.until(lambda: ledger.last(long) is not None)

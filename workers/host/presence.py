@@ -50,6 +50,7 @@ def fitting(worker: Worker) -> Worker:
         rates=dict(islice(worker.rates.items(), MOST_COUNTED)),
         in_flight=dict(islice(worker.in_flight.items(), MOST_COUNTED)),
         waiting=dict(islice(worker.waiting.items(), MOST_COUNTED)),
+        oldest=dict(islice(worker.oldest.items(), MOST_COUNTED)),
     )
     free = LIMIT_BYTES - _size(replace(worker, models=())) - len(',"models":[]')
     told: list[Residency] = []

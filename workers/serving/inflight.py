@@ -1,6 +1,8 @@
 """The jobs in flight at this worker: every delivered job, from its arrival until its end is durable or it is let go."""
 
+import math
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -40,6 +42,7 @@ class InFlightJobs(dict[str, InFlightJob]):
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 0
+        self._told: frozenset[str] = frozenset()
 
     def take(self, held: InFlightJob) -> None:
         """Add a job that has been delivered."""
@@ -70,6 +73,22 @@ class InFlightJobs(dict[str, InFlightJob]):
         return dict(Counter(h.job.model for h in self.values()).most_common(MAX_MODELS))
 
     def waiting(self) -> dict[str, int]:
-        """Jobs that have not begun, by model, for the presence document."""
-        counts = Counter(h.job.model for h in self.values() if "started" not in h.times)
+        """Jobs that have not begun, by model, for the presence document; :attr:`has_untold` is about later ones."""
+        counts = Counter(held.job.model for held in self._unbegun())
+        self._told = frozenset(counts)
         return dict(counts.most_common(MAX_MODELS))
+
+    def oldest(self) -> dict[str, float]:
+        """When the first of those was accepted, by model."""
+        first: dict[str, float] = {}
+        for held in self._unbegun():
+            first[held.job.model] = min(held.job.created_at, first.get(held.job.model, math.inf))
+        return {model: first[model] for model in self.waiting()}
+
+    @property
+    def has_untold(self) -> bool:
+        """Whether a job has not begun of a model of which :meth:`waiting` had none when it was last asked."""
+        return any(held.job.model not in self._told for held in self._unbegun())
+
+    def _unbegun(self) -> Iterator[InFlightJob]:
+        return (held for held in self.values() if "started" not in held.times)

@@ -20,7 +20,7 @@ from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
 from workers.host import gauges
 from workers.host.fleet import FleetTables
-from workers.residency.activity import Activity
+from workers.residency.activity import SOON_S, Activity
 from workers.residency.cache import ModelCache
 from workers.residency.versions import ResidentVersions
 from workers.serving.committing import Committer
@@ -125,6 +125,7 @@ class Session:
         background = [
             asyncio.create_task(self._follow(), name="follow catalog"),
             asyncio.create_task(self._keep(), name="keep jobs"),
+            asyncio.create_task(self._tell_waiting(), name="tell waiting jobs"),
         ]
         try:
             await self._until_over(stop, background)
@@ -265,6 +266,13 @@ class Session:
                 self._tasks.start(self._commits.renew(held), name="renew a claim")
             gauges.IN_FLIGHT.set(len(self.in_flight))
             gauges.LEASE_SLACK.set(self._leased.lease_slack_s)
+
+    async def _tell_waiting(self) -> None:
+        """Have presence written soon after a job was pulled that cannot begin at once: nobody knows of it till then."""
+        while True:
+            await asyncio.sleep(SOON_S)
+            if self.in_flight.has_untold:
+                self._on_change()
 
 
 async def _happens(event: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ const BUCKET_S = 5;
 const SLOTS = SPAN_S / BUCKET_S;
 const HEIGHT = 160;
 const WIDTH = 900;
-const PARTS = [["succeeded", "share-6"], ["failed", "share-4"], ["retried", "share-3"]];
+const PARTS = [["succeeded", "share-6"], ["failed", "share-4"], ["cancelled", "share-5"], ["retried", "share-3"]];
 const minute = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const second = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
@@ -65,7 +65,7 @@ export class Throughput {
     let top = 1;
     for (let slot = 0; slot < SLOTS; slot += 1) {
       const row = at(slot);
-      if (row) top = Math.max(top, row.arrived / BUCKET_S, (row.succeeded + row.failed + row.retried) / BUCKET_S);
+      if (row) top = Math.max(top, row.arrived / BUCKET_S, (row.succeeded + row.failed + row.cancelled + row.retried) / BUCKET_S);
     }
     this.top = roundUp(top);
     const points = [];
@@ -93,12 +93,12 @@ export class Throughput {
     for (const row of Object.values(this.rows)) {
       if (row.at < first) continue;
       const key = Math.floor(row.at / 60) * 60;
-      const sum = minutes.get(key) ?? { arrived: 0, succeeded: 0, failed: 0, retried: 0 };
+      const sum = minutes.get(key) ?? { arrived: 0, succeeded: 0, failed: 0, cancelled: 0, retried: 0 };
       for (const name of Object.keys(sum)) sum[name] += row[name];
       minutes.set(key, sum);
     }
     this.body.replaceChildren(...[...minutes].sort((a, b) => b[0] - a[0]).map(([key, sum]) =>
-      el("tr", {}, el("th", { scope: "row" }, minute.format(key * 1000)), ...["arrived", "succeeded", "failed", "retried"].map((name) => el("td", { class: "num" }, sum[name])))));
+      el("tr", {}, el("th", { scope: "row" }, minute.format(key * 1000)), ...["arrived", "succeeded", "failed", "cancelled", "retried"].map((name) => el("td", { class: "num" }, sum[name])))));
   }
 
   #point(event) {
@@ -111,7 +111,7 @@ export class Throughput {
     attribute(this.cross, "x2", x);
     attribute(this.cross, "visibility", "visible");
     const rate = (count) => (count / BUCKET_S).toFixed(1);
-    text(this.note, `${second.format(start * 1000)} · ${row ? `accepted ${rate(row.arrived)}/s, succeeded ${rate(row.succeeded)}/s, failed ${rate(row.failed)}/s` : "not watched"}`);
+    text(this.note, `${second.format(start * 1000)} · ${row ? `accepted ${rate(row.arrived)}/s, succeeded ${rate(row.succeeded)}/s, failed ${rate(row.failed)}/s, cancelled or expired ${rate(row.cancelled)}/s` : "not watched"}`);
   }
 
   #unpoint() {

@@ -7,6 +7,7 @@ const SPARK_WIDTH = 120;
 const SPARK_HEIGHT = 26;
 const STEPS = 60;
 
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const number = new Intl.NumberFormat("en");
 const ms = (s) => (s === null ? "–" : s < 1 ? `${Math.round(s * 1000)} ms` : `${s.toFixed(s < 10 ? 2 : 1)} s`);
 const rate = (r) => (r ? `${r < 10 ? r.toFixed(1) : Math.round(r)}/s` : "–");
@@ -39,10 +40,12 @@ class QueueView {
     text(cells.running, row.lost ? `${number.format(row.running)} + ${number.format(row.lost)} lost` : number.format(row.running));
     attribute(cells.running, "title", row.lost ? "Lost: begun on a worker that is gone, and to run again" : null);
     text(cells.in, rate(row.arrived_per_s));
-    text(cells.out, rate(row.done_per_s + row.failed_per_s));
+    text(cells.out, rate(row.ended_per_s));
     text(cells.drain, row.waiting ? (row.drain_s === null ? "not at this rate" : duration(row.drain_s)) : "–");
     text(cells.wait, row.wait_p50_s === null ? "–" : `${ms(row.wait_p50_s)} · ${ms(row.wait_p99_s)}`);
     text(cells.run, row.run_p50_s === null ? "–" : `${ms(row.run_p50_s)} · ${ms(row.run_p99_s)}`);
+    const covered = row.sampled ? `Of ${number.format(row.sampled)} job${row.sampled === 1 ? "" : "s"} that succeeded since ${clock.format(row.sampled_since * 1000)}` : null;
+    for (const cell of [cells.wait, cells.run]) attribute(cell, "title", covered);
     this.#spark(row.history);
     this.tick();
   }
@@ -59,8 +62,11 @@ class QueueView {
   }
 
   tick() {
-    const age = this.row.oldest_at === null ? null : serverNow() / 1000 - this.row.oldest_at;
+    const now = serverNow() / 1000;
+    const age = this.row.oldest_at === null ? null : now - this.row.oldest_at;
     text(this.cells.oldest, age === null ? "–" : duration(age));
+    const isOverdue = this.row.deadline_at > 0 && now > this.row.deadline_at;
+    attribute(this.cells.oldest, "title", isOverdue ? "Past its deadline: it is not begun any more, and ends within half a minute of a worker's being there" : null);
     this.cells.oldest.classList.toggle("is-old", age !== null && age > 60);
   }
 }
