@@ -112,15 +112,15 @@ async def test_the_queue_of_what_was_let_go_is_read_anew_once(rig: Rig) -> None:
 
 async def test_a_pulled_job_keeps_its_beginning_and_is_told_soon_where_none_of_its_model_was(rig: Rig) -> None:
     in_flight = rig.deliveries.in_flight
-    assert not in_flight.has_untold
+    assert not in_flight.has_untold()
     first = rig.job(1)
-    assert in_flight.has_untold
+    assert in_flight.has_untold()
     assert (in_flight.waiting(), in_flight.oldest()) == ({"half": 1}, {"half": 0.0})
     rig.job(2)
-    assert not in_flight.has_untold, "more of the same waits for the next heartbeat"
+    assert not in_flight.has_untold(), "more of the same waits for the next heartbeat"
     other = rig.job(3, "other")
-    assert in_flight.has_untold
+    assert in_flight.has_untold()
     for held in (first, other):
         held.times["started"] = 1.0
-    assert not in_flight.has_untold
+    assert not in_flight.has_untold()
     assert in_flight.waiting() == {"half": 1}

@@ -73,7 +73,7 @@ class InFlightJobs(dict[str, InFlightJob]):
         return dict(Counter(h.job.model for h in self.values()).most_common(MAX_MODELS))
 
     def waiting(self) -> dict[str, int]:
-        """Jobs that have not begun, by model, for the presence document; :attr:`has_untold` is about later ones."""
+        """Jobs that have not begun, by model, for the presence document; :meth:`has_untold` is about later ones."""
         counts = Counter(held.job.model for held in self._unbegun())
         self._told = frozenset(counts)
         return dict(counts.most_common(MAX_MODELS))
@@ -85,7 +85,6 @@ class InFlightJobs(dict[str, InFlightJob]):
             first[held.job.model] = min(held.job.created_at, first.get(held.job.model, math.inf))
         return {model: first[model] for model in self.waiting()}
 
-    @property
     def has_untold(self) -> bool:
         """Whether a job has not begun of a model of which :meth:`waiting` had none when it was last asked."""
         return any(held.job.model not in self._told for held in self._unbegun())

@@ -271,7 +271,7 @@ class Session:
         """Have presence written soon after a job was pulled that cannot begin at once: nobody knows of it till then."""
         while True:
             await asyncio.sleep(SOON_S)
-            if self.in_flight.has_untold:
+            if self.in_flight.has_untold():
                 self._on_change()
 
 
