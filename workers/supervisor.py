@@ -265,7 +265,8 @@ class Supervisor:
             rates=self._statistics.rates(),
             done=self._statistics.done,
             failed=self._statistics.failed,
-            rss_bytes=_rss_bytes(),
+            rss_bytes=_rss_bytes(self._identity.pid),
+            runner_rss_bytes=_rss_bytes(self._leased.runner.pid),
             is_drain_asked=self._fleet.is_drain_asked,
             software=signalbox.__version__,
             sandbox=self._leased.runner.sandbox.active,
@@ -294,5 +295,9 @@ def _budget(device: Device) -> int:
     return device.memory_bytes * 4 // 5 if device.memory_bytes else _VIRTUAL_BUDGET_BYTES
 
 
-def _rss_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+def _rss_bytes(pid: int) -> int:
+    """Memory of a process on the host; 0 = there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES if pid else 0
+    except (FileNotFoundError, ProcessLookupError):
+        return 0

@@ -142,18 +142,20 @@ class Queue(Row, frozen=True):
 
 
 class LoadedVersion(Row, frozen=True):
-    """A model version on a worker."""
+    """A model version on a worker. jobs_per_s: of its model while the worker runs it; 0 = not known."""
 
     model: str
     version: int
     state: str
     size_bytes: int
     error: str
+    jobs_per_s: float = 0.0
 
 
 class WorkerRow(Row, frozen=True):
     """One worker process. state: as it reports it, or ``lost`` when its presence has expired. word, label: for that, or
-    for what a ready one does. running: jobs in flight; waiting: those of them that have not begun.
+    for what a ready one does. running: jobs in flight; waiting: those of them that have not begun. rss_bytes: its
+    process and its runner. jobs_per_s: of the model that ran last, while it is run; ran: that model's name.
     """
 
     id: str
@@ -173,6 +175,7 @@ class WorkerRow(Row, frozen=True):
     done: int
     failed: int
     rss_bytes: int
+    ran: str
     jobs_per_s: float
     is_drain_asked: bool
     drained_by: str

@@ -8,6 +8,8 @@ def row(worker: Worker, desired: Desired | None, state: str, use: float | None) 
     """state: as it reports it, or what is known better. use: the share of time in which it uses the GPU it holds."""
     word, label = words(worker, state, use)
     is_drain_asked = desired is not None and desired.is_draining
+    rates = worker.rates
+    ran = next(iter(rates), "")
     return WorkerRow(
         id=worker.id,
         host=worker.host,
@@ -21,12 +23,16 @@ def row(worker: Worker, desired: Desired | None, state: str, use: float | None) 
         started_at=worker.started_at,
         beat_at=worker.beat_at,
         waiting_since=worker.waiting_since,
-        models=tuple(LoadedVersion(m.model, m.version, m.state, m.size_bytes, m.error) for m in worker.models),
+        models=tuple(
+            LoadedVersion(m.model, m.version, m.state, m.size_bytes, m.error, rates.get(m.model, 0.0))
+            for m in worker.models
+        ),
         running=len(worker.running),
         done=worker.done,
         failed=worker.failed,
-        rss_bytes=worker.rss_bytes,
-        jobs_per_s=round(sum(worker.rates.values()), 2),
+        rss_bytes=worker.rss_bytes + worker.runner_rss_bytes,
+        ran=ran,
+        jobs_per_s=rates.get(ran, 0.0),
         is_drain_asked=is_drain_asked,
         drained_by=desired.actor if desired is not None and is_drain_asked else "",
         software=worker.software,

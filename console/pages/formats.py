@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 from console.fleet import serving
 from console.jobs import standing
 from console.pages import sudo
+from signalbox.program import words
 
 register = template.Library()
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -42,6 +43,20 @@ def duration(milliseconds: float | None) -> str:
     minutes, seconds = divmod(round(ms / 1000), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+@register.filter
+def counted(count: float, noun: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return words.counted(count, noun)
+
+
+@register.filter
+def rate(per_second: float | None) -> str:
+    """``0.3/s``, ``52/s``; nothing is a dash."""
+    if not per_second:
+        return "–"
+    return f"{per_second:.1f}/s" if per_second < 10 else f"{per_second:.0f}/s"
 
 
 @register.filter

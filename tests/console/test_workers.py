@@ -1,5 +1,6 @@
 """Pages of workers: who is here, what was asked of it, and a drain with its reason."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -55,6 +56,23 @@ def test_a_worker_that_computes_or_loads_is_not_shown_as_one_that_holds_its_gpu_
             assert 'data-state="held"' not in page
     feed.view.presence("w1", worker("w1", token=41), 1_000_010.0)
     assert 'data-state="held">holds its GPU, idle<' in client.get("/workers").content.decode()
+
+
+def test_speed_is_of_a_model_and_memory_is_of_all_its_processes(browser: Browser, feed: Feed) -> None:
+    busy = worker(
+        "w1",
+        models=tuple(Residency(model=name, version=1, state="ready") for name in ("half", "digits", "new")),
+        rates={"digits": 52.0, "half": 900.0},
+        rss_bytes=60 << 20,
+        runner_rss_bytes=540 << 20,
+    )
+    feed.view.presence("w1", busy, 1_000_005.0)
+    row = {each.id: each for each in feed.view.workers()}["w1"]
+    assert (row.ran, row.jobs_per_s) == ("digits", 52.0), "of the model that ran last, not of all together"
+    page = browser("viewer").get("/workers/w1").content.decode()
+    speeds = re.findall(r'data-label="Speed" class="num nowrap">([^<]*)<', page)
+    assert speeds == ["900/s", "52/s", "–"]
+    assert "600.0 MiB" in page
 
 
 def test_a_worker_is_drained_with_a_reason_and_resumed_on_its_page(browser: Browser, feed: Feed) -> None:

@@ -2,6 +2,7 @@
 
 import { attribute, el, keyed, state, svg, text } from "./dom.js";
 import { duration, serverNow } from "./times.js";
+import { counted, rate } from "./words.js";
 
 const SPARK_WIDTH = 120;
 const SPARK_HEIGHT = 26;
@@ -10,7 +11,6 @@ const STEPS = 60;
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const number = new Intl.NumberFormat("en");
 const ms = (s) => (s === null ? "–" : s < 1 ? `${Math.round(s * 1000)} ms` : `${s.toFixed(s < 10 ? 2 : 1)} s`);
-const rate = (r) => (r ? `${r < 10 ? r.toFixed(1) : Math.round(r)}/s` : "–");
 
 class QueueView {
   constructor(model) {

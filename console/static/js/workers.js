@@ -3,6 +3,7 @@
 import { attribute, el, keyed, state, text } from "./dom.js";
 import { shortHost } from "./lanes.js";
 import { duration, serverNow } from "./times.js";
+import { rate } from "./words.js";
 
 const LATE_S = 6;
 const number = new Intl.NumberFormat("en");
@@ -41,8 +42,9 @@ class WorkerView {
     text(cells.models, models.join(", ") || "–");
     attribute(cells.models, "title", row.models.map((m) => `${m.model}:${m.version} ${m.state} ${size(m.size_bytes)} ${m.error}`).join("\n"));
     text(cells.hand, number.format(row.running));
-    attribute(cells.hand, "title", row.waiting ? `${number.format(row.waiting)} of them have not begun` : null);
-    text(cells.rate, row.jobs_per_s ? `${row.jobs_per_s.toFixed(0)}/s` : "–");
+    attribute(cells.hand, "title", row.waiting ? `${number.format(row.waiting)} of them not begun` : null);
+    text(cells.rate, row.ran ? `${row.ran} ${rate(row.jobs_per_s)}` : "–");
+    attribute(cells.rate, "title", row.models.filter((m) => m.jobs_per_s).map((m) => `${m.model} ${rate(m.jobs_per_s)}`).join("\n") || null);
     text(cells.done, number.format(row.done));
     text(cells.failed, number.format(row.failed));
     text(cells.memory, size(row.rss_bytes));
