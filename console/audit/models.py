@@ -15,6 +15,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
 from signalbox.program.errors import Bug
+from signalbox.program.words import counted
 
 _PAGES: Final = frozenset({"model", "account", "key", "job", "worker"})
 _NAMED: Final = 5
@@ -187,4 +188,4 @@ def _outside(start: AuditEntry | None) -> Iterator[str]:
     for row in late[:_NAMED]:
         yield f"row {row.pk}: has no number, and is not from before the chain"
     if (more := late.count() - _NAMED) > 0:
-        yield f"{more} more rows without a number"
+        yield counted(more, "more row without a number", "more rows without a number")

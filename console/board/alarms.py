@@ -5,6 +5,7 @@ from typing import Final
 
 from console.board.rollouts import Pending
 from console.board.rows import Alarm, LaneRow, Queue, WorkerRow
+from signalbox.program.words import counted
 
 OLDEST_S: Final = 60.0
 """Seconds a job may wait before an alarm stands."""
@@ -82,13 +83,13 @@ def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, fou
         text = f"{jobs} of {model} ran on a worker that is gone; {they_run} again when a worker serves {model}."
         found[f"lost-jobs:{model}"] = Alarm("error", text, href=f"/jobs?state=running&q=model:{model}")
     if queue.waiting and queue.is_paused:
-        text = f"{model} is paused and {queue.waiting} jobs wait."
+        text = f"{model} is paused and {counted(queue.waiting, 'job waits', 'jobs wait')}."
         found[f"paused:{model}"] = Alarm("warning", text, href=href)
     elif queue.waiting and not queue.ready and not queue.loading:
         reason = "no worker runs" if not alive else "no worker serves it"
         if queue.is_known and not queue.replicas:
             reason = "it has no replicas"
-        text = f"{model}: {queue.waiting} jobs wait and {reason}.{_overdue(queue, now)}"
+        text = f"{model}: {counted(queue.waiting, 'job waits', 'jobs wait')} and {reason}.{_overdue(queue, now)}"
         found[f"unserved:{model}"] = Alarm("error", text, href=href)
     elif queue.oldest_at is not None and now - queue.oldest_at > OLDEST_S:
         text = f"The oldest job of {model} has waited more than a minute.{_overdue(queue, now)}"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from console.board.rows import Alarm
+from signalbox.program.words import counted
 from signalbox.wire.messages import RefusedConnections
 
 KEPT_S: Final = 45.0
@@ -37,6 +38,6 @@ class Fronts:
 
 def _alarm(who: str, report: RefusedConnections) -> Alarm:
     refused = sum(report.refused.values())
-    text = f"{who} has turned {refused} connections away: {report.open} of {report.bound} are open"
+    text = f"{who} has turned {counted(refused, 'connection')} away: {report.open} of {report.bound} are open"
     text += f", and {report.address} has all that one address may." if report.address else "."
     return Alarm("error", text, report.since, "/")

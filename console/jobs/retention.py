@@ -16,6 +16,7 @@ from console.accounts import sessions
 from console.jobs.models import Job, JobEvent
 from console.outbox import services as outbox
 from signalbox.program import log
+from signalbox.program.words import counted
 from signalbox.wire.messages import State
 
 EVERY_S: Final = 60.0
@@ -94,6 +95,6 @@ def delete_oldest(before: datetime, limit: int) -> int:
 
 def in_words(*, days: float, rows: int) -> str:
     """For operators: which jobs are no longer listed; empty where all are."""
-    bounds = [f"older than {days:g} days"] if days else []
+    bounds = [f"older than {counted(float(days), 'day')}"] if days else []
     bounds += ["not among the newest " + f"{rows:,}".replace(",", " ")] if rows else []
     return f"Ended jobs that are {' or '.join(bounds)} are no longer listed." if bounds else ""

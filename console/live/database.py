@@ -15,6 +15,7 @@ from console.outbox.models import OutboxEntry
 from console.projector import damage
 from console.projector.store import read_cursor
 from signalbox.program import log
+from signalbox.program.words import counted
 from signalbox.wire.names import Bucket
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ def _alarms() -> dict[str, Alarm]:
     waiting = outbox.overdue()
     found = {f"outbox:{entry.bucket}:{entry.key}": _alarm(entry) for entry in waiting[:SHOWN]}
     if rest := waiting[SHOWN:]:
-        text = f"{len(rest)} more decisions are not published to the fleet."
+        text = counted(len(rest), "more decision is", "more decisions are") + " not published to the fleet."
         since = rest[0].created_at.timestamp()
         found["outbox:more"] = Alarm("error", text, since, "/models")
     return found | _damaged() | _unknown_keys()
@@ -58,11 +59,11 @@ def _damaged() -> dict[str, Alarm]:
     for one in damage.standing():
         text = f"NATS lost data: stream {one.stream} {one.what}."
         if one.results:
-            text += f" The results of up to {one.results} ended jobs are gone."
+            text += f" The results of up to {counted(one.results, 'ended job')} are gone."
         found[f"damage:{one.stream}"] = Alarm("error", text, one.at.timestamp(), "/jobs")
     if count := damage.lost_jobs():
-        noun = "accepted job was" if count == 1 else "accepted jobs were"
-        text = f"{count} {noun} lost within a day: NATS no longer held them or their inputs. They ended as input_lost."
+        lost = counted(count, "accepted job was", "accepted jobs were")
+        text = f"{lost} lost within a day: NATS no longer held them or their inputs. They ended as input_lost."
         since = (timezone.now() - damage.SHOWN).timestamp()
         found["damage:jobs"] = Alarm("error", text, since, "/jobs?q=error:input_lost")
     return found
@@ -74,8 +75,8 @@ def _unknown_keys() -> dict[str, Alarm]:
     count = unknown["count"]
     if not count:
         return {}
-    noun = "API key is" if count == 1 else "API keys are"
-    text = f"{count} {noun} in force that this console does not know: adopt or revoke."
+    keys = counted(count, "API key is", "API keys are")
+    text = f"{keys} in force that this console does not know: adopt or revoke."
     return {"keys:unknown": Alarm("warning", text, unknown["since"].timestamp(), "/keys")}
 
 

@@ -13,6 +13,7 @@ from console.accounts.models import LoginFailure
 from console.operators import hashing
 from signalbox.program import log, metrics
 from signalbox.program.errors import LimitExceeded
+from signalbox.program.words import counted
 
 WINDOW: Final = timedelta(minutes=15)
 """Failures older than this are forgotten."""
@@ -106,4 +107,4 @@ def network(address: str) -> str:
 
 
 def _in_words(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{max(1, round(seconds))} seconds"
+    return counted(round(seconds / 60), "minute") if seconds > 90 else counted(max(1, round(seconds)), "second")

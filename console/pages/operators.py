@@ -23,6 +23,7 @@ from console.pages.sudo import ConfirmForm, asks_password, confirmed
 from console.web.guards import sees
 from console.web.middleware import actor_of, address_of
 from signalbox.program.errors import LimitExceeded
+from signalbox.program.words import counted
 
 _MADE: Final = "new token"
 
@@ -131,7 +132,10 @@ def change_password(request: HttpRequest) -> HttpResponse:
             update_session_auth_hash(request, _me(request))
             done = "Your password is changed; your other sessions have ended."
             if left:
-                messages.warning(request, f"{done} {left} of your API tokens go on; end them below.")
+                messages.warning(
+                    request,
+                    f"{done} {counted(left, 'API token of yours goes', 'API tokens of yours go')} on; end them below.",
+                )
             else:
                 messages.success(request, f"{done} No API token of yours goes on.")
             return redirect("settings")

@@ -16,6 +16,7 @@ from signalbox.jobs import delivery
 from signalbox.program import metrics
 from signalbox.program.errors import QueueFull
 from signalbox.program.tasks import SingleFlight
+from signalbox.program.words import counted
 from signalbox.wire.messages import Model
 from signalbox.wire.names import Priority
 
@@ -94,8 +95,9 @@ class Admission:
     def _full(self, model: Model, given: Priority, length: int) -> QueueFull:
         limit = self._limit(model, given)
         where = " at this priority" if limit < model.limits.max_queue else ""
+        waiting = counted(length, "job waits", "jobs wait")
         return QueueFull(
-            f'The queue of "{model.name}" is full: {length} jobs wait, {limit} may{where}. Nothing was accepted.',
+            f'The queue of "{model.name}" is full: {waiting}, {limit} may{where}. Nothing was accepted.',
             retry_after_s=_RETRY_AFTER_S,
             model=model.name,
             limit=limit,

@@ -9,6 +9,7 @@ from math import prod
 from gateway_plugin.codec.inputs import COLUMNAR, Decoded, Plan, choose, listed, require_bounded, some
 from gateway_plugin.codec.values import Input
 from signalbox.program.errors import InvalidInput
+from signalbox.program.words import counted
 from signalbox.wire.tensors import ITEM_SIZE, MAX_RANK, Tensor
 
 
@@ -59,7 +60,9 @@ def _require_fit(tensor: Tensor, one: Input) -> None:
     if dtype != "string":
         size = ITEM_SIZE[dtype] * prod(shape)
         if len(tensor.data) != size:
-            raise misfit(one.name, f"{size} bytes for {dtype}{list(shape)}", f"{len(tensor.data)} bytes")
+            raise misfit(
+                one.name, f"{counted(size, 'byte')} for {dtype}{list(shape)}", counted(len(tensor.data), "byte")
+            )
     if dtype == "bool" and (other := tensor.data.translate(None, b"\0\1")):
         raise misfit(one.name, "bytes 0 and 1 for bool", f"a byte {other[0]}")
 

@@ -25,6 +25,7 @@ from signalbox.jobs.queues import Queues
 from signalbox.jobs.records import Found, Records
 from signalbox.jobs.repair import expire
 from signalbox.program.errors import Bug, Conflict, NotFound, SignalboxError, Unavailable
+from signalbox.program.words import counted
 from signalbox.wire import names, tensors
 from signalbox.wire.messages import Job, Record, State
 from signalbox.wire.names import Stream
@@ -249,7 +250,7 @@ def _in_words(position: QueuePosition) -> str:
         return "waiting"
     if position.ahead == 0:
         return "waiting: next in line"
-    return f"waiting: {position.ahead} {'job' if position.ahead == 1 else 'jobs'} ahead"
+    return f"waiting: {counted(position.ahead, 'job')} ahead"
 
 
 def failure(record: Record) -> SignalboxError:

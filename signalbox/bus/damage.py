@@ -4,6 +4,7 @@ from typing import Final, NamedTuple
 
 from signalbox.bus.client import Bus
 from signalbox.program.errors import NotFound
+from signalbox.program.words import counted
 from signalbox.wire.assets import COUNTED, STREAMS
 
 _MOST_DELETED: Final = 50_000
@@ -21,8 +22,9 @@ class StreamDamage(NamedTuple):
     def what(self) -> str:
         """What is lost, for a person."""
         if self.messages:
-            return f"{self.messages} messages of {self.size_bytes} bytes are lost"
-        return f"{self.size_bytes} bytes are lost"
+            size = counted(self.size_bytes, "byte")
+            return counted(self.messages, f"message of {size} is lost", f"messages of {size} are lost")
+        return counted(self.size_bytes, "byte is lost", "bytes are lost")
 
 
 async def look(bus: Bus) -> list[StreamDamage]:

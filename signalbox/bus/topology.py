@@ -12,6 +12,7 @@ from typing import Any, Final
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Misconfigured, NotFound, Unavailable
 from signalbox.program.settings import Wire
+from signalbox.program.words import counted
 from signalbox.wire.assets import (
     AGES,
     DUPLICATE_WINDOW,
@@ -61,7 +62,7 @@ async def apply(bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYT
             await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
             done.append(f"deleted {name}")
     if retired := await _retire_queues(bus):  # after JOBS: of one that cannot be made anew they are still needed
-        done.append(f"retired {retired} queues")
+        done.append(f"retired {counted(retired, 'queue')}")
     await _sources_connected(bus)
     return done
 

@@ -19,6 +19,7 @@ from signalbox.ops import snapshots
 from signalbox.ops.replicas import wait_current
 from signalbox.ops.snapshots import Saved
 from signalbox.program.errors import Misconfigured
+from signalbox.program.words import counted
 from signalbox.wire.assets import AGES, COUNTED, RETIRED, STREAMS
 from signalbox.wire.names import Bucket, Stream
 
@@ -70,9 +71,9 @@ async def take(bus: Bus, folder: Path, say: Say) -> Backup:
     for name in KEPT:
         told = _Progress(name, say)
         streams.append(await snapshots.save(bus, name, folder / _file(name), told.add))
-        say(f"{name}: {streams[-1].state['messages']} messages, {told}")
-    counted = {name: await _last(bus, name) for name in COUNTED}
-    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), counted)
+        say(f"{name}: {counted(streams[-1].state['messages'], 'message')}, {told}")
+    last = {name: await _last(bus, name) for name in COUNTED}
+    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), last)
     _sign(folder, made)
     return made
 
@@ -92,7 +93,7 @@ async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = No
     for saved in reversed(found.streams):
         told = _Progress(saved.name, say)
         await snapshots.put_back(bus, _as_declared(saved, copies), folder / _file(saved.name), told.add)
-        say(f"{saved.name}: {saved.state['messages']} messages, {told}")
+        say(f"{saved.name}: {counted(saved.state['messages'], 'message')}, {told}")
     say("waiting until every copy is current")
     await wait_current(bus, (*COUNTED, *KEPT), copies)
     return found

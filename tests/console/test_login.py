@@ -152,7 +152,7 @@ def test_a_change_of_password_says_what_becomes_of_the_tokens_and_offers_to_end_
     form = {"old": PASSWORD, "new": "another long password indeed"}
     form |= {"ends_tokens": "on"} if ends else {}
     page = submit(client, "/settings/password", form, follow=True).content.decode()
-    assert ("No API token of yours goes on" if ends else "1 of your API tokens go on") in page
+    assert ("No API token of yours goes on" if ends else "1 API token of yours goes on") in page
     token.refresh_from_db()
     theirs.refresh_from_db()
     assert bool(token.revoked_at) is ends

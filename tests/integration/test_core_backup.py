@@ -137,7 +137,7 @@ async def test_a_backup_of_an_earlier_version_is_restored_without_what_is_retire
     await backup.restore(empty, kept, unheard)
     assert {name: await contents(empty, name) for name in KEPT} == was
     assert await topology.check(empty) == []
-    assert "retired 1 queues" in await topology.apply(empty)
+    assert "retired 1 queue" in await topology.apply(empty)
     assert {name: await contents(empty, name) for name in KEPT} == was
     await counted(empty, "m", "hi", waiting=JOBS)
 

@@ -41,7 +41,7 @@ async def test_what_waited_or_ran_runs_and_what_has_ended_does_not(own_nats: Nat
         await claimed(bus, job, is_ended=job is not ran)
     await acknowledge(bus, "half_mid", taken=4, ended={0, 2})
 
-    assert "retired 1 queues" in await topology.apply(bus)
+    assert "retired 1 queue" in await topology.apply(bus)
     async with WorkerProcess(own_nats.url, tmp_path, "w1"):
         records = await ledger.ended(ran.id, unclaimed.id, waited.id)
         assert [(record.state, record.worker) for record in records] == [(State.SUCCEEDED, "w1")] * 3

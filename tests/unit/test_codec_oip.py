@@ -242,11 +242,11 @@ HEAD = request(binary("float32", 8, [1, 2]))
     ("body", "header_bytes", "words"),
     [
         (HEAD + b"1234567", len(HEAD), "expected 8 bytes (its binary_data_size) after the JSON, got 7"),
-        (HEAD + b"123456789", len(HEAD), "1 bytes follow those of the last input"),
+        (HEAD + b"123456789", len(HEAD), "1 byte follows those of the last input"),
         (HEAD, len(HEAD) + 1, "Inference-Header-Content-Length is"),
         (HEAD + b"12345678", len(HEAD) - 1, "JSON Parse error"),
         (request(binary("float32", 4, [1, 2])) + b"1234", len(HEAD), "expected 8 bytes for float32[1, 2], got 4"),
-        (PLAIN + b"x", len(PLAIN), "1 bytes follow"),
+        (PLAIN + b"x", len(PLAIN), "1 byte follows"),
     ],
 )
 def test_bytes_must_be_as_many_as_were_announced(body: bytes, header_bytes: int | None, words: str) -> None:
@@ -333,7 +333,7 @@ def test_a_string_without_json_is_sent_as_it_is() -> None:
         ("any", b"1234", "cannot be deduced"),
         ("fixed", b"1234", "expected a body that fills the shape [2, 3], got 4 elements"),
         ("image", b"123", "expected a body of FP32, got 3 bytes"),
-        ("image", b"1234", "fills the shape [-1, 2, -1], got 1 elements"),
+        ("image", b"1234", "fills the shape [-1, 2, -1], got 1 element"),
     ],
 )
 def test_a_body_without_json_must_fit_one_shape(name: str, body: bytes, words: str) -> None:

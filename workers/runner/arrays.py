@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from signalbox.program import errors
+from signalbox.program.words import counted
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
 
@@ -34,7 +35,8 @@ def array_of(tensor: Tensor) -> Array:
     try:
         return np.frombuffer(tensor.data, dtype).reshape(tensor.shape)
     except ValueError as error:
-        msg = f"{tensor.name}: {len(tensor.data)} bytes do not fill {tensor.dtype}{list(tensor.shape)}."
+        filled = counted(len(tensor.data), "byte does", "bytes do")
+        msg = f"{tensor.name}: {filled} not fill {tensor.dtype}{list(tensor.shape)}."
         raise errors.InvalidInput(msg) from error
 
 
@@ -88,7 +90,7 @@ def _strings(tensor: Tensor) -> Array:
         items.append(data[at : at + size])
         at += size
     if at != len(data) or len(items) != int(np.prod(tensor.shape)):
-        msg = f"{tensor.name}: {len(items)} strings do not fill {list(tensor.shape)}."
+        msg = f"{tensor.name}: {counted(len(items), 'string does', 'strings do')} not fill {list(tensor.shape)}."
         raise errors.InvalidInput(msg)
     array = np.empty(len(items), dtype=object)
     array[:] = items

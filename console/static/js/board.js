@@ -9,6 +9,7 @@ import { Queues } from "./queues.js";
 import { Ticker } from "./ticker.js";
 import { serverNow } from "./times.js";
 import { toast } from "./toast.js";
+import { counted } from "./words.js";
 import { Workers } from "./workers.js";
 
 const $ = (id) => document.getElementById(id);
@@ -108,7 +109,7 @@ const due = new Set();
 link.addEventListener("change", (event) => {
   if (frozen.is) {
     frozen.changes += 1;
-    text(freeze.querySelector("span"), `Frozen · ${frozen.changes} change${frozen.changes === 1 ? "" : "s"} waiting`);
+    text(freeze.querySelector("span"), `Frozen · ${counted(frozen.changes, "change")} waiting`);
     return;
   }
   due.add(event.detail);

@@ -3,6 +3,7 @@
 
 import { attribute, el, icon, keyed, state, svg, text } from "./dom.js";
 import { duration, serverNow } from "./times.js";
+import { counted } from "./words.js";
 
 const STRIP_S = 600;
 const STRIP_WIDTH = 1200;
@@ -108,7 +109,7 @@ class LaneView {
     attribute(this.holder, "href", row.holder ? `/workers/${encodeURIComponent(row.holder)}` : null);
     this.holder.classList.toggle("muted", !row.holder);
     text(this.token, row.token || "–");
-    text(this.renewals, row.holder ? `${row.renewals} renewal${row.renewals === 1 ? "" : "s"}` : "");
+    text(this.renewals, row.holder ? counted(row.renewals, "renewal") : "");
     this.#waiters(row);
     this.#jobs(row);
     text(this.models, row.models.length ? `resident: ${row.models.join(", ")}` : "");
@@ -207,7 +208,7 @@ class LaneView {
       attribute(bar, "class", `lane-${mark.word}`);
       text(bar.firstChild, mark.title);
     });
-    attribute(this.strip, "aria-label", `The last ten minutes: ${row.strip.length} intervals, now ${words(row)}`);
+    attribute(this.strip, "aria-label", `The last ten minutes: ${counted(row.strip.length, "interval")}, now ${words(row)}`);
   }
 }
 

@@ -14,6 +14,7 @@ from gateway_plugin.codec.oip.datatypes import datatype
 from gateway_plugin.codec.oip.request import GivenTensor, InferBody
 from gateway_plugin.codec.values import Input
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
+from signalbox.program.words import counted
 from signalbox.wire.messages import TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 
@@ -68,7 +69,7 @@ def _tensor(one: GivenTensor, *, is_plain: bool) -> Tensor:
         return from_bytes(name, dtype, shape, bytes(binary))
     built = Input(name, TensorSpec(dtype=dtype, shape=None)).build(data, is_plain)
     if prod(built.shape) != prod(shape):
-        raise misfit(name, f"{prod(shape)} elements for shape {list(shape)}", str(prod(built.shape)))
+        raise misfit(name, f"{counted(prod(shape), 'element')} for shape {list(shape)}", str(prod(built.shape)))
     return Tensor(name, dtype, shape, built.data)
 
 
@@ -86,7 +87,7 @@ def _raw(data: bytes, plan: Plan) -> Tensor:
         shape = _deduced(name, spec.shape, 1)
         return Tensor(name, "string", shape, len(data).to_bytes(_PREFIX_BYTES, "little") + data)
     if spec.dtype not in ITEM_SIZE or len(data) % ITEM_SIZE[spec.dtype]:
-        raise misfit(name, f"a body of {datatype(spec.dtype)}", f"{len(data)} bytes")
+        raise misfit(name, f"a body of {datatype(spec.dtype)}", counted(len(data), "byte"))
     shape = _deduced(name, spec.shape, len(data) // ITEM_SIZE[spec.dtype])
     return from_bytes(name, spec.dtype, shape, data)
 
@@ -105,7 +106,7 @@ def _deduced(name: str, sizes: Sequence[int], count: int) -> tuple[int, ...]:
         shape[free[0]] = 1
         shape[free[0]] = count // prod(shape) if prod(shape) else 0
     if prod(shape) != count:
-        raise misfit(name, f"a body that fills the shape {list(sizes)}", f"{count} elements")
+        raise misfit(name, f"a body that fills the shape {list(sizes)}", counted(count, "element"))
     return tuple(shape)
 
 
@@ -122,4 +123,8 @@ def _require_strings(name: str, data: bytes, count: int) -> None:
         at += _PREFIX_BYTES + int.from_bytes(data[at : at + _PREFIX_BYTES], "little")
         found += 1
     if at != len(data) or found != count:
-        raise misfit(name, f"{count} strings, each a 4-byte length and its bytes", f"{len(data)} bytes that are not")
+        raise misfit(
+            name,
+            f"{counted(count, 'string')}, each a 4-byte length and its bytes",
+            f"{counted(len(data), 'byte')} that are not",
+        )

@@ -25,6 +25,7 @@ from gateway_plugin.codec.protobuf.protowire import (
     WireReader,
 )
 from signalbox.program.errors import InvalidInput, TooLarge
+from signalbox.program.words import counted
 from signalbox.wire.tensors import ITEM_SIZE, MAX_RANK, Tensor
 
 _CONTENTS: Final = {
@@ -170,10 +171,8 @@ def tensors(
     Raises :class:`InvalidInput` and :class:`TooLarge`.
     """
     if found.raw and len(found.raw) != len(found.inputs):
-        raise InvalidInput(
-            f"There are {len(found.inputs)} inputs and {len(found.raw)} raw_input_contents; send one for each input, "
-            "or none."
-        )
+        sent = f"{counted(len(found.inputs), 'input')} and {len(found.raw)} raw_input_contents"
+        raise InvalidInput(f"There are {sent}; send one for each input, or none.")
     reader = WireReader("ModelInferRequest", most_fields)
     made: dict[str, Tensor] = {}
     for index, one in enumerate(found.inputs):
@@ -216,7 +215,7 @@ def _typed(reader: WireReader, one: GivenInput) -> bytes:
     else:
         found = sum(len(field.data) for field in fields) // ITEM_SIZE[dtype]
     if found != count:
-        raise misfit(name, f"{count} elements for shape {list(shape)}", str(found))
+        raise misfit(name, f"{counted(count, 'element')} for shape {list(shape)}", str(found))
     if kind == LENGTH:
         return b"".join(part for field in fields for part in (struct.pack("<I", len(field.data)), field.data))
     if not fields:

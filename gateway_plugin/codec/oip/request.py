@@ -11,6 +11,7 @@ from gateway_plugin.codec.fitting import misfit
 from gateway_plugin.codec.oip.datatypes import BINARY_ONLY, DATATYPES
 from signalbox.front.jsonbody import Bounds, kind_of, parse
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
+from signalbox.program.words import counted
 from signalbox.wire.tensors import MAX_RANK
 
 MOST_TENSORS: Final = 1_024
@@ -59,7 +60,7 @@ def read(body: bytes, bounds: Bounds, header_bytes: int | None) -> InferBody:
     if header_bytes == 0:
         return InferBody({}, None, raw=body)
     if header_bytes is not None and header_bytes > len(body):
-        raise InvalidRequest(f"{HEADER} is {header_bytes}, and the body has only {len(body)} bytes.")
+        raise InvalidRequest(f"{HEADER} is {header_bytes}, and the body has only {counted(len(body), 'byte')}.")
     text = body if header_bytes is None else body[:header_bytes]
     try:
         doc = parse(text, bounds).doc
@@ -76,11 +77,13 @@ def read(body: bytes, bounds: Bounds, header_bytes: int | None) -> InferBody:
             if size and header_bytes is None:
                 raise _headless()
             if size > len(rest):
-                raise misfit(one.name, f"{size} bytes (its binary_data_size) after the JSON", str(len(rest)))
+                raise misfit(one.name, f"{counted(size, 'byte')} (its binary_data_size) after the JSON", str(len(rest)))
             one, rest = one._replace(binary=rest[:size]), rest[size:]
         given.append(one)
     if rest:
-        raise InvalidRequest(f"{len(rest)} bytes follow those of the last input that has a binary_data_size.")
+        raise InvalidRequest(
+            f"{counted(len(rest), 'byte follows', 'bytes follow')} those of the last input that has a binary_data_size."
+        )
     _require_distinct(given)
     is_plain = len(text) > _LEAST_JUDGED and _is_plain(text, doc)
     return InferBody({name: doc[name] for name in _FIELDS if name in doc}, tuple(given), is_plain)

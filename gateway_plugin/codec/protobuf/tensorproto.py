@@ -16,6 +16,7 @@ from gateway_plugin.codec.outputs import split_strings
 from gateway_plugin.codec.protobuf import protowire, varints
 from gateway_plugin.codec.protobuf.protowire import FIXED32, FIXED64, LENGTH, MOST_FIELDS, VARINT, Field, WireReader
 from signalbox.program.errors import InvalidInput, TooLarge
+from signalbox.program.words import counted
 from signalbox.wire.tensors import ITEM_SIZE, MAX_RANK, Tensor
 
 ENUMERATORS: Final = {
@@ -94,7 +95,7 @@ def read(reader: WireReader, name: str, message: memoryview, room_bytes: int) ->
         else:
             data = numbers(fields, dtype, count)
     except ValueError as error:
-        raise _refusal(name, f"{count} elements of {dtype}", str(error)) from error
+        raise _refusal(name, f"{counted(count, 'element')} of {dtype}", str(error)) from error
     return Tensor(name, dtype, shape, data)
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from signalbox.bus.transport import encryption
 from signalbox.ops.doctor.catalog import Finding
 from signalbox.program.errors import Misconfigured
+from signalbox.program.words import counted
 
 SOON: Final = timedelta(days=30)
 _NODE_S: Final = 10.0
@@ -69,7 +70,7 @@ def _soon(end: datetime, where: str, now: datetime) -> Iterator[Finding]:
     if end <= now:
         yield Finding("certificate.ends_soon", where, f"ended on {end:%Y-%m-%d}")
     elif end - now < SOON:
-        yield Finding("certificate.ends_soon", where, f"ends on {end:%Y-%m-%d}, in {(end - now).days} days")
+        yield Finding("certificate.ends_soon", where, f"ends on {end:%Y-%m-%d}, in {counted((end - now).days, 'day')}")
 
 
 def _end(der: bytes) -> datetime:

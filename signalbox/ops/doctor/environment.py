@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from signalbox.bus.transport.encryption import is_loopback, readable
 from signalbox.ops.doctor import certificates
 from signalbox.ops.doctor.catalog import Finding
+from signalbox.program.words import counted
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "SIGNALBOX_NATS_URL": "nats://127.0.0.1:4222",
@@ -149,7 +150,7 @@ def _nats(env: Environment) -> Iterator[Finding]:
     if not user or not password:
         yield Finding("nats.anonymous", "SIGNALBOX_NATS_USER", "no user or no password")
     elif len(password) < _PASSWORD_CHARS:
-        yield Finding("nats.password_short", "SIGNALBOX_NATS_PASSWORD", f"{len(password)} characters")
+        yield Finding("nats.password_short", "SIGNALBOX_NATS_PASSWORD", f"{counted(len(password), 'character')}")
     if user == "admin" and env.program not in {"", "admin"}:
         yield Finding("nats.admin", "SIGNALBOX_NATS_USER", f"the {env.program} runs as admin")
     ca_file = env.get("SIGNALBOX_NATS_CA_FILE")
@@ -166,7 +167,9 @@ def _pepper(env: Environment) -> Iterator[Finding]:
         yield Finding("pepper.missing", "SIGNALBOX_KEY_PEPPER", "empty")
     elif len(pepper) < _PEPPER_CHARS or len(set(pepper)) < 8:
         yield Finding(
-            "pepper.short", "SIGNALBOX_KEY_PEPPER", f"{len(pepper)} characters, {len(set(pepper))} different ones"
+            "pepper.short",
+            "SIGNALBOX_KEY_PEPPER",
+            f"{counted(len(pepper), 'character')}, {len(set(pepper))} different ones",
         )
 
 
@@ -192,14 +195,14 @@ def _console(env: Environment) -> Iterator[Finding]:
     if not key:
         yield Finding("console.key_missing", "SIGNALBOX_CONSOLE_SECRET_KEY", "empty")
     elif len(key) < _KEY_CHARS or len(set(key)) < 8:
-        yield Finding("console.key_short", "SIGNALBOX_CONSOLE_SECRET_KEY", f"{len(key)} characters")
+        yield Finding("console.key_short", "SIGNALBOX_CONSOLE_SECRET_KEY", f"{counted(len(key), 'character')}")
     for host in env.get("SIGNALBOX_CONSOLE_ALLOWED_HOSTS").split(","):
         if host.strip().startswith(("*", ".")):
             yield Finding("console.any_host", "SIGNALBOX_CONSOLE_ALLOWED_HOSTS", host.strip())
     yield from _console_network(env)
     admin = env.secret("SIGNALBOX_CONSOLE_ADMIN_PASSWORD")
     if admin and len(admin) < _ADMIN_CHARS:
-        yield Finding("console.weak_admin", "SIGNALBOX_CONSOLE_ADMIN_PASSWORD", f"{len(admin)} characters")
+        yield Finding("console.weak_admin", "SIGNALBOX_CONSOLE_ADMIN_PASSWORD", f"{counted(len(admin), 'character')}")
     session_s = env.number("SIGNALBOX_CONSOLE_SESSION_S")
     idle_s = env.number("SIGNALBOX_CONSOLE_IDLE_S")
     if session_s > _LONGEST_SESSION_S or idle_s > _LONGEST_IDLE_S:

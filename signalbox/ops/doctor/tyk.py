@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from signalbox.bus.transport.encryption import is_loopback
 from signalbox.ops.doctor.catalog import Finding
+from signalbox.program.words import counted
 
 _SHIPPED_SECRET: Final = "352d20ee67be67f6340b4c0605b044b7"  # noqa: S105  the one in Tyk's own examples
 _SECRET_CHARS: Final = 16
@@ -34,7 +35,7 @@ def examine_conf(
     for name, variable in (("secret", "TYK_GW_SECRET"), ("node_secret", "TYK_GW_NODESECRET")):
         text = given.get(variable) or str(conf.get(name, ""))
         if text == _SHIPPED_SECRET or len(text) < _SECRET_CHARS:
-            what = "the published one" if text == _SHIPPED_SECRET else f"{len(text)} characters"
+            what = "the published one" if text == _SHIPPED_SECRET else f"{counted(len(text), 'character')}"
             yield Finding("tyk.secret", where, f"{name}: {what}")
     if conf.get("control_api_port", 0) in {0, conf.get("listen_port", 8080), *public_ports}:
         yield Finding("tyk.control_public", where, "control_api_port is not set apart")

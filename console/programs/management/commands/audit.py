@@ -10,6 +10,7 @@ from console.audit import marks
 from console.audit.models import AuditHead, breaks
 from signalbox.bus.client import Bus
 from signalbox.program.errors import SignalboxError
+from signalbox.program.words import counted
 from signalbox.wire.messages import AuditMark
 
 
@@ -33,7 +34,7 @@ class Command(BaseCommand):
         if not options["database_only"]:
             noted = self._noted(found)
             found += marks.unmatched(noted)
-            compared = f"; {len(noted)} heads noted in NATS match"
+            compared = f"; {counted(len(noted), 'head noted in NATS matches', 'heads noted in NATS match')}"
         if found:
             raise CommandError("The audit is not as it was written: " + "; ".join(found[:20]))
         head = AuditHead.objects.filter(pk=1).first()
