@@ -50,7 +50,7 @@ async def read_health(bus: Bus, cursor: Cursor | None, now: float) -> dict[str, 
         info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ}")
         dead = info["state"]["messages"]
         return {
-            "dead": Figure("Dead letters", "late" if dead else "ok", str(dead), href="/jobs?state=failed"),
+            "dead": Figure("Dead letters", "late" if dead else "ok", str(dead), href="/jobs/-/dead-letters"),
             "projector": await _job_list(bus, cursor, now),
         }
     except SignalboxError as error:

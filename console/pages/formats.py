@@ -1,5 +1,6 @@
 """Numbers as people read them. Registered as built-ins: no page has to load them."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django import template
@@ -57,6 +58,12 @@ def rate(per_second: float | None) -> str:
     if not per_second:
         return "–"
     return f"{per_second:.1f}/s" if per_second < 10 else f"{per_second:.0f}/s"
+
+
+@register.filter
+def instant(at: float) -> datetime:
+    """A moment, of UTC seconds."""
+    return datetime.fromtimestamp(at, UTC)
 
 
 @register.filter

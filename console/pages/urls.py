@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from console.pages import accounts, audit, board, catalog, jobs, keys, operators, workers
+from console.pages import accounts, audit, board, catalog, deadletters, jobs, keys, operators, workers
 from console.web.middleware import HEALTH
 
 _board = [path("", board.board, name="board"), path("live/release", board.release, name="release")]
@@ -47,6 +47,7 @@ urlpatterns = [
     path("accounts/<str:account_id>", accounts.detail, name="account"),
     path("accounts/<str:account_id>/edit", accounts.edit, name="edit-account"),
     path("jobs", jobs.index, name="jobs"),
+    path("jobs/-/dead-letters", deadletters.index, name="dead-letters"),
     path("jobs/<str:job_id>", jobs.detail, name="job"),
     path("jobs/<str:job_id>/cancel", jobs.cancel, name="cancel-job"),
     path("workers", workers.index, name="workers"),

@@ -1,6 +1,7 @@
 """Dead letters in the console: REST calls with every right and refusal, acts through the outbox, the job's page."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -14,6 +15,7 @@ from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.config import ConsoleSettings
+from console.feed.health import read_health
 from console.jobs import deadletters as service
 from console.jobs.fold import Heard
 from console.jobs.models import Job
@@ -35,6 +37,7 @@ from signalbox.wire import messages, names
 from signalbox.wire.messages import ErrorInfo
 from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
+from tests.console.test_jobs import make
 from tests.console.test_projector import accepted
 from tests.integration.test_core_cli import run
 from tests.integration.test_core_deadletters import dead, enable, frame_of
@@ -71,6 +74,29 @@ async def call(
     finally:
         publishing.cancel()
         await asyncio.wait([publishing])
+
+
+async def test_the_boards_figure_leads_to_exactly_the_letters_that_it_counts(
+    call: Callable[[str], Call], bus: Bus
+) -> None:
+    await enable(bus)
+    letters = [await dead(bus, floats(float(number))) for number in range(2)]
+    await in_thread(lambda: make(99, model="digits", state="failed"))
+    figure = (await read_health(bus, None, 0.0))["dead"]
+    assert figure.value == "2"
+
+    def look() -> str:
+        client = Client()
+        client.force_login(User.objects.get(username="viewer"))
+        try:
+            return client.get(figure.href).content.decode()
+        finally:
+            connections.close_all()
+
+    page = await asyncio.to_thread(look)
+    shown = re.findall(r'row-link mono" href="/jobs/([^"]+)"', page)
+    assert shown == [letter.id for letter in letters]
+    assert "poison" in page
 
 
 async def test_a_letter_is_listed_shown_redriven_once_and_discarded(call: Callable[[str], Call], bus: Bus) -> None:

@@ -61,6 +61,7 @@ PAGES = {
     "keys": Act.KEYS_VIEW,
     "accounts": Act.ACCOUNTS_VIEW,
     "jobs": Act.JOBS_VIEW,
+    "dead-letters": Act.JOBS_VIEW,
     "audit": Act.AUDIT_VIEW,
     "workers": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,

@@ -32,6 +32,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
     "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red"),
     "job": ("/jobs/{job}",),
+    "dead-letters": ("/jobs/-/dead-letters",),
     "models": ("/models",),
     "model": ("/models/{model}",),
     "model-settings": ("/models/{model}/settings",),
