@@ -159,7 +159,7 @@ class BodyCodec:
 
     def __init__(self, settings: CodecSettings) -> None:
         self._settings = settings
-        self._bounds = Bounds(settings.max_body_bytes, settings.max_elements, settings.max_names)
+        self._bounds = Bounds(settings.max_body_bytes, settings.max_elements)
         self._inline_bytes = settings.decode_inline_bytes
         self._idle: list[_Process] = []
         self._turns = Turns(settings.decode_processes)

@@ -6,13 +6,12 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from signalbox.front.bounds import HttpBounds
-from signalbox.front.jsonbody import MAX_NAMES
 
 _PREFIX: Final = "SIGNALBOX_GATEWAY_"
 _MIB: Final = 1024 * 1024
 _MEMORY_FLOOR: Final = 256 * _MIB
 _ELEMENT_BYTES: Final = 96
-"""The most an array element takes once parsed: an empty list and the place that names it."""
+"""The most an array element takes once parsed: an empty list and the place that names it. A name counts as four."""
 
 
 class CodecSettings(HttpBounds, frozen=True, kw_only=True):
@@ -21,8 +20,9 @@ class CodecSettings(HttpBounds, frozen=True, kw_only=True):
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body, as sent, that is decoded.")] = (
         32 * _MIB
     )
-    max_elements: Annotated[int, Meta(ge=1, description="Most array elements in one JSON body.")] = 8_000_000
-    max_names: Annotated[int, Meta(ge=1, description="Most names in all objects of one JSON body.")] = MAX_NAMES
+    max_elements: Annotated[
+        int, Meta(ge=1, description="Most array elements in one JSON body; each name in an object counts as four.")
+    ] = 8_000_000
     max_answer_bytes: Annotated[int, Meta(ge=1024, description="Largest JSON of one result; a larger one is 422.")] = (
         60 * _MIB
     )

@@ -17,8 +17,8 @@ from signalbox.program.errors import InvalidJson, InvalidRequest, TooLarge
 
 MAX_DEPTH: Final = 32
 """Deepest nesting of lists and objects in a body; the parsers themselves stop at about a thousand."""
-MAX_NAMES: Final = 250_000
-"""Most names in all objects of a body: a caller with more rows than that sends columns."""
+NAME_ELEMENTS: Final = 4
+"""A name in an object takes as much memory, once parsed, as so many array elements (docs/adr/0126)."""
 MAX_RATIO: Final = 100
 """A compressed body may become so many times its size, or ``FREE_BYTES`` if that is more."""
 FREE_BYTES: Final = 1024 * 1024
@@ -35,11 +35,10 @@ _KINDS: Final = {bool: "a boolean", str: "a string", dict: "an object", list: "a
 
 
 class Bounds(NamedTuple):
-    """What one body may hold: bytes of JSON and, about, array elements and names of objects."""
+    """What one body may hold: bytes of JSON and, about, array elements, of which a name in an object counts as four."""
 
     body_bytes: int
     elements: int
-    names: int = MAX_NAMES
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -79,8 +78,9 @@ def parse(body: bytes, bounds: Bounds) -> Body:
             limit_elements=bounds.elements,
         )
     colons = marks.count(b":")
-    if colons > bounds.names:
-        _require_few_names(body, bounds.names)
+    room = (bounds.elements - elements) // NAME_ELEMENTS
+    if colons > room:
+        _require_few_names(body, room, elements)
     _require_shallow(body, marks.translate(_ONE_KIND, _NO_BRACKET))
     doc = _parse(body)
     if type(doc) is not dict:
@@ -89,12 +89,12 @@ def parse(body: bytes, bounds: Bounds) -> Body:
     return Body(doc, _is_plain(doc, body, marks, names))
 
 
-def _require_few_names(body: bytes, most: int) -> None:
+def _require_few_names(body: bytes, most: int, elements: int) -> None:
     """Raise :class:`TooLarge` for too many quotation marks that a colon follows: names, but for some in strings."""
     if next(islice(_NAME_END.finditer(body), most, None), None) is not None:
         raise TooLarge(
-            f'The objects of the body have more than {most} names; send the inputs as columns ("inputs"), or in '
-            "several requests.",
+            f"The objects of the body have more than the {most} names for which there is memory beside about "
+            f'{elements} array elements; send the inputs as columns ("inputs"), or in several requests.',
             bound="names",
             limit_names=most,
         )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway_plugin.codec.bodies import BodyCodec
+from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.codec.settings import CodecSettings
 from signalbox.program.errors import (
@@ -24,10 +25,12 @@ from signalbox.program.errors import (
     Unavailable,
 )
 from signalbox.wire import tensors
+from signalbox.wire.messages import Signature, TensorSpec, Version
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import ScriptedWorker, key, model, rig
 from tests.rigs.natsserver import NatsServer
 
+MIB = 1024 * 1024
 ROOT = str(Path(__file__).parents[2])
 LARGE = json.dumps({"note": "kept", "instances": [0.5] * 40_000}).encode()
 
@@ -119,6 +122,46 @@ async def test_a_body_that_needs_too_much_memory_is_refused_and_the_next_is_take
         assert (await codec.read_elsewhere("me", LARGE, "", choose))[0] == "kept"
     finally:
         await codec.close()
+
+
+async def test_names_at_their_bound_fit_into_the_memory_that_settings_ask_for() -> None:
+    elements = 2_000_000
+    settings = CodecSettings(
+        max_body_bytes=8 * MIB,
+        max_elements=elements,
+        decode_memory_bytes=(256 + 8 * 8) * MIB + 96 * elements,
+        decode_timeout_s=100.0,
+    )
+    assert list(settings.problems()) == []
+    most = elements // 5 - 10
+    deep = range(elements // 4 // 28 - 2_600)
+    codec = BodyCodec(settings)
+    try:
+        for values in (
+            [b'{"%x":0.5}' % n for n in range(most)],
+            [b"".join(b'{"%x":' % (28 * n + m) for m in range(28)) + b"0" + b"}" * 28 for n in deep],
+            [b'{"%b":NaN}' % b'":0,"'.join(b"%x" % (8 * n + m) for m in range(8)) for n in range(most // 8)],
+        ):
+            with pytest.raises(InvalidInput):
+                await codec.read_elsewhere("me", b'{"instances":[' + b",".join(values) + b"]}", "", choose)
+    finally:
+        await codec.close()
+
+
+async def test_rows_of_many_named_features_are_taken(codec: BodyCodec) -> None:
+    """1 500 rows of 200, as TensorFlow Serving takes them."""
+    spec = TensorSpec(dtype="float32", shape=(-1,))
+    signature = Signature(inputs={f"feature_{n:03d}": spec for n in range(200)}, outputs={"y": spec})
+    known = model(versions=(Version(version=1, path="/m", signatures={"serving_default": signature}),))
+    rows = [dict.fromkeys(signature.inputs, 0.25 * n) for n in range(1_500)]
+
+    def wide(_: Mapping[str, Any]) -> tuple[None, PreparedVersion]:
+        return None, PreparedVersion(known, known.versions[0])
+
+    body = json.dumps({"instances": rows}).encode()
+    _, _, found = await codec.read_elsewhere("me", body, "", wide, Form.PREDICT)
+    assert found.rows == 1_500
+    assert [tensor.shape for tensor in tensors.decode(found.frame)] == [(1_500,)] * 200
 
 
 async def test_a_busy_pool_refuses_after_its_time() -> None:

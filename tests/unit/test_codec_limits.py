@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway_plugin.codec.decoder import inflate
 from gateway_plugin.codec.inputs import decode, plans
-from signalbox.front.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, Bounds, _distinct, parse
+from signalbox.front.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, NAME_ELEMENTS, Bounds, _distinct, parse
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE
@@ -206,15 +206,17 @@ def test_a_hopeless_body_is_refused_before_it_is_parsed(bound: str, monkeypatch:
     monkeypatch.setattr(orjson, "loads", never)
     monkeypatch.setattr(json, "loads", never)
     with pytest.raises((TooLarge, InvalidJson)) as caught:
-        parse(HOPELESS[bound], Bounds(1_000_000, 8_000, 5_000))
+        parse(HOPELESS[bound], Bounds(1_000_000, 8_000))
     assert caught.value.facts["bound"] == bound
 
 
 def test_names_are_counted_and_not_the_colons_in_strings() -> None:
     texts = {"inputs": ["12:30:11"] * 1_000, "a": {"b": 1}}
-    assert parse(json.dumps(texts).encode(), Bounds(1_000_000, 5_000, 3)).doc == texts
-    with pytest.raises(TooLarge):
-        parse(json.dumps(texts).encode(), Bounds(1_000_000, 5_000, 2))
+    elements = 1_001  # as commas and brackets count them
+    assert parse(json.dumps(texts).encode(), Bounds(1_000_000, elements + 3 * NAME_ELEMENTS)).doc == texts
+    with pytest.raises(TooLarge) as caught:
+        parse(json.dumps(texts).encode(), Bounds(1_000_000, elements + 3 * NAME_ELEMENTS - 1))
+    assert caught.value.facts["limit_names"] == 2
 
 
 @pytest.mark.parametrize("form", ['{{"instances": [{{{}}}]}}', '{{"inputs": {{{}}}}}'])
@@ -223,7 +225,7 @@ def test_a_refusal_shows_some_of_a_caller_s_names_and_not_all(form: str) -> None
     spec = {name: TensorSpec(dtype="float32", shape=(-1,)) for name in ("x", "y")}
     available = plans({"serving_default": Signature(inputs=spec, outputs=spec)})
     with pytest.raises(InvalidInput) as caught:
-        decode(parse(form.format(names).encode(), BOUNDS), available, 1 << 20)
+        decode(parse(form.format(names).encode(), Bounds(1_000_000, 10_000)), available, 1 << 20)
     assert len(json.dumps(caught.value.facts)) < 4_000
 
 
