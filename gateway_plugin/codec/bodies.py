@@ -224,16 +224,16 @@ class BodyCodec:
         if size_bytes > MOST_SHRUNK * limit:
             raise too_large(size_bytes, limit)
 
-    async def render(self, account: str, frame: bytes, style: str) -> bytes:
-        """The JSON of a result.
+    async def render(self, account: str, frame: bytes, style: str, *, is_strict: bool = False) -> bytes:
+        """The JSON of a result. is_strict: numbers that are none are strings, see :mod:`gateway_plugin.codec.outputs`.
 
         Raises :class:`InvalidRequest` where rows are impossible, :class:`ResultTooLarge`, and :class:`Bug`.
         """
         limit = self._settings.max_answer_bytes
         if len(frame) <= self._inline_bytes:
-            return rendered(frame, style, limit)
+            return rendered(frame, style, limit, is_strict=is_strict)
         async with self._process(account) as process:
-            return (await process.ask(RenderAsk(frame, style, limit))).data
+            return (await process.ask(RenderAsk(frame, style, limit, is_strict))).data
 
     @contextlib.asynccontextmanager
     async def _process(self, account: str) -> AsyncIterator[_Process]:

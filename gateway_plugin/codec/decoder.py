@@ -65,6 +65,7 @@ class RenderAsk(msgspec.Struct, tag="render"):
     frame: bytes
     style: str
     limit: int
+    is_strict: bool = False
 
 
 class Done(msgspec.Struct, tag="done"):
@@ -125,7 +126,7 @@ def too_large(size_bytes: int, limit: int, form: str = " as JSON") -> ResultTooL
     )
 
 
-def rendered(frame: bytes, style: str, limit: int) -> bytes:
+def rendered(frame: bytes, style: str, limit: int, *, is_strict: bool = False) -> bytes:
     """The JSON of a result; see :func:`gateway_plugin.codec.outputs.render` and that of ``results``.
 
     Raises :class:`ResultTooLarge` for more than ``limit`` bytes, where that can be known before anything is written,
@@ -137,16 +138,17 @@ def rendered(frame: bytes, style: str, limit: int) -> bytes:
         raise Bug(f"The result is no frame of tensors: {error}.") from error
     if least_bytes(outputs) > limit:
         raise too_large(len(frame), limit)
-    data = _written(outputs, style)
+    data = _written(outputs, style, is_strict=is_strict)
     if len(data) > limit:
         raise too_large(len(frame), limit)
     return data
 
 
-def _written(outputs: Sequence[Tensor], style: str) -> bytes:
+def _written(outputs: Sequence[Tensor], style: str, *, is_strict: bool) -> bytes:
     if style == FLAT:
         return flat(outputs)
-    return results.render(outputs, style) if ":" in style else render(outputs, style)
+    write = results.render if ":" in style else render
+    return write(outputs, style, is_strict=is_strict)
 
 
 def fields_of(doc: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +194,7 @@ class Decoder:
                 return self._parse(ask)
             if isinstance(ask, DecodeAsk):
                 return self._decode(ask)
-            return Done(data=rendered(ask.frame, ask.style, ask.limit))
+            return Done(data=rendered(ask.frame, ask.style, ask.limit, is_strict=ask.is_strict))
         except SignalboxError as error:
             return _refused(error)
         except MemoryError:

@@ -1,8 +1,9 @@
 """Named tensors to JSON: TF Serving's row (``predictions``) and columnar (``outputs``) forms.
 
 Floats are printed shortest in their own precision and always with a fraction or exponent, so that no
-reader takes them for integers; NaN and infinities are the bare tokens TF Serving prints. Strings
-whose output is called ``..._bytes``, or that are not UTF-8, become ``{"b64": ...}``.
+reader takes them for integers. NaN and infinities are the bare tokens TF Serving prints; in strict JSON, which a
+browser reads, the strings of protobuf's JSON: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``. Strings whose output is
+called ``..._bytes``, or that are not UTF-8, become ``{"b64": ...}``.
 """
 
 import base64
@@ -38,8 +39,8 @@ MOST_SHRUNK: Final = 4
 _STRING_HEAD: Final = 4
 
 
-def render(tensors: Sequence[Tensor], style: str) -> bytes:
-    """The whole answer, ``{"predictions": ...}`` or ``{"outputs": ...}``.
+def render(tensors: Sequence[Tensor], style: str, *, is_strict: bool = False) -> bytes:
+    """The whole answer, ``{"predictions": ...}`` or ``{"outputs": ...}``. is_strict: numbers that are none are strings.
 
     Raises :class:`InvalidRequest` when rows are asked for and the outputs do not share dimension 0.
     """
@@ -50,16 +51,39 @@ def render(tensors: Sequence[Tensor], style: str) -> bytes:
         doc = {"outputs": values[0][1]}
     else:
         doc = {"outputs": {t.name: value for t, value in values}}
-    return dumped(doc, [value for _, value in values])
+    return dumped(doc, [value for _, value in values], is_strict=is_strict)
 
 
-def dumped(doc: Any, values: Sequence[Any]) -> bytes:
-    """JSON of what holds these values, each as :func:`jsonable` gives it; not finite numbers as bare tokens."""
+def dumped(doc: Any, values: Sequence[Any], *, is_strict: bool = False) -> bytes:
+    """JSON of what holds these values, each as :func:`jsonable` gives it; not finite numbers as bare tokens.
+
+    is_strict: as strings.
+    """
     data = orjson.dumps(doc, option=orjson.OPT_SERIALIZE_NUMPY)
     # It writes null for what is not finite, and nothing else of ours becomes null.
     if b"null" in data and any(map(_has_non_finite, values)):
-        return json.dumps(doc, default=plain, ensure_ascii=False, separators=(",", ":")).encode()
+        return tokens(doc, is_strict=is_strict)
     return data
+
+
+def tokens(doc: Any, *, is_strict: bool) -> bytes:
+    """JSON of what may hold numbers that are not finite, numpy's values among it. is_strict: they are strings."""
+    if is_strict:
+        doc = _strict(doc)
+    return json.dumps(doc, default=plain, ensure_ascii=False, allow_nan=not is_strict, separators=(",", ":")).encode()
+
+
+def _strict(value: Any) -> Any:
+    """The same with strings in place of the numbers that are not finite."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = plain(value)
+    if isinstance(value, dict):
+        return {name: _strict(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def least_bytes(tensors: Sequence[Tensor]) -> int:
@@ -156,7 +180,10 @@ def plain(value: Any) -> Any:
         raise TypeError(f"{type(value).__name__} is not JSON")
     if value.dtype.kind == "f" and value.dtype.itemsize < 8:
         if np.isfinite(value).all():
-            return orjson.loads(orjson.dumps(np.ascontiguousarray(value), option=orjson.OPT_SERIALIZE_NUMPY))
+            whole = (
+                np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value
+            )  # of a scalar it makes a list
+            return orjson.loads(orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
         shortest = np.asarray(value).astype(str)
         return np.vectorize(float, otypes=[np.float64])(shortest).tolist()
     return value.tolist()

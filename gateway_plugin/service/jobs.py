@@ -115,9 +115,10 @@ class JobService:
         """As :func:`signalbox.jobs.cancel.withdraw`."""
         await withdraw(self._records, job, now=self._wall())
 
-    async def result(self, end: End) -> bytes:
-        """The rendered answer of a job that succeeded. Raises the error that ended it otherwise, or that rendering
-        meets.
+    async def result(self, end: End, *, is_strict: bool = False) -> bytes:
+        """The rendered answer of a job that succeeded. is_strict: as JSON that a browser reads.
+
+        Raises the error that ended it otherwise, or that rendering meets.
         """
         record = end.record
         if record.state is not State.SUCCEEDED:
@@ -125,7 +126,8 @@ class JobService:
         try:
             if record.ref is not None:
                 self._codec.require_answerable(record.ref.size)
-            body = await self._codec.render(record.key_id, await self._frame(end), record.style)
+            frame = await self._frame(end)
+            body = await self._codec.render(record.key_id, frame, record.style, is_strict=is_strict)
         except SignalboxError as error:
             error.facts["job_id"] = record.id
             raise
@@ -206,7 +208,7 @@ class JobService:
 
     async def _result_or_reason(self, end: End, doc: dict[str, Any]) -> Any:
         try:
-            return orjson.Fragment(await self.result(end))
+            return orjson.Fragment(await self.result(end, is_strict=True))
         except Unavailable:
             raise
         except SignalboxError as error:

@@ -1,6 +1,7 @@
 """The job API: submit, read, cancel; and that a job is its owner's alone."""
 
 import asyncio
+import json
 import math
 import time
 import uuid
@@ -20,6 +21,7 @@ from signalbox.wire.names import Bucket, Header, Stream
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
 from tests.rigs.natsserver import NatsServer
 
+WAIT = {"Prefer": "wait=60"}
 BODY = {"model": "half", "input": {"x": [1.0, 2.0, 5.0]}}
 
 
@@ -317,6 +319,28 @@ async def test_a_large_job_names_its_model_and_is_decoded_elsewhere(front: Rig, 
         got = await front.call("POST", "/v1/jobs", body, key=mine, headers={"Prefer": "wait=20"})
     assert got.status == 200
     assert got.doc["result"]["outputs"][-1] == values[-1] / 2 + 2
+
+
+@pytest.mark.parametrize("count", [1, 20_000])
+async def test_numbers_that_are_none_are_strings_in_a_job_and_tokens_in_a_prediction(
+    front: Rig, mine: Key, count: int
+) -> None:
+    """A browser reads no bare NaN; TensorFlow Serving's clients read no other."""
+    odd = [math.nan, math.inf, -math.inf, 0.2] * count
+    named = ["NaN", "Infinity", "-Infinity", 2.1] * count
+    async with ScriptedWorker(front.bus, "half"):
+        got = await front.call("POST", "/v1/jobs", {"model": "half", "input": {"x": odd}}, key=mine, headers=WAIT)
+        later = await front.call(
+            "POST", "/v1/models/half:predict", {"instances": odd}, key=mine, headers={"Idempotency-Key": "once"}
+        )
+        read = await front.call("GET", f"/v1/jobs/{later.headers['X-Signalbox-Job-Id']}", key=mine)
+    assert json.loads(got.body, parse_constant=never)["result"] == {"outputs": named}
+    assert json.loads(read.body, parse_constant=never)["result"] == {"predictions": named}
+    assert later.body.startswith(b'{"predictions":[NaN,Infinity,-Infinity,2.1')
+
+
+def never(token: str) -> None:
+    raise AssertionError(f"{token} is no JSON")
 
 
 async def test_models_are_listed_with_status_and_metadata(front: Rig, mine: Key) -> None:

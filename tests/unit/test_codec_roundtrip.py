@@ -83,6 +83,19 @@ def test_what_is_not_finite_travels_as_tensorflow_serving_s_tokens(dtype: str, v
     np.testing.assert_array_equal(np.frombuffer(got.data, dtype), array)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_in_strict_json_what_is_not_finite_is_a_string_as_in_protobufs(dtype: str) -> None:
+    rows = tensor("x", np.array([[0.5, math.nan], [math.inf, -math.inf]], dtype))
+    assert render([rows], "row", is_strict=True) == b'{"predictions":[[0.5,"NaN"],["Infinity","-Infinity"]]}'
+    one = tensor("y", np.array(math.nan, dtype))
+    both = b'{"outputs":{"x":[[0.5,"NaN"],["Infinity","-Infinity"]],"y":"NaN"}}'
+    assert render([rows, one], "columnar", is_strict=True) == both
+    pairs = [tensor(name, np.array([math.inf, 1], dtype)) for name in ("a", "b")]
+    row = b'{"predictions":[{"a":"Infinity","b":"Infinity"},{"a":1.0,"b":1.0}]}'
+    assert render(pairs, "row", is_strict=True) == row
+    assert render(pairs, "row") == row.replace(b'"Infinity"', b"Infinity")
+
+
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8))
 def test_strings_survive_as_text_or_base64(items: list[bytes]) -> None:
     got = read(

@@ -204,6 +204,8 @@ SCORES = floats("scores", (2, 2), 0.2, 1.0, 1e30, 42.0)
 def test_results_have_tensorflow_serving_s_form(outputs: list[Tensor], style: str, answer: str) -> None:
     assert results.render(outputs, style).decode() == answer
     assert rendered(tensors.encode(outputs), style, 1_000).decode() == answer
+    strict = answer.replace("-Infinity", '"-Infinity"').replace("NaN", '"NaN"')
+    assert rendered(tensors.encode(outputs), style, 1_000, is_strict=True).decode() == strict
 
 
 @pytest.mark.parametrize(

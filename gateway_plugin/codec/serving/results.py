@@ -4,7 +4,6 @@ A row of ``classify`` is a list of ``[label, score]`` pairs, one of ``regress`` 
 is empty, a score zero. Source: TensorFlow Serving's ``classifier.cc``, ``regressor.cc`` and ``json_tensor.cc``.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ import orjson
 from msgspec.structs import replace
 
 from gateway_plugin.codec import dtypes
-from gateway_plugin.codec.outputs import jsonable, plain, split_strings
+from gateway_plugin.codec.outputs import jsonable, plain, split_strings, tokens
 from gateway_plugin.codec.serving.examples import CLASSES, CLASSIFY, OUTPUT, SCORES
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.tensors import Tensor
@@ -20,17 +19,18 @@ from signalbox.wire.tensors import Tensor
 _PAIR: Final = "[batch_size num_classes]"
 
 
-def render(tensors: Sequence[Tensor], style: str) -> bytes:
+def render(tensors: Sequence[Tensor], style: str, *, is_strict: bool = False) -> bytes:
     """The whole answer, ``{"results": [...]}``. style: the verb, a colon and the number of examples.
 
-    Raises :class:`InvalidRequest` where the outputs are no classification or regression of so many examples.
+    is_strict: numbers that are none are strings. Raises :class:`InvalidRequest` where the outputs are no classification
+    or regression of so many examples.
     """
     verb, _, count = style.partition(":")
     outputs = {tensor.name: tensor for tensor in tensors}
-    results = classifications(outputs, int(count)) if verb == CLASSIFY else regressions(outputs, int(count))
+    results: list[Any] = classifications(outputs, int(count)) if verb == CLASSIFY else regressions(outputs, int(count))
     data = orjson.dumps({"results": results})
     if b"null" in data:  # it writes null for what is not finite, and nothing else of ours becomes null but labels
-        return json.dumps({"results": results}, ensure_ascii=False, separators=(",", ":")).encode()
+        return tokens({"results": results}, is_strict=is_strict)
     return data
 
 
