@@ -4,7 +4,9 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
+import subprocess
 from urllib.parse import urlsplit
 
 import httpx
@@ -184,6 +186,28 @@ def test_header_that_is_not_utf8_is_never_taken_for_a_bad_key(front: Front) -> N
 )
 def test_what_has_two_meanings_or_none_is_refused(url: str, status: int, request_: bytes) -> None:
     assert raw(url, request_).startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_a_client_that_offers_http2_has_its_body_read(front: Front) -> None:
+    """``curl --http2`` and Java's HttpClient offer it with each request. The edge ignores it, a Tyk takes it."""
+    curl = shutil.which("curl")
+    if curl is None or b"HTTP2" not in subprocess.run([curl, "-V"], capture_output=True, check=True, timeout=60).stdout:
+        pytest.skip("needs a curl that knows HTTP/2")
+    sent = ["--http2", "--data-binary", "@-", "-H", "X-Probe: {}", "-H", "Content-Type: application/json"]
+    ask = [curl, "-sS", *sent, f"{front.url}/v1/probe"]
+    answer = subprocess.run(ask, input=bytes(1000), capture_output=True, check=True, timeout=60).stdout
+    assert json.loads(answer)["size"] == 1000
+
+
+def test_a_client_that_sends_no_more_is_answered(front: Front) -> None:
+    if front.is_tyk:
+        pytest.skip("to Go's server such a client has left")
+    address = urlsplit(front.url)
+    with socket.create_connection((str(address.hostname), address.port), timeout=60) as link:
+        link.sendall(b"GET /v1/probe HTTP/1.1\r\nHost: h\r\nX-Probe: {}\r\n\r\n")
+        link.shutdown(socket.SHUT_WR)
+        with link.makefile("rb") as answer:
+            assert answer.readline().startswith(b"HTTP/1.1 200 ")
 
 
 def test_trailers_become_no_headers(front: Front) -> None:
