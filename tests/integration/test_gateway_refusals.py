@@ -112,7 +112,7 @@ async def test_a_wrong_method_is_400_as_in_tensorflow_serving_or_405_and_says_wh
     on_ours = await front.call("PUT", "/v1/jobs/x", key=mine)
     assert (on_theirs.status, on_theirs.headers["Allow"]) == (400, "POST")
     assert on_theirs.doc["error"].startswith(f"Malformed request: GET {PREDICT}. ")
-    assert (on_ours.status, on_ours.headers["Allow"]) == (405, "GET, DELETE")
+    assert (on_ours.status, on_ours.headers["Allow"]) == (405, "GET, HEAD, DELETE")
     assert on_ours.headers["Content-Type"] == "application/problem+json"
     assert on_ours.doc["code"] == "method_not_allowed"
 
