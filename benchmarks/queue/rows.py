@@ -54,6 +54,7 @@ def _registered(folder: Path, count: int) -> list[Model]:
             digest=found.digest,
             size_bytes=found.size_bytes,
             signatures=found.signatures,
+            joining={"joined": ["serving_default"], "differs": "", "untried": "", "digest": found.digest, "worker": ""},
             rules=found.rules,
             source="path",
             added_by="bench",

@@ -7,6 +7,7 @@ from rest_framework import serializers
 from console.api.strict import Strict
 from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
+from console.catalog.joining import state_of
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.services import SETTINGS, unpublished
 from console.fleet import serving
@@ -20,6 +21,12 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
     """One version of a model."""
 
     path = serializers.CharField(source="folder", read_only=True)
+    joining = serializers.DictField(
+        source="tried",
+        read_only=True,
+        allow_null=True,
+        help_text="What a worker has found: signatures that may be `joined`, what `differs`, why some are `untried`.",
+    )
 
     class Meta:
         model = ModelVersion
@@ -33,6 +40,7 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
             "raised_ops",
             "approved_by",
             "signatures",
+            "joining",
             "source",
             "added_by",
             "added_at",
@@ -54,6 +62,7 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     served_version = serializers.SerializerMethodField()
     condition = serializers.SerializerMethodField()
     unpublished = serializers.SerializerMethodField()
+    joining = serializers.SerializerMethodField()
 
     class Meta:
         model = ServedModel
@@ -66,6 +75,7 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
             "served_version",
             "condition",
             *SETTINGS,
+            "joining",
             "labels",
             "versions",
             "unpublished",
@@ -84,6 +94,10 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     def get_condition(self, model: ServedModel) -> str:
         """As the board calls it: ``ready``, ``loading``, ``does not load``, ``paused``, ``not known now``, ..."""
         return serving.condition(model, self.get_unpublished(model)).label
+
+    def get_joining(self, model: ServedModel) -> dict[str, str]:
+        """Whether requests are joined, and why: ``state`` and ``detail``."""
+        return state_of(model)._asdict()
 
     def get_unpublished(self, model: ServedModel) -> str:
         """Why the last decision on it is not in NATS yet; empty once it is."""

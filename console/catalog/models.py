@@ -134,7 +134,8 @@ class ModelVersion(models.Model):
     approved_by: the operator who approved, never the one who added the version; empty = not approved.
     rules: digest of the list that it was judged by last. raised_ops: operations of a serving version that need approval
     by that list and do not have it. first_ready_at: when a worker was first seen to have it in memory, as the
-    controller notes it (:mod:`console.controller.readiness`); None = it never loaded.
+    controller notes it (:mod:`console.controller.readiness`); None = it never loaded. joining: what a worker has found
+    of joined requests, with the digest of the files that it tried, who and when; none where nobody has tried.
     """
 
     model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="versions")
@@ -148,6 +149,7 @@ class ModelVersion(models.Model):
     approved_by = models.CharField(max_length=150, blank=True, default="")
     rules = models.CharField(max_length=64, blank=True, default="")
     raised_ops = models.JSONField(default=dict)
+    joining = models.JSONField(null=True, default=None)
     source = models.CharField(max_length=10)
     added_by = models.CharField(max_length=150)
     added_at = models.DateTimeField(default=timezone.now)
@@ -178,14 +180,22 @@ class ModelVersion(models.Model):
         """Those that a request may name."""
         return {name: one for name, one in self.signatures.items() if not name.startswith("__")}
 
+    @property
+    def tried(self) -> dict[str, Any] | None:
+        """What was found of joined requests of the files it has now: ``joined``, ``differs``, ``untried``, ..."""
+        found: dict[str, Any] | None = self.joining
+        return found if found is not None and found["digest"] == self.digest else None
+
     def document(self) -> messages.Version:
         """What is published of this version."""
+        tried = self.tried
         return messages.Version(
             version=self.number,
             path=self.folder,
             digest=self.digest,
             size_bytes=self.size_bytes,
             signatures=msgspec.convert(self.signatures, dict[str, messages.Signature]),
+            joined=tuple(tried["joined"]) if tried is not None else None,
         )
 
 

@@ -9,10 +9,11 @@ from typing import IO, Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.utils import timezone
 
 from console.accounts.acts import Act
-from console.accounts.rights import Actor
+from console.accounts.rights import Actor, system_actor
 from console.audit.acts import Target, act, check, preparing
 from console.bounds import MOST_NUMBER
 from console.catalog import folders, inspection, versions
@@ -22,6 +23,7 @@ from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
 from signalbox.program import metrics
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from signalbox.wire import messages
 from signalbox.wire.names import MODEL_NAME, RESERVED_MODEL_NAMES, Bucket, untoken
 
 SETTINGS = (
@@ -40,6 +42,8 @@ SETTINGS = (
 """Fields :func:`change_settings` takes."""
 _HIGHEST: Final = "the highest"
 """What the audit says of a default that is not chosen."""
+_MOST_WORDS: Final = 600
+"""Of what a worker has found."""
 _REFUSED: Final = metrics.counter(
     "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
 )
@@ -189,10 +193,16 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
 
 
 def change_settings(actor: Actor, name: str, changes: Mapping[str, Any], *, reason: str = "") -> ServedModel:
-    """Change replicas, batching, limits or the description. Raises :class:`InvalidRequest` naming each field."""
+    """Change replicas, batching, limits or the description.
+
+    Raises :class:`InvalidRequest` naming each field, and :class:`Conflict` where ``rows_independent`` is asked for and
+    a worker has found that the rows of the version that serves are not.
+    """
     with act(actor, Act.MODELS_SETTINGS, Target("model", name), asked=changes, reason=reason) as change:
         model = _locked(name)
         change.before = {field: getattr(model, field) for field in changes if field in SETTINGS}
+        if changes.get("rows_independent") and not model.rows_independent:
+            _ask_for_joining(model)
         _assign(model, changes)
         change.after = {field: getattr(model, field) for field in changes}
         _publish(model)
@@ -241,6 +251,52 @@ def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason
             VersionLabel.objects.update_or_create(model=model, name=label, defaults={"version": version})
         _publish(model)
     return model
+
+
+def note_joining(worker: str, name: str, number: int, found: messages.Joining) -> bool:
+    """Note what a worker has found of a version's joined requests, and publish it. Idempotent.
+
+    Where requests without a label get the version, a difference refuses the setting: it is turned off again. False
+    where the version is unknown, has other files, or this is known of it.
+    """
+    with transaction.atomic():
+        model = ServedModel.objects.select_for_update().filter(name=name).first()
+        version = model.versions.filter(number=number, digest=found.digest).first() if model is not None else None
+        if model is None or version is None or version.tried is not None:
+            return False
+        version.joining = {
+            "joined": list(found.joined),
+            "differs": found.differs[:_MOST_WORDS],
+            "untried": found.untried[:_MOST_WORDS],
+            "digest": found.digest,
+            "worker": worker,
+            "at": timezone.now().isoformat(),
+        }
+        version.save(update_fields=["joining"])
+        if not (found.differs and model.rows_independent and number == model.serving_version):
+            _publish(model)
+            return True
+        reason = f"Joined, requests of version {number} get other answers."
+        with act(system_actor("trial"), Act.MODELS_SETTINGS, Target("model", name), reason=reason) as change:
+            model.rows_independent = False
+            change.before = {"rows_independent": True}
+            change.after = {"rows_independent": False, "version": number, "differs": found.differs[:_MOST_WORDS]}
+            _publish(model)
+    return True
+
+
+def _ask_for_joining(model: ServedModel) -> None:
+    """Have versions tried again that could not be tried. Raises :class:`Conflict` where the one that serves differs."""
+    for version in model.versions.all():
+        tried = version.tried
+        if tried is not None and tried["differs"] and version.number == model.serving_version:
+            raise Conflict(
+                f"rows_independent: a worker has tried version {version.number}. Joined, requests get other answers. "
+                f"{tried['differs']} Register a version whose rows are independent."
+            )
+        if tried is not None and tried["untried"]:
+            version.joining = None
+            version.save(update_fields=["joining"])
 
 
 def _require_available(name: str, number: int) -> None:

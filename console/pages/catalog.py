@@ -1,6 +1,6 @@
 """Pages of models."""
 
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
@@ -13,7 +13,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import authorize
 from console.audit.models import AuditEntry
 from console.bounds import MOST_NUMBER, number
-from console.catalog import services
+from console.catalog import joining, services
 from console.catalog.models import ServedModel
 from console.feed.running import running
 from console.fleet import services as fleet
@@ -26,6 +26,8 @@ from console.pages.sudo import asks_password
 from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.wire.names import Bucket
+
+JOINED: Final = "Join requests of several callers into one run"
 
 
 class DefaultField(forms.TypedChoiceField):
@@ -55,6 +57,11 @@ class RegisterForm(forms.Form):
         help_text="Folder with VERSION/saved_model.pb in it, or one version's folder, as workers see it.",
     )
     description = forms.CharField(max_length=300, required=False)
+    rows_independent = forms.BooleanField(
+        required=False,
+        label=JOINED,
+        help_text="Of a new model, and only if the answer to each row depends on that row alone. A worker tries it.",
+    )
     is_default = DefaultField()
 
 
@@ -79,7 +86,7 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
         model = ServedModel
         fields = services.SETTINGS
         labels = {
-            "rows_independent": "Join requests of several callers into one run",
+            "rows_independent": JOINED,
             "max_batch_size": "Largest batch",
             "max_batch_delay_ms": "Batch delay (ms)",
             "max_delivery": "Attempts",
@@ -97,8 +104,10 @@ def index(request: HttpRequest) -> HttpResponse:
     """All models."""
     models = ServedModel.objects.prefetch_related("versions", "labels__version")
     unpublished = services.unpublished()
-    conditions = {model.name: serving.condition(model, unpublished.get(model.name, "")) for model in models}
-    context = {"models": models, "conditions": conditions}
+    context = {
+        "models": [(model, joining.state_of(model)) for model in models],
+        "conditions": {model.name: serving.condition(model, unpublished.get(model.name, "")) for model in models},
+    }
     return render(request, "models/index.html", context)
 
 
@@ -111,7 +120,9 @@ def register(request: HttpRequest) -> HttpResponse:
     form = RegisterForm(request.POST or None, initial=_given(request))
     if form.is_valid():
         with refusals_in(form):
-            name = services.register(actor_of(request), **form.cleaned_data).name
+            given = dict(form.cleaned_data)
+            changes = {"rows_independent": True} if given.pop("rows_independent") else {}
+            name = services.register(actor_of(request), changes=changes, **given).name
             return _done(request, name, f"{name} is registered", _default_now(name))
     return _add(request, register_form=form, is_bad=form.is_bound)
 
@@ -143,6 +154,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "model": model,
         "condition": serving.condition(model, why_unpublished),
+        "joining": joining.state_of(model),
         "versions": model.versions.prefetch_related("labels"),
         "labels": model.labels.select_related("version"),
         "posting": outbox.latest(Bucket.MODELS, outbox.model_key(name)),

@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from console.catalog import joining
 from console.fleet import serving
 from console.jobs import standing
 from console.pages import sudo
@@ -64,6 +65,12 @@ def rate(per_second: float | None) -> str:
 def instant(at: float) -> datetime:
     """A moment, of UTC seconds."""
     return datetime.fromtimestamp(at, UTC)
+
+
+@register.filter
+def joining_found(tried: dict[str, Any]) -> str:
+    """What a worker has found of joined requests of a version."""
+    return joining.found_in(tried)
 
 
 @register.filter

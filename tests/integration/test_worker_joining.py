@@ -4,7 +4,6 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -180,21 +179,17 @@ async def test_a_new_version_is_tried_before_it_takes_over(house: House) -> None
 async def test_a_trial_that_the_runner_dies_of_costs_one_runner_and_requests_run_alone(house: House) -> None:
     deaths = sum(line.get("event") == "runner.died" for line in house.worker.lines)
     async with presence(house.bus, "fragile") as told:
-        await register(house.bus, "fragile", dependentrows.version(dependentrows.FRAGILE), batching=ASKED, joined=None)
+        model = await register(
+            house.bus, "fragile", dependentrows.version(dependentrows.FRAGILE), batching=ASKED, joined=None
+        )
         found = await told.tried()
     assert found == Joining(untried="The runner died while joined requests were tried.")
     got, together = await answers(house, "fragile", [line(float(at)) for at in range(8)])
     assert ([read_floats(one) for one in got], together) == ([(float(at),) for at in range(8)], {1})
     assert sum(line.get("event") == "runner.died" for line in house.worker.lines) == deaths + 1
-
-
-async def test_a_model_that_asks_again_is_tried_again(house: House) -> None:
-    path: Any = models.half_plus_two()
-    async with presence(house.bus, "again") as told:
-        model = await register(house.bus, "again", path, batching=ASKED, joined=None)
-        await told.tried()
-        tried = [line for line in house.worker.lines if line.get("event") == "model.joining_tried"]
-        await put(house.bus, Bucket.MODELS, token("again"), replace(model, batching=Batching()))
-        await answers(house, "again", [line(1.0)])
-        await put(house.bus, Bucket.MODELS, token("again"), model)
-        await house.worker.said("model.joining_tried", count=len(tried) + 1)
+    known = replace(model, versions=(replace(model.versions[0], joined=()),))  # as the console publishes it
+    await put(house.bus, Bucket.MODELS, token("fragile"), known)
+    assert (await answers(house, "fragile", [line(1.0), line(2.0)]))[1] == {1}
+    assert sum(line.get("event") == "runner.died" for line in house.worker.lines) == deaths + 1
+    await put(house.bus, Bucket.MODELS, token("fragile"), model)  # as where it asks again
+    await house.worker.said("runner.died", count=deaths + 2)

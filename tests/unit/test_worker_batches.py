@@ -128,10 +128,13 @@ def test_jobs_are_joined_only_of_signatures_that_were_found_equal_for_these_file
     assert joined(replace(asking, batching=Batching(rows_independent=True, max_size=1))) == []
     assert joinings.untold(("m", 1), lambda _: asking) == Joining(joined=("s",), digest="d")
     assert joinings.untold(("m", 1), lambda _: saying(("s",))) is None
-    joinings.note(("m", 1), Joining(untried="died", digest="d"))
-    joinings.forget(asking)
+    joinings.note(("m", 1), Joining(differs="much", digest="d"))
+    joinings.forgive("m")
     assert not joinings.is_due(asking, version)
-    joinings.forget(replace(asking, batching=Batching()))
+    joinings.note(("m", 1), Joining(untried="died", digest="d"))
+    joinings.forgive("other")
+    assert not joinings.is_due(asking, version)
+    joinings.forgive("m")
     assert joinings.is_due(asking, version), "who asks again is tried again"
 
 

@@ -155,7 +155,7 @@ class ResidentVersions:
 
     def forgive(self, model: str) -> None:
         """The model was published again: what failed to load is tried once more."""
-        self._trials.forgive(self._find(model))
+        self._trials.forgive(model)
         for key in self._cache.failures():
             if key[0] == model:
                 self._cache.drop(key)

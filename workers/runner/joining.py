@@ -217,7 +217,8 @@ def _of_values(one: Array, other: Array) -> str:
         return ""
     with np.errstate(all="ignore"):
         worst = np.abs(_wide(one) - _wide(other))[wrong] / np.maximum(np.abs(_wide(one)), np.abs(_wide(other)))[wrong]
-    return f"differs by up to {np.nanmax(worst) if np.isfinite(worst).any() else np.inf:.2g} of its value"
+    finite = worst[np.isfinite(worst)]
+    return f"differs by up to {100 * finite.max():.3g} % of its value" if finite.size else "is a number only one time"
 
 
 def _unlike(one: Array, other: Array, floor: Array) -> Array:

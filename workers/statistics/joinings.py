@@ -49,10 +49,10 @@ class Joinings:
         self._found.pop(key, None)
         return None
 
-    def forget(self, model: Model) -> None:
-        """Forget what was found where the model asks no more: it may ask again, and is tried again."""
-        for version in model.versions if not _asks(model) else ():
-            self._found.pop((model.name, version.version), None)
+    def forgive(self, model: str) -> None:
+        """The model was published again: what could not be tried is tried again, unless its document says that."""
+        for key in [key for key, found in self._found.items() if key[0] == model and found.untried]:
+            del self._found[key]
 
     def _of(self, model: Model, version: Version) -> Joining | None:
         found = self._found.get((model.name, version.version))

@@ -1,0 +1,179 @@
+"""Whether requests of a model are joined: asked for, tried by a worker, recorded, and said."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from channels.db import database_sync_to_async
+from django.test import Client
+
+from console.accounts.models import User
+from console.accounts.rights import Actor, system_actor
+from console.audit.models import AuditEntry
+from console.catalog import services
+from console.catalog.joining import State, state_of
+from console.catalog.models import ModelVersion
+from console.controller.joining import keep_joinings
+from console.operators import services as operators
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put
+from signalbox.program.errors import Conflict
+from signalbox.wire.messages import Device, Joining, Residency, Worker
+from signalbox.wire.names import Bucket, token
+from tests.console.conftest import FOUND, in_thread, submit
+from tests.console.test_models import published
+
+Browser = Callable[[str], Client]
+WORDS = 'Signature "serving_default": joined with other requests, output "y" differs by up to 50 % of its value.'
+EQUAL = Joining(joined=("serving_default",), digest=FOUND.digest)
+DIFFERS = Joining(differs=WORDS, digest=FOUND.digest)
+UNTRIED = Joining(untried="The runner died while joined requests were tried.", digest=FOUND.digest)
+ASK = {"rows_independent": True}
+
+
+def state() -> State:
+    return state_of(services.find("digits"))
+
+
+def joined() -> dict[int, tuple[str, ...] | None]:
+    """What is published of the versions."""
+    return {version.version: version.joined for version in published().versions}
+
+
+@pytest.fixture
+def digits(admin: Actor, base: Path) -> Actor:
+    """Versions 1 and 2 are registered; 2 serves."""
+    services.register(admin, "digits", str(base))
+    return admin
+
+
+def test_nobody_has_asked_and_each_request_runs_alone(digits: Actor) -> None:
+    assert state().state == "alone"
+    assert (published().batching.rows_independent, joined()) == (False, {1: None, 2: None})
+
+
+def test_what_a_worker_found_equal_is_published_and_said(digits: Actor) -> None:
+    services.change_settings(digits, "digits", ASK)
+    assert state().state == "trying"
+    assert services.note_joining("w1", "digits", 2, EQUAL)
+    assert joined() == {1: None, 2: ("serving_default",)}
+    assert state() == State("joined", "Up to 32 rows share a run. Found equal, joined and alone: serving_default.")
+    assert not services.note_joining("w2", "digits", 2, UNTRIED), "it is known"
+    services.change_settings(digits, "digits", {"max_batch_size": 1})
+    assert state().state == "alone"
+
+
+def test_what_is_unknown_or_of_other_files_is_not_noted(digits: Actor) -> None:
+    services.change_settings(digits, "digits", ASK)
+    assert not services.note_joining("w1", "other", 1, EQUAL)
+    assert not services.note_joining("w1", "digits", 3, EQUAL)
+    assert not services.note_joining("w1", "digits", 2, Joining(joined=("serving_default",), digest="other"))
+    services.note_joining("w1", "digits", 2, EQUAL)
+    ModelVersion.objects.filter(number=2).update(digest="e" * 64)
+    assert state().state == "trying", "the files are others now"
+
+
+def test_a_difference_refuses_the_setting_and_the_audit_says_why(digits: Actor) -> None:
+    services.change_settings(digits, "digits", ASK)
+    services.note_joining("w1", "digits", 2, DIFFERS)
+    assert (published().batching.rows_independent, joined()[2]) == (False, ())
+    assert state() == State("refused", f"Each request runs alone. Joined, they get other answers. {WORDS}")
+    entry = AuditEntry.objects.filter(act="models.settings").latest("pk")
+    assert (entry.actor_name, entry.reason) == ("system:trial", "Joined, requests of version 2 get other answers.")
+    assert ("rows_independent", True, False) in entry.changes
+    assert entry.after["differs"] == WORDS
+    with pytest.raises(Conflict, match="a worker has tried version 2") as refused:
+        services.change_settings(digits, "digits", ASK)
+    assert WORDS in refused.value.public_message
+
+
+def test_a_version_that_does_not_serve_and_differs_leaves_the_setting(digits: Actor) -> None:
+    services.change_settings(digits, "digits", ASK)
+    services.note_joining("w1", "digits", 1, DIFFERS)
+    services.note_joining("w1", "digits", 2, EQUAL)
+    assert published().batching.rows_independent
+    assert joined() == {1: (), 2: ("serving_default",)}
+    assert state().state == "joined"
+    services.set_default(digits, "digits", 1)
+    assert state().state == "refused"
+
+
+def test_what_could_not_be_tried_is_tried_again_where_it_is_asked_for_again(digits: Actor) -> None:
+    services.change_settings(digits, "digits", ASK)
+    services.note_joining("w1", "digits", 2, UNTRIED)
+    assert (joined()[2], state()) == ((), State("untried", f"Each request runs alone. Not tried: {UNTRIED.untried}"))
+    services.change_settings(digits, "digits", {"replicas": 2})
+    assert joined()[2] == ()
+    services.change_settings(digits, "digits", {"rows_independent": False})
+    services.change_settings(digits, "digits", ASK)
+    assert (joined()[2], state().state) == (None, "trying")
+
+
+def test_page_list_and_rest_say_why_requests_are_or_are_not_joined(
+    digits: Actor, browser: Browser, cast: dict[str, User]
+) -> None:
+    client = browser("model manager")
+
+    def shown() -> str:
+        text = client.get("/models/digits").content.decode()
+        assert client.get("/models").status_code == 200
+        found: dict[str, str] = client.get("/api/models/digits").json()["joining"]
+        assert found["state"] == state().state
+        return text
+
+    assert "Each request runs alone: the setting" in shown()
+    services.change_settings(digits, "digits", ASK)
+    assert "being tried" in shown()
+    services.note_joining("w1", "digits", 2, EQUAL)
+    assert "Found equal, joined and alone: serving_default." in shown()
+    (version,) = [one for one in client.get("/api/models/digits").json()["versions"] if one["number"] == 2]
+    assert (version["joining"]["joined"], version["joining"]["worker"]) == (["serving_default"], "w1")
+    ModelVersion.objects.update(joining=None)
+    services.note_joining("w1", "digits", 2, DIFFERS)
+    assert "differs by up to 50 % of its value" in shown()
+    form = {field: str(getattr(services.find("digits"), field)) for field in services.SETTINGS}
+    del form["rows_independent"]
+    refused = submit(client, "/models/digits/settings", {**form, "rows_independent": "on"})
+    assert (refused.status_code, b"a worker has tried version 2" in refused.content) == (400, True)
+    _, text = operators.create_token(Actor(user=cast["model manager"]), "tests", 1)
+    program = Client(headers={"Authorization": f"Bearer {text}"})
+    answer = program.patch("/api/models/digits", json.dumps(ASK), content_type="application/json")
+    assert (answer.status_code, WORDS in str(answer.json())) == (409, True)
+
+
+def test_the_form_that_registers_a_model_asks(browser: Browser, base: Path) -> None:
+    client = browser("model manager")
+    form = {"name": "digits", "path": str(base), "is_default": "new", "rows_independent": "on"}
+    assert submit(client, "/models/-/register", form).status_code == 302
+    assert published().batching.rows_independent
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_controller_notes_what_workers_tell(bus: Bus, base: Path) -> None:
+    me = system_actor("tests")
+    await in_thread(services.register, me, "digits", str(base), changes=ASK)
+    device = Device(id="CPU-1", kind="cpu", name="cpu")
+    resident = Residency(model="digits", version=2, state="ready", joining=DIFFERS)
+    worker = Worker(
+        id="w1",
+        boot="b",
+        host="h",
+        pid=1,
+        state="ready",
+        device=device,
+        started_at=0.0,
+        beat_at=0.0,
+        models=(resident,),
+    )
+    keeping = asyncio.create_task(keep_joinings(bus))
+    try:
+        await put(bus, Bucket.WORKERS, token("w1"), worker, ttl_s=60)
+        async with asyncio.timeout(30):
+            while (await database_sync_to_async(services.find)("digits")).rows_independent:  # noqa: ASYNC110  a row
+                await asyncio.sleep(0.02)
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+    assert (await in_thread(published)).batching.rows_independent is False
