@@ -8,11 +8,12 @@ from typing import Any, cast
 import pytest
 
 from signalbox.bus.client import Bus
-from signalbox.wire.messages import Model
+from signalbox.wire.messages import Batching, Model, Version
 from tests.rigs.holder import NONE_WAIT, Fleet
 from workers.queue.intake import JobIntake
 from workers.serving.supply import Supply
 from workers.serving.unexamined import UnexaminedJobs
+from workers.statistics.joinings import Joinings
 
 LIMIT_S = 30.0
 MIB = 1024 * 1024
@@ -31,7 +32,7 @@ class Holder:
             self.intake,
             cast("Any", SimpleNamespace(may_serve=lambda _: True)),
             cast("Any", self.ready),
-            cast("Any", SimpleNamespace(mean_bytes=dict.fromkeys("abc", MIB), run_s={})),
+            cast("Any", SimpleNamespace(mean_bytes=dict.fromkeys("abc", MIB), run_s={}, joinings=Joinings())),
             settings=cast("Any", SimpleNamespace(in_hand_bytes=ROOM * MIB, request_timeout_s=LIMIT_S)),
         )
 
@@ -47,7 +48,9 @@ class Holder:
 
     def ask(self, name: str) -> int:
         """Ask for jobs of a model; returns how many were asked for of each class and have not come."""
-        self.supply.ask(Model(name=name), NONE_WAIT, UnexaminedJobs(), is_running=False)
+        versions = (Version(version=1, path="/nowhere", joined=("serving_default",)),)
+        model = Model(name=name, versions=versions, batching=Batching(rows_independent=True))
+        self.supply.ask(model, NONE_WAIT, UnexaminedJobs(), is_running=False)
         return self.intake.ask(name, 0, NONE_WAIT)
 
 
