@@ -114,7 +114,11 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
         int, Meta(ge=0, description="TensorFlow threads within an operation; 0 = its own choice.")
     ] = 1
     inter_threads: Annotated[
-        int, Meta(ge=0, description="TensorFlow threads across operations; 0 = its own choice.")
+        int,
+        Meta(
+            ge=0,
+            description="TensorFlow threads across operations, for each loaded version; 0 = its own choice, for all.",
+        ),
     ] = 1
     interval_log: Annotated[
         str, Meta(description="File the runners append their times inside the device to; empty = none.")

@@ -29,7 +29,7 @@ from signalbox.program.errors import (
 from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
-from tests.rigs import models
+from tests.rigs import models, oddmodels
 from verification.chaos.evidence import intervals
 from workers.device.guardedrunner import GuardedRunner, _environment
 from workers.device.settings import DeviceSettings
@@ -279,6 +279,94 @@ async def test_wrong_requests_are_named(runner: RunnerLink) -> None:
 async def test_directory_without_a_model_cannot_be_loaded(runner: RunnerLink, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot be read"):
         await runner.load("nothing", 1, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("signature", "given", "want"),
+    [
+        ("serving_default", {"x": 2.0}, 3.0),
+        ("keywords", {"self": 1.0, "class": 2.0, "from": 3.0}, 321.0),
+        ("area", {"area (m²)": 4.0}, 8.0),
+        ("twins", {"a-b": 1.0, "a_b": 2.0}, 21.0),
+    ],
+)
+async def test_inputs_may_have_any_name(
+    runner: RunnerLink, signature: str, given: dict[str, float], want: float
+) -> None:
+    await runner.load("names", 1, str(oddmodels.folder() / "names" / "1"))
+    sent = [Tensor(name, "float32", (1,), struct.pack("<f", value)) for name, value in given.items()]
+    report = await runner.run("names", 1, signature, [tensors.encode(sent)])
+    assert values_of(report.frames[0]) == [want]
+
+
+async def test_of_several_graphs_the_one_tagged_serve_and_nothing_else_is_served(runner: RunnerLink) -> None:
+    await runner.load("graphs", 1, str(oddmodels.folder() / "graphs" / "1"))
+    assert values_of((await runner.run("graphs", 1, "serving_default", [floats("x", 1.0)])).frames[0]) == [4.0]
+    with pytest.raises(InvalidRequest, match=r"no graph tagged 'serve' and nothing else. .* tagged: gpu, serve\."):
+        await runner.load("gpu_only", 1, str(oddmodels.folder() / "gpu_only" / "1"))
+
+
+async def test_a_signature_without_inputs_is_run(runner: RunnerLink) -> None:
+    await runner.load("defaults", 1, str(oddmodels.folder() / "defaults" / "1"))
+    report = await runner.run("defaults", 1, "constant", [tensors.encode([])])
+    assert values_of(report.frames[0]) == [1.0, 2.0]
+
+
+async def test_only_the_outputs_asked_for_are_computed_and_few_ways_to_ask_are_kept(runner: RunnerLink) -> None:
+    await runner.load("mirror", 1, str(models.mirror()))
+    names = [f"y_{dtype}" for dtype in ITEM_SIZE]
+    sent = [Tensor(f"x_{dtype}", dtype, (1,), bytes(size)) for dtype, size in ITEM_SIZE.items()]
+    frame = tensors.encode([*sent, Tensor("x_string", "string", (1,), b"\x01\0\0\0a")])
+    for wanted in [*((name,) for name in names), tuple(names), (names[0],)]:
+        report = await runner.run("mirror", 1, "serving_default", [frame], wanted)
+        assert tuple(tensor.name for tensor in tensors.decode(report.frames[0])) == wanted
+
+
+@pytest.mark.parametrize("model", ["elsewhere", "away"])
+async def test_a_node_on_a_device_of_another_machine_is_refused_by_the_devices_name(
+    runner: RunnerLink, model: str
+) -> None:
+    """TensorFlow places a graph of version 1 when it is loaded, and functions when they are called."""
+    named = f"explicitly assigned to {oddmodels.FAR} but available devices are \\[ /job:localhost/"
+    path = str(oddmodels.folder() / model / "1")
+    if model == "elsewhere":
+        with pytest.raises(ModelError, match=named):
+            await runner.load(model, 1, path)
+        return
+    await runner.load(model, 1, path)
+    with pytest.raises(InvalidInput, match=named):
+        await runner.run(model, 1, "serving_default", [floats("x", 1.0)])
+    assert values_of((await runner.run(model, 1, "near", [floats("x", 2.0)])).frames[0]) == [3.0]
+
+
+async def test_the_first_of_several_errors_is_shown() -> None:
+    said = (
+        "2 root error(s) found.\\n  (0) FAILED_PRECONDITION: {{function_node __inference_f_1}} No variable w.\\n"
+        "\\t [[{{node Add}}]]\\n  (1) FAILED_PRECONDITION: No variable w.\\n0 successful operations."
+    )
+    code = f"from workers.runner.tferrors import brief; print(brief(ValueError('{said}')))"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, env=_environment(DEVICE)
+    )
+    assert (await process.communicate())[0] == b"No variable w.\n"
+
+
+async def test_a_version_that_is_unloaded_leaves_its_memory(tmp_path: Path) -> None:
+    """Variables of 64 MB, loaded and unloaded five times by an engine of its own."""
+    code = (
+        "import sys; from pathlib import Path; from workers.runner.engine import TensorFlowEngine;"
+        "page = 4096; rss = lambda: int(Path('/proc/self/statm').read_text().split()[1]) * page;"
+        "engine = TensorFlowEngine('cpu', intra_threads=1, inter_threads=1); seen = []\n"
+        "for _ in range(5):\n"
+        "    engine.load('m', 1, sys.argv[1], is_warm=False, digest=''); loaded = rss()\n"
+        "    engine.unload('m', 1); seen.append((loaded, rss()))\n"
+        "print(all(loaded - after > 60e6 for loaded, after in seen), seen[-1][1] - seen[0][1] < 20e6, seen)"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, str(models.heavy()), stdout=asyncio.subprocess.PIPE, env=_environment(DEVICE)
+    )
+    out, _ = await process.communicate()
+    assert out.split()[:2] == [b"True", b"True"], out
 
 
 async def test_abort_in_the_model_is_a_crash_and_the_next_runner_serves(runner: RunnerLink) -> None:

@@ -106,6 +106,11 @@ def total() -> Path:
     return _built("total")
 
 
+def heavy() -> Path:
+    """``y = x + w[0]``, where w are 64 MB of zeros."""
+    return _built("heavy")
+
+
 def digits() -> Digits:
     """The real thing: trained on scikit-learn's handwritten digits by :mod:`workers.demo_models`."""
     cache = _cache(_DEMO)
@@ -160,6 +165,11 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
         module.w = tf.Variable(tf.ones([8, 3]))
         rows = spec([None, 8], tf.float32, name="x")
         run = function(lambda x: {"y": tf.matmul(x, module.w)}, input_signature=[rows])
+        return {"serving_default": run.get_concrete_function()}
+
+    def make_heavy(module: Any) -> dict[str, Any]:
+        module.w = tf.Variable(tf.zeros([16_000_000]))
+        run = function(lambda x: {"y": x + module.w[0]}, input_signature=[floats])
         return {"serving_default": run.get_concrete_function()}
 
     def make_shout(_module: Any) -> dict[str, Any]:
@@ -224,6 +234,7 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
         "total": make_total,
         "greedy": make_greedy,
         "weigh": make_weigh,
+        "heavy": make_heavy,
     }
     draft = f"{path}.draft"
     if name == "half_plus_two_v1":

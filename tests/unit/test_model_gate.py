@@ -218,21 +218,23 @@ def test_a_gradient_is_called_where_its_function_is(tmp_path: Path) -> None:
     assert verdict(tmp_path, data) == ({"SaveV2"}, ())
 
 
-@pytest.mark.parametrize("kind", ["function", "bare function"])
-def test_what_tensorflow_2_serves_from_its_graph_of_objects_counts(tmp_path: Path, kind: str) -> None:
-    """It takes the signatures from there, and not from where the graph's own lead."""
-    evil = field(6, field(1, "f")) if kind == "function" else field(8, field(1, "f"))
-    root = field(1, varint(1, 1) + field(2, "signatures"))
-    objects = [root, field(1, varint(1, 2) + field(2, "serving_default")), evil]
-    library = field(2, field(1, field(1, field(1, "f")) + field(3, node("a", "SaveV2"))))
-    aside = meta(SERVE, field(2, field(1, PLAIN) + library), ENTRY)
-    assert verdict(tmp_path, aside) == (set(), ())
-    served = field(7, b"".join(field(1, each) for each in objects))
-    data = meta(SERVE, field(2, field(1, PLAIN) + library), ENTRY, served)
-    assert verdict(tmp_path, data) == ({"SaveV2"}, ())
-    lost = field(7, field(1, field(1, varint(1, 9) + field(2, "signatures"))))
-    with pytest.raises(InvalidRequest, match="damaged"):
-        verdict(tmp_path, meta(SERVE, field(2, field(1, PLAIN) + library), ENTRY, lost))
+@pytest.mark.parametrize("name", ["serving_default", "__mine"])
+def test_whatever_a_signature_is_called_it_counts_unless_tensorflow_runs_it(tmp_path: Path, name: str) -> None:
+    def data(name: str) -> bytes:
+        entry = field(5, field(1, name) + field(2, BODY))
+        return meta(SERVE, graph(node("y", "SaveV2")), entry)
+
+    assert verdict(tmp_path, data(name)) == ({"SaveV2"}, ())
+    assert verdict(tmp_path, data("__saved_model_init_op")) == (set(), ())
+
+
+def test_the_graph_that_is_judged_is_the_one_tagged_serve_and_nothing_else(tmp_path: Path) -> None:
+    others = [field(1, field(4, "serve") + field(4, "gpu")), field(1, field(4, "train")), b""]
+    evil, plain = graph(node("y", "ReadFile")), graph(PLAIN)
+    aside = b"".join(meta(tags, evil, ENTRY) for tags in others)
+    assert verdict(tmp_path, aside + meta(SERVE, plain, ENTRY) + meta(SERVE, evil, ENTRY)) == (set(), ())
+    with pytest.raises(InvalidRequest, match="Its graphs are tagged: gpu, serve; train; nothing"):
+        verdict(tmp_path, aside)
 
 
 def test_an_operation_that_tensorflow_does_not_have_needs_a_persons_word(tmp_path: Path) -> None:

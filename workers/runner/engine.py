@@ -4,13 +4,14 @@ A signature takes inputs of its dtypes and of any shape, as a fed Placeholder do
 operation of the graph refuses is right, and what one refuses is the caller's input that was wrong.
 """
 
+import ctypes
 import gc
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,53 +21,64 @@ from signalbox.program import errors
 from signalbox.wire import tensors
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import Tensor
-from workers.runner import arrays, savedmodel, warmup
+from workers.runner import arrays, operations, savedmodel, sessions, warmup
 from workers.runner.arrays import Array, Output
 from workers.runner.frames import LoadReport
+from workers.runner.sessions import GraphSession, Run
 from workers.runner.tferrors import brief, translated
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_trim: Final = ctypes.CDLL(None).malloc_trim
 _MOST_HINTS: Final = 3
+_MOST_RUNS: Final = 8
 _MOST_SAMPLES: Final = 16
 """Warm-up requests that are kept, to try joined requests with."""
+T = TypeVar("T")
 
 
 class Function:
-    """One signature, for inputs of any shape: TensorFlow's tensors by output.
+    """One signature, for inputs of any shape: from the tensors that it names to those that are wanted."""
 
-    A function that TensorFlow loads compares shapes with those of the signature, and takes others only after it has
-    formatted an error that is then dropped. So it is called from a function whose inputs have no shape, traced once.
-    """
-
-    def __init__(self, function: Callable[..., Mapping[str, Any]], signature: Signature) -> None:
+    def __init__(self, session: GraphSession, signature: Signature) -> None:
         self.inputs = signature.inputs
-        self._function = function
-        self._traced: Callable[..., Mapping[str, Any]] | None = None
+        self._outputs = signature.outputs
+        self._session = session
+        self._runs: dict[tuple[str, ...], tuple[Run, list[tuple[str, str]]]] = {}
+        """By the outputs that are wanted; with each output its dtype."""
 
-    def __call__(self, inputs: Mapping[str, Array]) -> Mapping[str, Any]:
-        """Raises :class:`InvalidInput` where other inputs are meant, and what TensorFlow raises."""
+    def __call__(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Output]:
+        """The outputs that are named, all where none is.
+
+        Raises :class:`InvalidInput` where other inputs or outputs are meant, and what TensorFlow raises.
+        """
         if inputs.keys() != self.inputs.keys():
             given, wanted = (", ".join(map(repr, sorted(names)))[:200] for names in (inputs, self.inputs))
             msg = f"The inputs are {given or 'none'}; the signature's are {wanted or 'none'}."
             raise errors.InvalidInput(msg)
-        if self._traced is None:
-            self._traced = self._trace()
-        return self._traced(*[tf.constant(inputs[name], spec.dtype) for name, spec in self.inputs.items()])
+        run, named = self._runs.get(outputs) or self._made(outputs)
+        results = run(*[inputs[name] for name in self.inputs])
+        return {name: Output.of(name, dtype, value) for (name, dtype), value in zip(named, results, strict=True)}
 
-    def _trace(self) -> Callable[..., Mapping[str, Any]]:
-        def call(*values: Any) -> Mapping[str, Any]:
-            return self._function(**dict(zip(self.inputs, values, strict=True)))
-
-        specs = [tf.TensorSpec(None, spec.dtype) for spec in self.inputs.values()]
-        relaxed = tf.function(call, autograph=False)
-        traced: Callable[..., Mapping[str, Any]] = relaxed.get_concrete_function(*specs)
-        return traced
+    def _made(self, outputs: tuple[str, ...]) -> tuple[Run, list[tuple[str, str]]]:
+        """A run for these outputs, which TensorFlow prepares once: the latest few are kept."""
+        if unknown := [name for name in outputs if name not in self._outputs]:
+            msg = f"The signature has no output {unknown[0]!r}."
+            raise errors.InvalidInput(msg)
+        wanted = {name: self._outputs[name].tensor for name in outputs or self._outputs}
+        feeds = [spec.tensor for spec in self.inputs.values()]
+        run, dtypes = _of_the_model(
+            lambda: (self._session.callable_of(feeds, [*wanted.values()]), [*map(self._session.dtype, wanted.values())])
+        )
+        if len(self._runs) == _MOST_RUNS:
+            del self._runs[next(iter(self._runs))]
+        made = self._runs[outputs] = run, [*zip(wanted, dtypes, strict=True)]
+        return made
 
 
 class LoadedVersion(msgspec.Struct, frozen=True):
-    """A loaded version. ``module`` keeps its variables alive; functions are by signature name."""
+    """A loaded version. functions: by signature name."""
 
-    module: Any
+    session: GraphSession
     functions: dict[str, Function]
 
 
@@ -85,12 +97,17 @@ class TensorFlowEngine:
         """Held by runs, and by a load that measures the memory: it may have a thread to itself, beside runs."""
         tf.config.threading.set_intra_op_parallelism_threads(intra_threads)
         tf.config.threading.set_inter_op_parallelism_threads(inter_threads)
-        if kind == "cpu":
-            tf.constant(0)  # a virtual device has no context to keep off: start the executor now
+        self._config = sessions.settings(kind, intra_threads, inter_threads)
+        if kind == "cpu":  # a virtual device has no context to keep off: start the executor now
+            tf.compat.v1.Session(graph=tf.Graph(), config=self._config).close()
         _settle()
 
     def open(self) -> None:
-        """Touch the device for the first time; the guard has let us in."""
+        """Let the device be touched from now on; the guard has let us in.
+
+        The sessions' memory is that of TensorFlow's one allocator per device, whose figures the eager context shows
+        (:meth:`_memory_bytes`). Whichever of the two comes first makes it: both let it grow.
+        """
         if self._is_open or self._kind == "cpu":
             return
         gpus = tf.config.list_physical_devices("GPU")
@@ -109,28 +126,29 @@ class TensorFlowEngine:
         with self._at_rest:
             before = self._memory_bytes()
         directory = Path(path)
-        signatures = _verified(directory, digest)
-        module = translated(lambda: tf.saved_model.load(path))
+        graph, signatures = _verified(directory, digest)
+        session = _of_the_model(lambda: GraphSession(graph, directory, self._config))
         functions = {
-            name: Function(module.signatures[name], signature)
-            for name, signature in signatures.items()
-            if name in module.signatures
+            name: Function(session, signature) for name, signature in signatures.items() if name not in operations.OWN
         }
-        self._loaded[model, version] = LoadedVersion(module, functions)
+        self._loaded[model, version] = LoadedVersion(session, functions)
         try:
             warmed = self._warm_up(model, version, directory) if is_warm else []
         except errors.SignalboxError:
-            del self._loaded[model, version]
+            self.unload(model, version)
             raise
+        _settle()
         with self._at_rest:
             size = max(self._memory_bytes() - before, _stored_bytes(directory))
-        _settle()
         samples = [(request.signature, request.frame) for request in warmed[:_MOST_SAMPLES]]
         return LoadReport(size, len(warmed), signatures, samples)
 
     def unload(self, model: str, version: int) -> None:
         """Forget a version. What it took goes back to TensorFlow's allocator, not to the device."""
-        if self._loaded.pop((model, version), None) is not None:
+        loaded = self._loaded.pop((model, version), None)
+        if loaded is not None:
+            loaded.session.close()
+            del loaded
             gc.unfreeze()
             _settle()
 
@@ -198,13 +216,13 @@ class TensorFlowEngine:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
 
 
-def _verified(directory: Path, digest: str) -> dict[str, Signature]:
-    """Signatures of the files that were registered. Raises :class:`ModelError` for any others."""
+def _verified(directory: Path, digest: str) -> tuple[memoryview, dict[str, Signature]]:
+    """The graph to serve and its signatures. Raises :class:`ModelError` for files that are not the registered ones."""
     try:
         next(directory.iterdir(), None)  # what may not be read looks empty to those that walk it
         if digest and savedmodel.manifest(directory)[1] != digest:
             raise errors.ModelError("The files are not those that were registered: their digest differs.")
-        return savedmodel.read(directory)[0]
+        return savedmodel.served(directory)
     except PermissionError as error:
         raise errors.ModelError(
             f"{directory} may not be read by the process that runs models;"
@@ -253,7 +271,7 @@ def _bisected(
     return frames, failed
 
 
-def _alone(function: Function, job: list[Tensor], outputs: Sequence[str]) -> bytes:
+def _alone(function: Function, job: list[Tensor], outputs: tuple[str, ...]) -> bytes:
     """The frame of one job. What is wrong with its inputs is said in TensorFlow's words, and where to look in ours."""
     try:
         results = _call(function, {tensor.name: arrays.array_of(tensor) for tensor in job}, outputs)
@@ -281,17 +299,17 @@ def _fits(shape: Sequence[int], stated: Sequence[int]) -> bool:
     return len(shape) == len(stated) and all(want in {-1, size} for size, want in zip(shape, stated, strict=True))
 
 
-def _call(function: Function, inputs: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Output]:
+def _call(function: Function, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Output]:
     """The outputs asked for, all where none is named, as arrays: copied from the device, where errors may come up."""
+    return translated(lambda: function(inputs, outputs))
 
-    def call() -> dict[str, Output]:
-        results = function(inputs)
-        if unknown := [name for name in outputs if name not in results]:
-            msg = f"The signature has no output {unknown[0]!r}."
-            raise errors.InvalidInput(msg)
-        return {name: Output.of(name, results[name].dtype.name, results[name].numpy()) for name in (outputs or results)}
 
-    return translated(call)
+def _of_the_model(act: Callable[[], T]) -> T:
+    """``act()``, which depends on no input: what TensorFlow calls an invalid argument there is the model's fault."""
+    try:
+        return translated(act)
+    except errors.InvalidInput as error:
+        raise errors.ModelError(error.public_message) from error
 
 
 def _decoded(frame: bytes) -> list[Tensor]:
@@ -354,7 +372,8 @@ def _stored_bytes(directory: Path) -> int:
 
 
 def _settle() -> None:
-    """With TensorFlow imported a full collection takes about 160 ms and JSON triggers it: take all
-    that lives now out of the collector's sight."""
+    """Give back what a load or a version has left, and take all that lives now out of the collector's sight: with
+    TensorFlow imported a full collection takes about 160 ms, and JSON triggers it."""
     gc.collect()
     gc.freeze()
+    _trim(0)  # loads leave pages that glibc keeps: a third of what a convolutional network takes

@@ -13,9 +13,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from workers.runner.protowire import number, single, submessages, text
+from workers.runner.protowire import single, submessages, text
 
 FILE: Final = Path(__file__).with_name("tensorflow_ops.txt")
+OWN: Final = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
+"""Signatures that are TensorFlow's: what it runs when it loads or trains, and nobody calls."""
 _COMPUTES: Final = "computes"
 _STORES: Final = "stores"
 _HARMLESS: Final = {
@@ -83,7 +85,7 @@ class Operations(NamedTuple):
         main = list(_nodes(graph_def, 1))
         functions = _functions(single(graph_def, 2))
         every = [*main, *(node for nodes in functions.values() for node in nodes)]
-        reached = [*_reached(_by_name(main), _outputs(graph)), *_served(graph)]
+        reached = list(_reached(_by_name(main), _outputs(graph)))
         called = _called(functions, reached)
         return Operations(
             frozenset(node.kind for node in every if node.kind),
@@ -168,32 +170,14 @@ def _is_harmless(attribute: str, value: memoryview) -> bool:
 def _outputs(graph: memoryview) -> Iterator[str]:
     """Names of the nodes that the signatures' outputs come from."""
     for entry in submessages(graph, 5):
-        if text(entry, 1).startswith("__"):
-            continue  # what TensorFlow runs once, when it loads
+        if text(entry, 1) in OWN:
+            continue
         for output in submessages(single(entry, 2), 2):
             info = single(output, 2)
             sparse, composite = single(info, 4), single(info, 5)
             names = [text(info, 1), *(text(sparse, at) for at in (1, 2, 3))]
             names += (text(part, 1) for part in submessages(composite, 2))
             yield from (name.partition(":")[0] for name in names if name)
-
-
-def _served(graph: memoryview) -> Iterator[_Node]:
-    """Calls of what TensorFlow 2 serves, whatever the graph's own signatures say: the functions below
-    ``signatures`` in the graph of objects.
-    """
-    objects = list(submessages(single(graph, 7), 1))
-    maps = [child for each in objects for child, name in _children(each) if name == "signatures"]
-    for child in {child for at in maps for child, _ in _children(objects[at])}:
-        for function in submessages(single(objects[child], 6), 1):
-            yield _call(bytes(function).decode())
-        if name := text(single(objects[child], 8), 1):
-            yield _call(name)
-
-
-def _children(each: memoryview) -> Iterator[tuple[int, str]]:
-    """(place in the graph of objects, name) of what a SavedObject refers to."""
-    return ((number(child, 1), text(child, 2)) for child in submessages(each, 1))
 
 
 def _reached(nodes: Mapping[str, _Node], start: Iterable[str]) -> Iterator[_Node]:

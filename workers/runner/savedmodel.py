@@ -38,12 +38,13 @@ DTYPE_OF: Final[dict[int, str]] = {
     23: "uint64",
 }
 """Number in types.proto to the name on our wire; what is missing cannot travel."""
-_SERVE: Final = b"serve"
+SERVE: Final = "serve"
+_SHOWN: Final = 200
 _CHUNK_BYTES: Final = 1 << 20
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """signatures: those of the graph tagged ``serve``. ops: every kind of operation in it, sorted.
+    """signatures: those of the graph that is served. ops: every kind of operation in it, sorted.
     verdict: which of them may not serve. digest: sha256 over path, size and sha256 of each file.
     size_bytes: of all files. rules: see :func:`workers.runner.operations.rules`."""
 
@@ -92,6 +93,12 @@ def read(directory: Path) -> tuple[dict[str, Signature], Operations]:
         return _contents(graph)
 
 
+def served(directory: Path) -> tuple[memoryview, dict[str, Signature]]:
+    """The MetaGraphDef that is served, and its signatures. Raises :class:`InvalidRequest`."""
+    with _graph(directory) as graph:
+        return graph, dict(_signatures(graph))
+
+
 def manifest(directory: Path) -> tuple[int, str]:
     """(bytes in all files, digest of the manifest). Two directories with equal files are equal."""
     whole, total = hashlib.sha256(), 0
@@ -127,10 +134,15 @@ def _contents(graph: memoryview) -> tuple[dict[str, Signature], Operations]:
 
 
 def _serving_graph(data: memoryview) -> memoryview:
+    """The first graph whose tags are ``serve`` and no other, as TensorFlow Serving chooses."""
+    found = []
     for graph in submessages(data, 2):  # SavedModel.meta_graphs
-        if any(bytes(tag) == _SERVE for tag in submessages(single(graph, 1), 4)):
+        tags = {bytes(tag).decode() for tag in submessages(single(graph, 1), 4)}
+        if tags == {SERVE}:
             return graph
-    msg = "The SavedModel has no graph tagged 'serve'."
+        found.append(", ".join(sorted(tags)) or "nothing")
+    tagged = f" Its graphs are tagged: {'; '.join(found)[:_SHOWN]}." if found else ""
+    msg = f"The SavedModel has no graph tagged {SERVE!r} and nothing else.{tagged}"
     raise InvalidRequest(msg)
 
 

@@ -11,8 +11,9 @@ from signalbox.program import errors
 T = TypeVar("T")
 _DEVICE_FAILED: Final = re.compile(r"CUDA|CUDNN|CUBLAS|GPU sync failed|\bXid\b", re.IGNORECASE)
 _NOISE: Final = ("Graph execution error", "Detected at", "<stack traces", "File ", "[[", "Traceback")
-_OF_OURS: Final = re.compile(r"^(\{\{function_node [^}]*\}\} )+| \[Op:__inference\w*\]$")
-"""What the function that calls the signature puts around a message."""
+_SUMMARY: Final = re.compile(r"\d+ root error\(s\) found\.")
+_AROUND: Final = re.compile(r"^\(\d+\) [A-Z_]+: |\{\{function_node [^}]*\}\} ")
+"""What stands around a message that is one of several, or of a function's node."""
 
 
 def translated(act: Callable[[], T]) -> T:
@@ -50,6 +51,6 @@ def brief(error: Exception) -> str:
     """First line that says something, without TensorFlow's graph trace. The supervisor takes our paths out of it."""
     text = getattr(error, "message", None) or str(error) or type(error).__name__
     lines = [line.strip() for line in str(text).splitlines() if line.strip()]
-    useful = [line for line in lines if not line.startswith(_NOISE)]
+    useful = [line for line in lines if not line.startswith(_NOISE) and not _SUMMARY.fullmatch(line)]
     first = (useful or lines or [type(error).__name__])[0]
-    return _OF_OURS.sub("", first)[:500]
+    return _AROUND.sub("", first)[:500]
