@@ -6,7 +6,7 @@ As :mod:`gateway_plugin.codec.inputs` does for a JSON body. Whether a shape suit
 from collections.abc import Collection, Mapping
 from math import prod
 
-from gateway_plugin.codec.inputs import COLUMNAR, Decoded, Plan, choose, listed, require_bounded, some
+from gateway_plugin.codec.inputs import COLUMNAR, Decoded, Plan, choose, require_bounded, some
 from gateway_plugin.codec.values import Input
 from signalbox.program.errors import InvalidInput
 from signalbox.program.words import counted
@@ -20,8 +20,6 @@ def fit(given: Mapping[str, Tensor], available: Mapping[str, Plan], signature: s
     :class:`TooLarge`. The elements of string tensors are taken to be well formed.
     """
     plan = choose({"signature_name": signature}, available)
-    if not plan.inputs:
-        raise InvalidInput(f'The signature "{plan.name}" has no inputs and cannot be called. {listed(available)}')
     require_names(given.keys(), plan)
     found = [given[one.name] for one in plan.inputs]
     for tensor, one in zip(found, plan.inputs, strict=True):

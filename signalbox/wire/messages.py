@@ -189,11 +189,15 @@ class TensorSpec(Doc, frozen=True, kw_only=True):
 
 
 class Signature(Doc, frozen=True, kw_only=True):
-    """A named signature of a SavedModel."""
+    """A named signature of a SavedModel.
+
+    defaults: of inputs that a call over TensorFlow Serving's gRPC API may leave out, as TensorProto messages.
+    """
 
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
     method: str = "tensorflow/serving/predict"
+    defaults: dict[str, bytes] = {}
 
     @property
     def has_rows(self) -> bool:

@@ -18,7 +18,7 @@ from signalbox.wire.messages import Model, Version
 from tests.conformance.programs import Program
 from tests.conformance.test_signalbox_front import housed, publish
 from tests.conftest import ServerThread
-from tests.rigs import mirrors, models, servingmodels
+from tests.rigs import mirrors, models, oddmodels, servingmodels
 from tests.rigs.gateway import Key, key
 from tests.rigs.natsserver import NatsServer
 from workers.runner import savedmodel
@@ -90,6 +90,7 @@ def _paths() -> dict[str, dict[int, Path]]:
         "total": {1: models.total()},
         "weigh": {1: models.weigh()},
         **{folder.name: {1: folder / "1"} for folder in sorted(mirrors.folder().iterdir())},
+        **{name: {1: oddmodels.folder() / name / "1"} for name in ("names", "composite", "sparse_input", "defaults")},
     }
 
 

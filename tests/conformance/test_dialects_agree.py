@@ -34,10 +34,11 @@ NO_JSON: Final = ("float16", "bfloat16", "complex64", "complex128")
 
 
 class Case(NamedTuple):
-    """One call."""
+    """One call. signature: empty = the default one."""
 
     model: str
     inputs: Arrays
+    signature: str = ""
 
     @property
     def has_json(self) -> bool:
@@ -75,6 +76,37 @@ def test_every_dialect_gives_the_same_answer(served: Served, case: Case) -> None
         assert bits(inference_json(served, case)) == expected
 
 
+@pytest.mark.parametrize(
+    ("case", "want"),
+    [
+        pytest.param(Case("defaults", {"x": np.array([1, 2], np.float32)}), [2.0, 5.0], id="two defaults"),
+        pytest.param(
+            Case("defaults", {"x": np.array([1, 2], np.float32), "scale": np.array(3, np.float32)}),
+            [3.0, 7.0],
+            id="one default",
+        ),
+        pytest.param(Case("defaults", {}, "constant"), [1.0, 2.0], id="no inputs"),
+    ],
+)
+def test_over_grpc_defaults_stand_for_what_is_left_out_and_no_input_is_needed(
+    served: Served, case: Case, want: list[float]
+) -> None:
+    assert serving_grpc(served, case)["y"].tolist() == want
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"inputs": {"x": [1.0, 2.0]}}, "Missing named input: scale"),
+        ({"inputs": {}, "signature_name": "constant"}, "Failed to get input map for signature: constant"),
+    ],
+)
+def test_over_rest_every_input_is_sent(served: Served, body: dict[str, Any], words: str) -> None:
+    got = served.client.post("/v1/models/defaults:predict", json=body)
+    assert got.status_code == 400
+    assert words in got.json()["error"]
+
+
 def bits(found: Arrays) -> dict[str, Any]:
     """Every bit of an answer."""
     return {name: tensor(array) for name, array in found.items()}
@@ -105,7 +137,8 @@ def serving_grpc(served: Served, case: Case) -> Arrays:
         field(2, field(1, name.encode()) + field(2, b"".join(tensorproto.write(given(name, array)))))
         for name, array in case.inputs.items()
     ]
-    request = field(1, field(1, case.model.encode())) + b"".join(entries)
+    spec = field(1, case.model.encode()) + field(3, case.signature.encode())
+    request = field(1, spec) + b"".join(entries)
     reader = WireReader("PredictResponse")
     found = {}
     for each in reader.fields(memoryview(call(served, "/tensorflow.serving.PredictionService/Predict", request))):

@@ -131,7 +131,9 @@ def _save_defaults(tf: Any, path: str) -> None:
     floats = tf.TensorSpec([None], tf.float32, name="x")
     specs = [floats, tf.TensorSpec([], tf.float32, name="scale"), tf.TensorSpec([2], tf.float32, name="shift")]
 
-    def scaled(x: Any, scale: Any = 2.0, shift: Any = tf.constant([0.0, 1.0])) -> dict[str, Any]:  # noqa: B008  as TensorFlow wants it
+    two, step = tf.constant(2.0), tf.constant([0.0, 1.0])
+
+    def scaled(x: Any, scale: Any = two, shift: Any = step) -> dict[str, Any]:
         return {"y": x * scale + shift}
 
     def constant() -> dict[str, Any]:

@@ -82,11 +82,14 @@ def test_the_names_of_a_request_are_cut_in_its_error() -> None:
     assert len(caught.value.public_message) < 1000
 
 
-def test_a_signature_that_is_not_there_or_takes_nothing_is_refused() -> None:
+def test_a_signature_that_is_not_there_is_refused() -> None:
     with pytest.raises(UnknownSignature, match='"nope" not found'):
         bound(A, B, signature="nope")
-    with pytest.raises(InvalidInput, match="has no inputs and cannot be called"):
-        bound(signature="none")
+
+
+def test_what_takes_nothing_runs_alone() -> None:
+    found = bound(signature="none")
+    assert (tensors.decode(found.frame), found.rows, found.batch_key) == ([], 1, "")
 
 
 def test_sizes_and_empty_lists_are_bounded_together() -> None:

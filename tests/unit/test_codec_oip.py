@@ -213,7 +213,7 @@ def test_a_shape_is_a_list_of_sizes(shape: Any, words: str) -> None:
         (request(one("float32", [], [0, 2]), one("float32", [], [0, 2])), 'Input "x" is given twice'),
         (request(one("float32", [], [0], "z")), 'There is no input "x"; the signature "serving_default" has "x"'),
         (request(one("float64", [1, 2], [1, 2])), 'Input "x": expected FP32, got FP64'),
-        (request(one("uint8", [1], [1]), signature_name="nothing"), 'unknown input "x"'),
+        (request(one("uint8", [1], [1]), signature_name="nothing"), "has no inputs and cannot be called"),
         (request(one("float32", [1, 2], [1, 2]), signature_name="no"), "not found in signature def"),
         (
             request({**one("float32", None, [1]), "parameters": {"shared_memory_region": "r"}}),
@@ -328,7 +328,7 @@ def test_a_string_without_json_is_sent_as_it_is() -> None:
     ("name", "body", "words"),
     [
         ("pair", b"1234", "is for a model with one input"),
-        ("nothing", b"", "is for a model with one input"),
+        ("nothing", b"", "has no inputs and cannot be called"),
         ("loose", b"1234", "cannot be deduced"),
         ("any", b"1234", "cannot be deduced"),
         ("fixed", b"1234", "expected a body that fills the shape [2, 3], got 4 elements"),

@@ -237,6 +237,20 @@ def test_the_graph_that_is_judged_is_the_one_tagged_serve_and_nothing_else(tmp_p
         verdict(tmp_path, aside)
 
 
+def test_defaults_of_inputs_are_read_and_bounded(tmp_path: Path) -> None:
+    def defaults(size: int, name: str = "x") -> dict[str, bytes]:
+        body = field(1, field(1, "x") + field(2, field(1, "x:0"))) + field(4, field(1, name) + field(2, b"." * size))
+        entries = [field(5, field(1, each) + field(2, body)) for each in ("serving_default", "other")]
+        (tmp_path / FILE).write_bytes(meta(SERVE, graph(PLAIN), *entries))
+        found = savedmodel.read(tmp_path)[0]
+        return {each: b"".join(found[each].defaults.values()) for each in found}
+
+    assert defaults(100) == {"serving_default": b"." * 100, "other": b"." * 100}
+    most = savedmodel.MOST_DEFAULTS_BYTES
+    assert defaults(most) == {"serving_default": b"." * most, "other": b""}
+    assert defaults(100, "no input") == {"serving_default": b"", "other": b""}
+
+
 def test_an_operation_that_tensorflow_does_not_have_needs_a_persons_word(tmp_path: Path) -> None:
     data = model([node("y", "MyFastOp", "x"), node("x", "Placeholder")], {"mine": [node("a", "mine2")], "mine2": []})
     assert verdict(tmp_path, data) == (set(), ("MyFastOp",))

@@ -29,6 +29,12 @@ SIGNATURES = {
     "two": Signature(inputs={"x": FLOATS}, outputs={"y": FLOATS, "z": FLOATS}),
     "classify": Signature(inputs={"inputs": TEXTS}, outputs={"classes": TEXTS, "scores": FLOATS}),
     "regress": Signature(inputs={"inputs": TEXTS}, outputs={"outputs": FLOATS}),
+    "nothing": Signature(inputs={}, outputs={"y": FLOATS}),
+    "scaled": Signature(
+        inputs={"x": FLOATS, "scale": TensorSpec(dtype="float32", shape=(), tensor="scale:0"), "shift": FLOATS},
+        outputs={"y": FLOATS},
+        defaults={"scale": number(1, 1) + field(2, b"") + field(5, struct.pack("<f", 2.0))},
+    ),
 }
 READY = PreparedVersion(
     Model(name="m", limits=Limits(max_payload_bytes=1000)), Version(version=3, path="/nowhere", signatures=SIGNATURES)
@@ -100,6 +106,40 @@ def test_what_is_wrong_is_said_in_tensorflow_serving_s_words_first(body: bytes, 
     with pytest.raises(InvalidRequest) as caught:
         decoded(body)
     assert caught.value.public_message.startswith(words)
+
+
+SCALED = field(1, field(1, b"m") + field(3, b"scaled"))
+SHIFT = entry("shift", tensor("float32", 1, values=field(5, ONE)))
+
+
+def test_an_input_that_is_left_out_has_the_signature_s_default() -> None:
+    def scale(body: bytes) -> bytes:
+        return next(one.data for one in tensors.decode(decoded(body).frame) if one.name == "scale")
+
+    assert scale(SCALED + X + SHIFT) == struct.pack("<f", 2.0)
+    assert scale(SCALED + X + SHIFT + entry("scale", tensor("float32", values=field(5, ONE)))) == ONE
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            SCALED + X,
+            "Signature input alias: shift(feed name: ) not found in request and no default value provided. Inputs exp",
+        ),
+        (SCALED + X + SHIFT + entry("z", b""), "Inputs contains invalid name. Used request inputs: shift,x, request "),
+        (SCALED + X + SHIFT + entry("y", b"") + entry("z", b""), "input size does not match signature: 4!=3 len("),
+    ],
+)
+def test_of_a_signature_with_defaults_what_is_wrong_is_said_as_tensorflow_serving_does(body: bytes, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        decoded(body)
+    assert caught.value.public_message.startswith(words)
+
+
+def test_a_signature_without_inputs_is_called() -> None:
+    found = decoded(field(1, field(1, b"m") + field(3, b"nothing")))
+    assert (tensors.decode(found.frame), found.rows, found.batch_key) == ([], 1, "")
 
 
 def test_only_the_outputs_that_are_wanted_are_asked_of_the_model() -> None:

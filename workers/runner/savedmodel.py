@@ -40,6 +40,8 @@ DTYPE_OF: Final[dict[int, str]] = {
 """Number in types.proto to the name on our wire; what is missing cannot travel."""
 SERVE: Final = "serve"
 _SHOWN: Final = 200
+MOST_DEFAULTS_BYTES: Final = 1 << 16
+"""Of all signatures together: they are in the document that every gateway keeps. Larger ones have to be sent."""
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -147,10 +149,15 @@ def _serving_graph(data: memoryview) -> memoryview:
 
 
 def _signatures(graph: memoryview) -> Iterator[tuple[str, Signature]]:
+    room = MOST_DEFAULTS_BYTES
     for entry in submessages(graph, 5):  # MetaGraphDef.signature_def, a map
         body = single(entry, 2)
         inputs, outputs = dict(_specs(body, 1)), dict(_specs(body, 2))
-        yield text(entry, 1), Signature(inputs=inputs, outputs=outputs, method=text(body, 3))
+        defaults = {text(each, 1): bytes(single(each, 2)) for each in submessages(body, 4)}
+        room -= sum(map(len, defaults.values()))
+        if room < 0 or not inputs.keys() >= defaults.keys():
+            defaults = {}
+        yield text(entry, 1), Signature(inputs=inputs, outputs=outputs, method=text(body, 3), defaults=defaults)
 
 
 def _specs(body: memoryview, field: int) -> Iterator[tuple[str, TensorSpec]]:

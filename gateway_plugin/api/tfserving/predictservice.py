@@ -89,15 +89,16 @@ def decoded(request: PredictRequest, ready: PreparedVersion, most_fields: int) -
     """
     name, limit = request.spec.signature_name, ready.model.limits.max_payload_bytes
     plan = _plan(name, ready)
+    given = {**{key: memoryview(value) for key, value in plan.signature.defaults.items()}, **request.inputs}
     try:
-        require_names(request.inputs, plan)
+        require_names(given, plan)
     except InvalidInput as error:
         forms.put_before(error, _other_names(request.inputs, plan))
         raise
     reader, room = WireReader(_WHAT, most_fields), limit
     found: dict[str, Tensor] = {}
     for one in plan.inputs:
-        tensor = found[one.name] = tensorproto.read(reader, one.name, request.inputs[one.name], room)
+        tensor = found[one.name] = tensorproto.read(reader, one.name, given[one.name], room)
         room -= len(tensor.data)
     try:
         inputs = bind(found, ready, name, max_tensor_bytes=limit)
@@ -129,6 +130,8 @@ def _plan(name: str, ready: PreparedVersion) -> Plan:
 
 
 def _other_names(given: Collection[str], plan: Plan) -> str:
+    if plan.signature.defaults and len(given) <= len(plan.names):
+        return _other_names_than_defaults(given, plan)
     if len(given) == len(plan.names):
         alias = min(set(given) - plan.names)
         return (
@@ -139,6 +142,22 @@ def _other_names(given: Collection[str], plan: Plan) -> str:
         f"input size does not match signature: {len(given)}!={len(plan.names)} len({_set(given)}) != "
         f"len({_set(plan.names)}). Sent extra: {_set(set(given) - plan.names)}. "
         f"Missing but required: {_set(plan.names.difference(given))}"
+    )
+
+
+def _other_names_than_defaults(given: Collection[str], plan: Plan) -> str:
+    defaults = plan.signature.defaults.keys()
+    if missing := plan.names - defaults - set(given):
+        name = min(missing)
+        return (
+            f"Signature input alias: {some([name])[0]}(feed name: {plan.signature.inputs[name].tensor}) not found in "
+            "request and no default value provided. Inputs expected to be in the request "
+            f"{_set(given)}, or default input alias set: {','.join(some(defaults))}"
+        )
+    known = plan.names.intersection(given)
+    return (
+        f"Inputs contains invalid name. Used request inputs: {','.join(some(known))}, request input: "
+        f"{','.join(some(given))}"
     )
 
 
