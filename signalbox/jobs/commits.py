@@ -17,9 +17,9 @@ from signalbox.bus.jetstream import header_fields
 from signalbox.bus.writes import WITHDRAWN, Group, GroupedWrite
 from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
+from signalbox.jobs.blame import Blame
 from signalbox.jobs.changes import A, RecordChange, WriteOutcome
 from signalbox.jobs.holders import is_held
-from signalbox.jobs.life import Blame
 from signalbox.jobs.payloads import store
 from signalbox.jobs.records import Records, Settled
 from signalbox.jobs.repair import move_up

@@ -5,12 +5,12 @@ The first terminal record wins, for ever: writers carry the revision they read (
 """
 
 from collections.abc import Mapping
-from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
 from msgspec.structs import replace
 
+from signalbox.jobs.blame import Blame
 from signalbox.program.errors import Conflict
 from signalbox.wire.messages import ErrorInfo, Job, PayloadRef, Record, State
 
@@ -18,18 +18,6 @@ _NONE: Final[Mapping[str, float]] = MappingProxyType({})
 OWNER: Final = "owner"
 OPERATOR: Final = "operator"
 CANCELLED: Final = {OWNER: "Cancelled by its owner.", OPERATOR: "Cancelled by an operator."}
-
-
-class Blame(Enum):
-    """What a failed attempt counts as.
-
-    strike: it ran alone and ended the runner, used its memory up or exceeded its time. failure: it counts towards
-    ``max_delivery`` only. none: it was an outage of Signalbox, or its end is the job's.
-    """
-
-    NONE = "none"
-    STRIKE = "strike"
-    FAILURE = "failure"
 
 
 def first_record(job: Job, state: State) -> Record:

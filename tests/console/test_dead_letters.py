@@ -28,8 +28,8 @@ from signalbox.bus.client import Bus
 from signalbox.bus.writes import Group
 from signalbox.jobs import deadletters
 from signalbox.jobs.attempts import Attempt
+from signalbox.jobs.blame import Blame
 from signalbox.jobs.commits import Commits
-from signalbox.jobs.life import Blame
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Bug, NotFound
 from signalbox.program.settings import Wire

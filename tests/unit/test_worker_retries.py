@@ -1,6 +1,6 @@
 import pytest
 
-from signalbox.jobs.life import Blame
+from signalbox.jobs.blame import Blame
 from signalbox.program.errors import (
     Bug,
     DeadlineExceeded,

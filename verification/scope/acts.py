@@ -8,6 +8,7 @@ from typing import cast
 
 from signalbox.jobs import life
 from signalbox.jobs.attempts import Attempt
+from signalbox.jobs.blame import Blame
 from signalbox.jobs.changes import RecordChange
 from signalbox.jobs.records import Settled, settled
 from signalbox.program.errors import Conflict, Unavailable
@@ -342,7 +343,7 @@ def make(node: Node, hand: InHand) -> Record:
     if hand.phase == "commit":
         return life.succeeded(before, now=0.0, phases={}, batch=1, size_bytes=0)
     why = ErrorInfo(code=Unavailable.code, message="")
-    return life.requeued(before, why, blame=life.Blame.STRIKE)
+    return life.requeued(before, why, blame=Blame.STRIKE)
 
 
 def is_written(world: World, node: Node) -> None:

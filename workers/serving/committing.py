@@ -10,9 +10,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from signalbox.bus.writes import Group
+from signalbox.jobs.blame import Blame
 from signalbox.jobs.changes import RecordChange, WriteOutcome
 from signalbox.jobs.commits import Commits
-from signalbox.jobs.life import Blame
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import Poisoned, SignalboxError

@@ -10,7 +10,7 @@ for one that is too large it is not begun.
 from enum import Enum
 from typing import Final, NamedTuple
 
-from signalbox.jobs.life import Blame
+from signalbox.jobs.blame import Blame
 from signalbox.program.errors import (
     DeadlineExceeded,
     InputLost,
