@@ -154,9 +154,10 @@ class Supervisor:
                 return
             self._halt.clear()
             self._leased.allow(True)
+            wanted_at = self._clock.now()
             lease = await self._acquire()
             if lease is not None:
-                await self._serve(lease)
+                await self._serve(lease, wanted_at)
         except Exception:  # noqa: BLE001  the edge of the program's main loop
             log.exception("worker.turn_failed")
             await asyncio.sleep(_PAUSE_S)
@@ -192,7 +193,7 @@ class Supervisor:
             await asyncio.wait([watching, halting, holding])
         return holding.result() if not holding.cancelled() else None
 
-    async def _serve(self, lease: LeaseHandle) -> None:
+    async def _serve(self, lease: LeaseHandle, wanted_at: float) -> None:
         self._session = Session(
             bus=self._bus,
             records=self._records,
@@ -205,6 +206,7 @@ class Supervisor:
             worker=self._identity.id,
             clock=self._clock.now,
             on_change=self._presence.changed,
+            wanted_at=wanted_at,
         )
         self._presence.changed()
         gauges.LEASE_TOKEN.set(lease.token)

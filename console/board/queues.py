@@ -142,7 +142,7 @@ class QueueRows:
         elif record.state is State.SUCCEEDED:
             activity.done.add(now)
             self._count(now, succeeded=1)
-            spent = times.split(record.phases)
+            spent = times.split(record)
             if spent.wait_ms is not None and spent.run_ms is not None:
                 activity.spent.append(Spent(now, spent.wait_ms / 1000, spent.run_ms / 1000))
         elif record.state is State.FAILED:

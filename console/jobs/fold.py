@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from signalbox.wire import messages
-from signalbox.wire.messages import ErrorInfo, PayloadRef, Record, State
+from signalbox.wire.messages import EndedAttempt, ErrorInfo, PayloadRef, Record, State
 
 INSTANTS: Final = frozenset({"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"})
 """Columns in unix seconds."""
@@ -46,6 +46,8 @@ class JobRow(NamedTuple):
     redrive_of: str
     size_in: int
     phases: dict[str, float]
+    parts: dict[str, float]
+    ended_attempts: tuple[EndedAttempt, ...]
     attempt: int = 0
     strikes: int = 0
     failures: int = 0
@@ -134,6 +136,8 @@ def row_of_job(job: messages.Job, at: float) -> JobRow:
         job.redrive_of[:36],
         _size(job.size_bytes, job.ref),
         {},
+        {},
+        (),
     )
 
 
@@ -155,6 +159,8 @@ def row_of_record(record: Record, revision: int, at: float) -> JobRow:
         record.redrive_of[:36],
         record.input_bytes,
         record.phases,
+        record.parts,
+        record.attempts,
         record.attempt,
         record.strikes,
         record.failures,

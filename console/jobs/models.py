@@ -2,10 +2,12 @@
 
 from typing import Final
 
+import msgspec
 from django.db import models
 from django.db.models import Func, Q
 
 from signalbox.jobs import times
+from signalbox.wire.messages import EndedAttempt
 
 HAS_ERROR: Final = ~Q(error_code=Func(template="''", output_field=models.CharField()))
 """In the words of the partial index, without a parameter: only a query that says it too is served by that index."""
@@ -33,6 +35,8 @@ class Job(models.Model):
     claimed_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     phases = models.JSONField(default=dict)
+    parts = models.JSONField(default=dict, db_default={})
+    ended_attempts = models.JSONField(default=list, db_default=[])
     error_code = models.CharField(max_length=40, blank=True)
     error_message = models.CharField(max_length=2000, blank=True)
     size_in = models.PositiveBigIntegerField(default=0)
@@ -91,8 +95,13 @@ class Job(models.Model):
 
     @property
     def spent(self) -> times.Times:
-        """How long it waited for its last run, ran, and took in all."""
-        return times.split(self.phases)
+        """How long it waited, ran, and took in all."""
+        return times.split(self)
+
+    @property
+    def attempts(self) -> list[EndedAttempt]:
+        """Its attempts before the last one, as its record has them."""
+        return msgspec.convert(self.ended_attempts, list[EndedAttempt])
 
 
 class JobEvent(models.Model):

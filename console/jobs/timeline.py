@@ -28,13 +28,24 @@ class TimelineStep:
 
 @dataclass(frozen=True)
 class Segment:
-    """One part of the bar, in per cent of the whole; x: where it begins."""
+    """One part of an attempt's bar, in per cent of the job's whole time; x: where it begins."""
 
     name: str
     ms: float
     x: float
     percent: float
-    number: int
+
+
+@dataclass(frozen=True)
+class AttemptLine:
+    """One attempt of an ended job, and where its time went. how: what it ended with, in words."""
+
+    what: str
+    worker: str
+    gpu: str
+    how: str
+    ms: float
+    parts: list[Segment]
 
 
 def steps(job: Job, events: Sequence[JobEvent], account: str = "") -> list[TimelineStep]:
@@ -67,21 +78,44 @@ def steps(job: Job, events: Sequence[JobEvent], account: str = "") -> list[Timel
     return [step for _, step in sorted(found, key=lambda each: each[0])]
 
 
-def shares(job: Job) -> list[Segment]:
-    """The parts of an ended job's time, together 100 per cent; empty while it is open."""
-    parts = times.parts(job.phases)
-    total = parts[-1].end_ms if parts else 0.0
+def lines(job: Job) -> list[AttemptLine]:
+    """The attempts of a job, the oldest that is kept first; their parts are together 100 per cent once it has ended."""
+    attempts = times.attempts(job)
+    if not attempts:
+        return []
+    start, end = (attempts[0].parts or [times.Part("", 0.0, 0.0)])[0].start_ms, _end(attempts[-1])
+    whole = end - start
     return [
-        Segment(
-            part.name,
-            part.end_ms - part.start_ms,
-            round(100 * part.start_ms / total, 3),
-            round(100 * (part.end_ms - part.start_ms) / total, 3),
-            number,
+        AttemptLine(
+            f"Attempt {one.number}" if one.is_begun else "Not begun again" if one.number > 1 else "Not begun",
+            one.worker,
+            one.gpu,
+            _how(one),
+            sum(part.end_ms - part.start_ms for part in one.parts),
+            [_segment(part, start, whole) for part in one.parts if part.end_ms > part.start_ms],
         )
-        for number, part in enumerate(parts, 1)
-        if part.end_ms > part.start_ms
+        for one in attempts
     ]
+
+
+def left_out(job: Job) -> int:
+    """Attempts that are older than those which the job's record keeps."""
+    return job.attempts[0].number - 1 if job.attempts else 0
+
+
+def _end(attempt: times.AttemptTimes) -> float:
+    return attempt.parts[-1].end_ms if attempt.parts else 0.0
+
+
+def _segment(part: times.Part, start: float, whole: float) -> Segment:
+    ms = part.end_ms - part.start_ms
+    return Segment(part.name, ms, round(100 * (part.start_ms - start) / whole, 3), round(100 * ms / whole, 3))
+
+
+def _how(attempt: times.AttemptTimes) -> str:
+    if attempt.how == times.LOST:
+        return "lost with its worker"
+    return f"{attempt.how}, a {attempt.counts}" if attempt.counts else attempt.how
 
 
 def _accepted(job: Job, account: str) -> str:

@@ -23,7 +23,7 @@ from signalbox.wire.messages import State
 
 _FIXED: Final = frozenset({"id", "size_in"})
 """Columns a later record does not know."""
-_JSON: Final = frozenset({"phases"})
+_JSON: Final = frozenset({"phases", "parts", "ended_attempts"})
 _encode: Final = msgspec.json.Encoder().encode
 
 

@@ -153,10 +153,20 @@ class Predictions:
 
 
 def job_headers(record: Record) -> dict[str, str]:
-    """What an answer says beside a job's result: its id, what it waited for in its queue, and where its time went."""
-    phases = record.phases
+    """What an answer says beside a job's result: its id, how long it waited, and where its time went."""
     return {
         JOB_ID: record.id,
-        "X-Signalbox-Queue-Ms": str(round(times.wait_ms(phases) or 0.0)),
-        "Server-Timing": ", ".join([f"{p.name};dur={p.end_ms - p.start_ms:.2f}" for p in times.parts(phases)]),
+        "X-Signalbox-Queue-Ms": str(round(times.split(record).wait_ms or 0.0)),
+        "Server-Timing": ", ".join([f"{name};dur={ms:.2f}" for name, ms in record.parts.items()])
+        if not record.attempts
+        else _of_attempts(record),
     }
+
+
+def _of_attempts(record: Record) -> str:
+    """The parts of each attempt, oldest first, each with the number of its attempt."""
+    return ", ".join(
+        f'{part.name};dur={part.end_ms - part.start_ms:.2f};desc="attempt {one.number}"'
+        for one in times.attempts(record)
+        for part in one.parts
+    )

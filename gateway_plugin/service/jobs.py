@@ -32,6 +32,7 @@ from signalbox.wire.names import Stream
 from signalbox.wire.tensors import Tensor
 
 _RACES: Final = 5
+_OPEN: Final = frozenset({State.QUEUED.value, State.RUNNING.value})
 _NO_JOB: Final = "There is no such job, or it is not yours."
 
 
@@ -193,6 +194,7 @@ class JobService:
             "started_at": instant(_started_at(record)),
             "finished_at": instant(record.finished_at),
             "deadline_at": instant(record.deadline_at),
+            "attempts": attempts(record),
             "timeline": timeline(record),
             "urls": {"self": f"/v1/jobs/{record.id}", "cancel": f"/v1/jobs/{record.id}/cancel"},
         }
@@ -274,6 +276,20 @@ def timeline(record: Record) -> list[dict[str, Any]]:
     for phase, ms in sorted(record.phases.items(), key=lambda item: item[1]):
         entries.append({"phase": phase, "ms": ms, "at": instant(record.created_at + ms / 1000)})
     return entries
+
+
+def attempts(record: Record) -> list[dict[str, Any]]:
+    """Each attempt that the record keeps, oldest first: its device, how it ended and the parts of its time."""
+    return [
+        {
+            "attempt": one.number,
+            "gpu": one.gpu or None,
+            "ended": one.how if one.how not in _OPEN else None,
+            "counts_as": one.counts or None,
+            "parts": [{"part": part.name, "ms": round(part.end_ms - part.start_ms, 2)} for part in one.parts],
+        }
+        for one in times.attempts(record)
+    ]
 
 
 def _started_at(record: Record) -> float | None:

@@ -18,7 +18,7 @@ class Attempt:
     written_at: when we last wrote it, UTC seconds, 0 = never.
     claim: turns a record into one that is claimed, for a claim that was not written by itself.
     known_at: when, on :func:`boottime`, the job was last known not to have ended and been forgotten.
-    times: UTC seconds of its phases.
+    stages: what its time goes into (:mod:`signalbox.jobs.times`), from its pull on.
     """
 
     __slots__ = (
@@ -29,23 +29,17 @@ class Attempt:
         "known_at",
         "record",
         "revision",
-        "times",
+        "stages",
         "written_at",
     )
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.known_at = boottime()
-        self.times: dict[str, float] = {}
+        self.stages: list[tuple[str, float]] = []
         self.record: Record | None = None
         self.revision = 0
         self.written_at = 0.0
         self.claim: Callable[[Record], Record] | None = None
         self.is_alone = False
         self.is_cancelled = False
-
-    @property
-    def phases(self) -> dict[str, float]:
-        """The same in milliseconds from acceptance, never negative: clocks differ."""
-        created_at = self.job.created_at
-        return {phase: round(max(0.0, at - created_at) * 1000, 2) for phase, at in self.times.items()}

@@ -62,7 +62,7 @@ class RecordChange(Generic[A]):
                 if attempt.claim is not None:
                     before = attempt.claim(before)
                 if before.cancel_requested:
-                    self.record, self.body = life.cancelled(before, now=now, phases=attempt.phases), b""
+                    self.record, self.body = life.cancelled(before, now=now, stages=attempt.stages), b""
                 else:
                     self.record = self.make(before, now=now)
         except Conflict:

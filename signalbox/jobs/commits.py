@@ -150,7 +150,10 @@ class Commits:
         """
         now = self._clock()
         changes = [
-            RecordChange(attempt, partial(self._claimed, attempt.job, now=now), is_claim=True) for attempt in batch
+            RecordChange(
+                attempt, partial(self._claimed, attempt.job, now=now, stages=(*attempt.stages,)), is_claim=True
+            )
+            for attempt in batch
         ]
         await self.apply(changes, group)
         for change in changes:
@@ -162,7 +165,7 @@ class Commits:
         """Claim the jobs of a batch that has already run: one write for claim and end."""
         now = self._clock()
         for attempt in batch:
-            attempt.claim = partial(self._claimed, attempt.job, now=now)
+            attempt.claim = partial(self._claimed, attempt.job, now=now, stages=(*attempt.stages,))
         return dict.fromkeys(batch, WriteOutcome.UNWRITTEN)
 
     async def success(self, attempt: A, frame: bytes, *, batch: int) -> RecordChange[A]:
@@ -175,20 +178,20 @@ class Commits:
             part = f"out{self._token}"  # one attempt per token can get so far
             ref = await persist(lambda: store(self._bus, attempt.job.id, part, frame))
             frame = b""
-        make = partial(life.succeeded, phases=attempt.phases, batch=batch, size_bytes=size, ref=ref)
+        make = partial(life.succeeded, stages=attempt.stages, batch=batch, size_bytes=size, ref=ref)
         return RecordChange(attempt, make, frame)
 
     def failure(self, attempt: A, error: ErrorInfo, *, blame: Blame = Blame.NONE) -> RecordChange[A]:
         """The change that ends a job with an error."""
-        return RecordChange(attempt, partial(life.failed, error=error, phases=attempt.phases, blame=blame))
+        return RecordChange(attempt, partial(life.failed, error=error, stages=attempt.stages, blame=blame))
 
     def expiry(self, attempt: A) -> RecordChange[A]:
         """The change that ends a job whose deadline passed before it ran."""
-        return RecordChange(attempt, partial(life.expired, phases=attempt.phases))
+        return RecordChange(attempt, partial(life.expired, stages=attempt.stages))
 
     def cancellation(self, attempt: A) -> RecordChange[A]:
         """The change that ends a job because its owner asked."""
-        return RecordChange(attempt, partial(life.cancelled, phases=attempt.phases))
+        return RecordChange(attempt, partial(life.cancelled, stages=attempt.stages))
 
     def requeue(
         self, attempt: A, error: SignalboxError, *, blame: Blame = Blame.NONE, delay_s: float = 0.0
@@ -197,8 +200,7 @@ class Commits:
         why = ErrorInfo(code=error.code, message=error.public_message)
         retry_at = self._clock() + delay_s if delay_s else 0.0
         return RecordChange(
-            attempt,
-            lambda before, now: life.requeued(before, why, blame=blame, retry_at=retry_at),  # noqa: ARG005  an end needs it
+            attempt, partial(life.requeued, error=why, stages=attempt.stages, blame=blame, retry_at=retry_at)
         )
 
     async def give_up(self, in_flight: Iterable[A]) -> None:

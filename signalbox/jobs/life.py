@@ -4,17 +4,18 @@
 The first terminal record wins, for ever: writers carry the revision they read (compare-and-set).
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from msgspec.structs import replace
 
+from signalbox.jobs import times
 from signalbox.jobs.blame import Blame
+from signalbox.jobs.times import Spent, Stages
 from signalbox.program.errors import Conflict
-from signalbox.wire.messages import ErrorInfo, Job, PayloadRef, Record, State
+from signalbox.wire.messages import EndedAttempt, ErrorInfo, Job, PayloadRef, Record, State
 
-_NONE: Final[Mapping[str, float]] = MappingProxyType({})
+MOST_ATTEMPTS: Final = 20
+"""Ended attempts that a record keeps: the newest."""
 OWNER: Final = "owner"
 OPERATOR: Final = "operator"
 CANCELLED: Final = {OWNER: "Cancelled by its owner.", OPERATOR: "Cancelled by an operator."}
@@ -41,13 +42,22 @@ def first_record(job: Job, state: State) -> Record:
     )
 
 
-def claimed(job: Job, record: Record | None, *, worker: str, gpu: str, token: int, now: float) -> Record:
+def claimed(
+    job: Job, record: Record | None, *, worker: str, gpu: str, token: int, now: float, stages: Stages = ()
+) -> Record:
     """``running`` under the next attempt. Raises :class:`Conflict` if the job has already ended.
 
     A record that still says ``running`` is of an attempt that ended without writing its end: no strike, but counted.
+    stages: of the new attempt so far.
     """
     before = record or first_record(job, State.QUEUED)
     _must_be_open(before)
+    vanished = before.vanished
+    if before.state is State.RUNNING:
+        vanished += 1
+        lost = times.unknown(before, times.pulled_at(stages, now))
+        before = replace(before, attempts=_with(before, lost))
+    parts, phases, claimed_ms = times.spent(before, stages, now)
     return replace(
         before,
         state=State.RUNNING,
@@ -56,51 +66,70 @@ def claimed(job: Job, record: Record | None, *, worker: str, gpu: str, token: in
         gpu=gpu,
         token=token,
         claimed_at=now,
-        phases={"claimed": ms(before, now)},
+        phases={**phases, "claimed": claimed_ms},
+        parts=parts,
         error=None,
         retry_at=0.0,
-        vanished=before.vanished + (before.state is State.RUNNING),
+        vanished=vanished,
     )
 
 
 def succeeded(
-    record: Record, *, now: float, phases: dict[str, float], batch: int, size_bytes: int, ref: PayloadRef | None = None
+    record: Record, *, now: float, stages: Stages = (), batch: int, size_bytes: int, ref: PayloadRef | None = None
 ) -> Record:
     """The result is in the body (or behind ``ref``)."""
+    parts, phases, done_ms = _spent(_must_be_open(record), stages, now)
     return replace(
-        _must_be_open(record),
+        record,
         state=State.SUCCEEDED,
         finished_at=now,
         batch=batch,
         ref=ref,
         size_bytes=size_bytes,
-        phases=record.phases | phases | {"done": ms(record, now)},
+        phases={**phases, "done": done_ms},
+        parts=parts,
     )
 
 
-def failed(
-    record: Record, error: ErrorInfo, *, now: float, phases: Mapping[str, float] = _NONE, blame: Blame = Blame.NONE
-) -> Record:
-    """Ended without a result; ``error`` says why. phases: of the attempt, where one was made."""
-    return blamed(_ended(record, State.FAILED, now, error, phases), blame)
+def failed(record: Record, error: ErrorInfo, *, now: float, stages: Stages = (), blame: Blame = Blame.NONE) -> Record:
+    """Ended without a result; ``error`` says why. stages: of the attempt, as its worker knows them."""
+    return blamed(_ended(record, State.FAILED, now, error, stages), blame)
 
 
-def cancelled(record: Record, *, now: float, phases: Mapping[str, float] = _NONE, by: str = OWNER) -> Record:
-    """Ended because of a cancellation, by whom the record names, else by ``by``. phases: as in :func:`failed`."""
+def cancelled(record: Record, *, now: float, stages: Stages = (), by: str = OWNER) -> Record:
+    """Ended because of a cancellation, by whom the record names, else by ``by``. stages: as in :func:`failed`."""
     who = record.cancelled_by or by
     error = ErrorInfo(code="cancelled", message=CANCELLED.get(who, "Cancelled."))
-    return replace(_ended(record, State.CANCELLED, now, error, phases), cancelled_by=who)
+    return replace(_ended(record, State.CANCELLED, now, error, stages), cancelled_by=who)
 
 
-def expired(record: Record, *, now: float, phases: Mapping[str, float] = _NONE) -> Record:
-    """Ended because its deadline passed before it could run."""
+def expired(record: Record, *, now: float, stages: Stages = ()) -> Record:
+    """Ended because its deadline passed before it could run. stages: as in :func:`failed`."""
     error = ErrorInfo(code="expired", message="The job's deadline passed before it ran.")
-    return _ended(record, State.EXPIRED, now, error, phases)
+    return _ended(record, State.EXPIRED, now, error, stages)
 
 
-def requeued(record: Record, error: ErrorInfo, *, blame: Blame = Blame.NONE, retry_at: float = 0.0) -> Record:
-    """Back to ``queued`` after an attempt that failed."""
-    return replace(blamed(_must_be_open(record), blame), state=State.QUEUED, error=error, retry_at=retry_at)
+def requeued(
+    record: Record,
+    error: ErrorInfo,
+    *,
+    now: float,
+    stages: Stages = (),
+    blame: Blame = Blame.NONE,
+    retry_at: float = 0.0,
+) -> Record:
+    """Back to ``queued`` after an attempt that failed. stages: as in :func:`failed`."""
+    spent = _spent(_must_be_open(record), stages, now)
+    retry_ms = ms(record, retry_at) if retry_at else 0.0
+    return replace(
+        blamed(record, blame),
+        state=State.QUEUED,
+        error=error,
+        retry_at=retry_at,
+        phases=spent.phases,
+        parts={},
+        attempts=_with(record, spent, code=error.code, counts=blame.value, retry_ms=retry_ms),
+    )
 
 
 def blamed(record: Record, blame: Blame) -> Record:
@@ -152,14 +181,45 @@ def ms(record: Record, now: float) -> float:
     return round(max(0.0, now - record.created_at) * 1000, 2)
 
 
-def _ended(record: Record, state: State, now: float, error: ErrorInfo, phases: Mapping[str, float]) -> Record:
-    return replace(
-        _must_be_open(record),
-        state=state,
-        finished_at=now,
-        error=error,
-        phases={**record.phases, **phases, "done": ms(record, now)},
+def _ended(record: Record, state: State, now: float, error: ErrorInfo, stages: Stages) -> Record:
+    record = _without_lost(record, stages)
+    parts, phases, done_ms = _spent(record, stages, now)
+    return replace(record, state=state, finished_at=now, error=error, phases={**phases, "done": done_ms}, parts=parts)
+
+
+def _without_lost(record: Record, stages: Stages) -> Record:
+    """The open record; its attempt is among the ended ones where the stages are of a later one, never claimed."""
+    _must_be_open(record)
+    claimed_at = record.claimed_at or 0.0
+    pulled_at = times.pulled_at(stages, claimed_at)
+    if record.state is not State.RUNNING or pulled_at <= claimed_at:
+        return record
+    attempts = _with(record, times.unknown(record, pulled_at))
+    return replace(record, state=State.QUEUED, attempts=attempts, phases={}, parts={}, vanished=record.vanished + 1)
+
+
+def _spent(record: Record, stages: Stages, now: float) -> Spent:
+    """The time of the present attempt; of one that its worker does not end, what the claim says and no more."""
+    is_claimed = record.state is State.RUNNING
+    spent = times.unknown(record, now) if is_claimed and not stages else times.spent(record, stages, now)
+    return spent._replace(phases={**record.phases, **spent.phases}) if is_claimed else spent
+
+
+def _with(
+    record: Record, spent: Spent, *, code: str = "", counts: str = "", retry_ms: float = 0.0
+) -> tuple[EndedAttempt, ...]:
+    """The ended attempts of a record and its present one."""
+    ended = EndedAttempt(
+        number=record.attempt,
+        worker=record.worker,
+        gpu=record.gpu,
+        ended_ms=spent.end_ms,
+        parts=spent.parts,
+        code=code,
+        counts=counts,
+        retry_ms=retry_ms,
     )
+    return (*record.attempts, ended)[-MOST_ATTEMPTS:]
 
 
 def _must_be_open(record: Record) -> Record:

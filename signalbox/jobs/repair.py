@@ -68,7 +68,7 @@ async def repair(bus: Bus, records: Records, record: Record, revision: int, *, n
             return Repaired(Fate.MOVED, record)  # it was claimed, ended and acknowledged between two looks
         log.error("reconciler.vanished", job=record.id, model=record.model, attempt=record.attempt)
         if not is_over and record.input is not None:
-            return await _queue_again(bus, records, record, revision)
+            return await _queue_again(bus, records, record, revision, now)
         ended = _end_of(record, now) if is_over else life.failed(record, _LOST, now=now)
     elif record.deadline_at + GRACE_S >= now:
         return Repaired(Fate.OPEN, record)  # the queue offers it to a worker
@@ -117,9 +117,9 @@ def _end_of(record: Record, now: float) -> Record:
     return life.expired(record, now=now)
 
 
-async def _queue_again(bus: Bus, records: Records, record: Record, revision: int) -> Repaired:
+async def _queue_again(bus: Bus, records: Records, record: Record, revision: int, now: float) -> Repaired:
     if record.state is State.RUNNING:
-        record = life.requeued(record, _LOST_ONCE)
+        record = life.requeued(record, _LOST_ONCE, now=now)
         try:
             await records.write(record, expect=revision)
         except StaleRevision:

@@ -1,78 +1,215 @@
-"""Splits a job's time into parts, from the phases of its record. All programs that show times use it.
+"""Where a job's time went: the parts of each of its attempts. All programs that show times use it.
 
-**wait** is from acceptance to ``started``. Its parts: **queue** until a worker pulled the job, **prepare** for its
-batch, the lease and the runner, and **load**, if its version had to be loaded. **run** is from ``started`` to
-``computed``, **commit** from there to ``done``. Phases are milliseconds since acceptance. Clocks differ, and a claim is
-written while the run goes on, so no part is negative.
+A worker notes the **stages** of an attempt, each from when it began until the next one begins; what they make of the
+time is written into the record with the attempt's claim and its end. Each millisecond from acceptance to the end is in
+one part of one attempt. Parts are milliseconds, added up by name, in the order in which they first began:
+
+``retry`` until the job may run again · ``lease`` until the worker has its device, or is sure of it · ``queue`` until a
+worker has pulled the job · ``other-model`` behind loads and runs of other models · ``batch`` behind runs of its own
+model, and for its batch · ``input`` until an input that was stored apart is here · ``runner`` while a runner is ended
+and another one starts · ``load`` of its version, also one that fails · ``run`` in the runner, all tries of this attempt
+together · ``commit`` until its batch has ended and the end is written · ``unknown`` after the last that is known of an
+attempt that was lost with its worker.
+
+Clocks differ: no part is negative, and what comes later in the chain is never earlier in time.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from signalbox.wire.messages import EndedAttempt, Record, State
+
+RETRY: Final = "retry"
+LEASE: Final = "lease"
+QUEUE: Final = "queue"
+OTHER_MODEL: Final = "other-model"
+BATCH: Final = "batch"
+INPUT: Final = "input"
+RUNNER: Final = "runner"
+LOAD: Final = "load"
+RUN: Final = "run"
+COMMIT: Final = "commit"
+UNKNOWN: Final = "unknown"
+PARTS: Final = (RETRY, LEASE, QUEUE, OTHER_MODEL, BATCH, INPUT, RUNNER, LOAD, RUN, COMMIT, UNKNOWN)
+LOST: Final = "lost"
+"""How an attempt ended of whose end its worker wrote nothing."""
+_NOT_PULLED: Final = frozenset({RETRY, LEASE, QUEUE})
+_NOT_WAITED: Final = frozenset({RUN, COMMIT, UNKNOWN})
+
+Stages = Sequence[tuple[str, float]]
+"""The stages of an attempt, by name, each with the UTC second in which it began; the first begins with the pull."""
+
+
+class Spent(NamedTuple):
+    """parts: by name. phases: instants of the attempt. end_ms: all in milliseconds since acceptance."""
+
+    parts: dict[str, float]
+    phases: dict[str, float]
+    end_ms: float
+
 
 class Part(msgspec.Struct, frozen=True):
-    """One part of a job's time, in milliseconds since acceptance."""
+    """One part of an attempt's time, in milliseconds since acceptance."""
 
     name: str
     start_ms: float
     end_ms: float
 
 
+class AttemptTimes(NamedTuple):
+    """One attempt. number: from 1. how: the code of what it ended with, ``lost``, or the job's state if it is the last.
+
+    counts: ``strike``, ``failure`` or nothing. is_begun: whether a worker had pulled the job.
+    """
+
+    number: int
+    worker: str
+    gpu: str
+    parts: list[Part]
+    how: str
+    counts: str = ""
+    is_begun: bool = True
+
+
 class Times(NamedTuple):
-    """Milliseconds of an attempt; None what is not known or has not come yet."""
+    """Milliseconds of all attempts together; None what is not known or has not come yet.
+
+    wait: what is neither run, commit nor unknown. run: without what is still under way.
+    """
 
     wait_ms: float | None = None
     run_ms: float | None = None
     total_ms: float | None = None
 
 
-def started_ms(phases: Mapping[str, float]) -> float | None:
-    """When the run began; None if it never did.
+class Timed(Protocol):
+    """What a record, or a row that was made of it, tells of its times."""
 
-    Only a job's end says when. Until then, and in failures recorded by older workers, its claim stands for it: it is
-    written as the run begins or soon after.
+    @property
+    def attempt(self) -> int:
+        """As in :class:`Record`; so are the others."""
+
+    @property
+    def worker(self) -> str: ...  # noqa: D102  see above
+
+    @property
+    def gpu(self) -> str: ...  # noqa: D102
+
+    @property
+    def state(self) -> State | str: ...  # noqa: D102
+
+    @property
+    def phases(self) -> Mapping[str, float]: ...  # noqa: D102
+
+    @property
+    def parts(self) -> Mapping[str, float]: ...  # noqa: D102
+
+    @property
+    def attempts(self) -> Iterable[EndedAttempt]: ...  # noqa: D102
+
+
+def spent(record: Record, stages: Stages, now: float) -> Spent:
+    """What the stages of the attempt after the record's ended ones make of its time, up to ``now`` (UTC seconds)."""
+    created_at = record.created_at
+    parts: dict[str, float] = {}
+    phases: dict[str, float] = {}
+    name, at = QUEUE, 0.0
+    if record.attempts:
+        last = record.attempts[-1]
+        at = last.ended_ms
+        if last.retry_ms > at:
+            retry_at = min(created_at + last.retry_ms / 1000, stages[0][1] if stages else now)
+            name, stages = RETRY, ((QUEUE, retry_at), *stages)
+    for next_name, began in (*stages, ("", now)):
+        ms = max(at, round((began - created_at) * 1000, 2))
+        parts[name] = round(parts.get(name, 0.0) + ms - at, 2)
+        if name == RUN and next_name:
+            phases["computed"] = ms
+        if next_name == RUN:
+            phases["started"] = ms
+            phases.pop("computed", None)
+        elif next_name == LOAD:
+            phases["loading"] = ms
+        if name in _NOT_PULLED and next_name and next_name not in _NOT_PULLED:
+            phases["pulled"] = ms
+        name, at = next_name, ms
+    return Spent(parts, phases, at)
+
+
+def pulled_at(stages: Stages, default: float) -> float:
+    """When the attempt's worker had pulled the job, UTC seconds; ``default`` where no stage says so."""
+    return next((at for name, at in stages if name not in _NOT_PULLED), default)
+
+
+def unknown(record: Record, until: float) -> Spent:
+    """The time of the record's present attempt, which nobody has ended by ``until`` (UTC seconds)."""
+    known_ms = _ended_ms(record.attempts) + sum(record.parts.values())
+    until_ms = max(known_ms, round((until - record.created_at) * 1000, 2))
+    lost_ms = record.parts.get(UNKNOWN, 0.0) + until_ms - known_ms
+    return Spent({**record.parts, UNKNOWN: round(lost_ms, 2)}, {}, round(until_ms, 2))
+
+
+def attempts(job: Timed) -> list[AttemptTimes]:
+    """Each attempt that the record keeps, oldest first, without a gap between them; the last one as far as it is known.
+
+    A job that ended while it waited for another attempt has a last one that has not begun.
     """
-    return phases.get("started", phases.get("claimed"))
-
-
-def wait_ms(phases: Mapping[str, float]) -> float | None:
-    """How long the job waited for its last attempt; one that ended without a run has only waited."""
-    started = started_ms(phases)
-    return phases.get("done") if started is None else started
-
-
-def split(phases: Mapping[str, float]) -> Times:
-    """The times of a record's last attempt."""
-    done = phases.get("done")
-    started = started_ms(phases)
-    computed = phases.get("computed", done)
-    run_ms = None if started is None or computed is None else max(0.0, computed - started)
-    return Times(wait_ms(phases), run_ms, done)
-
-
-def parts(phases: Mapping[str, float]) -> list[Part]:
-    """The parts of an ended job's time, in order and without a gap from 0 to its end; empty while it is open."""
-    done = phases.get("done")
-    if done is None:
-        return []
-    started = started_ms(phases)
-    begun = done if started is None else started  # what never began has waited to its end
-    waited = "prepare" if "pulled" in phases else "queue"
-    is_loaded = "loading" in phases and started is not None
-    marks = (
-        ("queue", phases.get("pulled")),
-        (waited, phases["loading"] if is_loaded else begun),
-        ("load", begun if is_loaded else None),
-        ("run", None if started is None else phases.get("computed", done)),
-        ("commit", None if started is None or "computed" not in phases else done),
-    )
-    found: list[Part] = []
-    last = 0.0
-    for name, mark in marks:
-        if mark is not None:
-            end = min(max(last, mark), done)
-            found.append(Part(name, last, end))
-            last = end
+    found = [
+        AttemptTimes(
+            one.number,
+            one.worker,
+            one.gpu,
+            _chain(one.ended_ms - sum(one.parts.values()), one.parts),
+            one.code or LOST,
+            one.counts,
+        )
+        for one in job.attempts
+    ]
+    if job.parts:
+        start_ms = _ended_ms(job.attempts)
+        is_begun = bool(job.attempt) and (not found or job.attempt > found[-1].number)
+        number = job.attempt if is_begun else job.attempt + 1
+        worker, gpu = (job.worker, job.gpu) if is_begun else ("", "")
+        found.append(AttemptTimes(number, worker, gpu, _chain(start_ms, job.parts), str(job.state), is_begun=is_begun))
     return found
+
+
+def split(job: Timed) -> Times:
+    """Waited, ran, took in all; of the attempts that the record keeps."""
+    is_open = "done" not in job.phases
+    wait_ms = run_ms = None
+    for parts in (*(one.parts for one in job.attempts), job.parts):
+        for name, ms in parts.items():
+            if name not in _NOT_WAITED:
+                wait_ms = (wait_ms or 0.0) + ms
+            elif name == RUN and not (is_open and parts is job.parts):
+                run_ms = (run_ms or 0.0) + ms
+    return Times(
+        None if wait_ms is None else round(wait_ms, 2),
+        None if run_ms is None else round(run_ms, 2),
+        job.phases.get("done"),
+    )
+
+
+def started_ms(phases: Mapping[str, float]) -> float | None:
+    """When the last run began; None if it never did.
+
+    Only a job's end says when. Until then its claim stands for it: it is written as the run begins or soon after.
+    """
+    return phases.get("started", None if "done" in phases else phases.get("claimed"))
+
+
+def _chain(start_ms: float, parts: Mapping[str, float]) -> list[Part]:
+    found: list[Part] = []
+    at = max(0.0, round(start_ms, 2))
+    for name, ms in parts.items():
+        end = round(at + ms, 2)
+        found.append(Part(name, at, end))
+        at = end
+    return found
+
+
+def _ended_ms(ended: Iterable[EndedAttempt]) -> float:
+    return max((one.ended_ms for one in ended), default=0.0)

@@ -95,6 +95,24 @@ class Job(Doc, frozen=True, kw_only=True):
     redrive_of: str = ""
 
 
+class EndedAttempt(Doc, frozen=True, kw_only=True):
+    """An attempt that is over while its job is not, or was not yet.
+
+    ended_ms, retry_ms: since the job's acceptance; the next attempt was not to begin before ``retry_ms``, 0 = at once.
+    parts: as in :class:`Record`. code: of the error it ended with; empty = its worker was lost, and wrote nothing.
+    counts: ``strike`` or ``failure``, empty = neither.
+    """
+
+    number: int
+    worker: str
+    gpu: str
+    ended_ms: float
+    parts: dict[str, float]
+    code: str = ""
+    counts: str = ""
+    retry_ms: float = 0.0
+
+
 class Record(Doc, frozen=True, kw_only=True):
     """Header ``Sb-Record`` of a job's record in ``STATE``; the body is the frame of its outputs.
 
@@ -103,8 +121,9 @@ class Record(Doc, frozen=True, kw_only=True):
     failures: attempts that count towards ``max_delivery`` without a strike: the version could not be loaded, or an
     error that nobody foresaw. vanished: attempts whose end was never written (worker killed, lease lost). input,
     outputs: of the job, where its input was claim-checked: what it takes to queue it again. phases: milliseconds since
-    ``created_at``: ``pulled, claimed, loading, started, computed, done``; what they make of its time is said in
-    :mod:`signalbox.jobs.times`. batch: number of jobs that ran together. ref: set when the result was claim-checked.
+    ``created_at`` of instants of the last attempt: ``pulled, claimed, loading, started, computed, done``. parts:
+    milliseconds of its time by the names of :mod:`signalbox.jobs.times`. attempts: those before it, the newest 20.
+    batch: number of jobs that ran together. ref: set when the result was claim-checked.
     retry_at: a job that was put back is not to run before; 0 = at once.
     input_bytes: of the job's input; 0 = an older program wrote this and did not say. cancelled_by: who asked for the
     end, ``owner`` or ``operator``; empty where it was not asked for, or an older program wrote it. redrive_of: as in
@@ -132,6 +151,8 @@ class Record(Doc, frozen=True, kw_only=True):
     claimed_at: float | None = None
     finished_at: float | None = None
     phases: dict[str, float] = {}
+    parts: dict[str, float] = {}
+    attempts: tuple[EndedAttempt, ...] = ()
     error: ErrorInfo | None = None
     ref: PayloadRef | None = None
     size_bytes: int = 0

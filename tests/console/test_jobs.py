@@ -11,15 +11,24 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from msgspec.structs import replace
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.jobs import fresh, listing, query, retention, services, timeline
+from console.jobs.fold import Heard
 from console.jobs.models import Job, JobEvent
 from console.keys.models import Account, ApiKey
 from console.outbox.models import OutboxEntry
+from console.projector import store
+from gateway_plugin.api.predictions import job_headers
+from gateway_plugin.service import jobs
+from signalbox.jobs import life, times
+from signalbox.jobs.blame import Blame
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
+from signalbox.wire.messages import ErrorInfo, Record
 from tests.console.conftest import in_thread, submit
+from tests.console.test_projector import accepted
 
 Browser = Callable[[str], Client]
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -237,27 +246,77 @@ def test_a_story_stands_in_order_of_time_though_the_claim_was_written_after_the_
         ("Run ended", "+5.0 ms"),
         ("Succeeded", "+5.5 ms"),
     ]
-    assert job.spent == (3.0, 2.0, 5.5)
-    assert [(share.name, share.ms) for share in timeline.shares(job)] == [
-        ("queue", 2.0),
-        ("prepare", 1.0),
-        ("run", 2.0),
-        ("commit", 0.5),
+
+
+def retried() -> Record:
+    """Two attempts that took the runner down, one that was lost, and one that ran."""
+    job = accepted(1)
+    record = None
+    died = ErrorInfo(code="runner_crashed", message="The process died.")
+    at = job.created_at
+    for _ in range(2):
+        ran = [("run", at + 14), ("runner", at + 24), ("commit", at + 27)]
+        stages = [("other-model", at + 1), ("batch", at + 14), *ran]
+        record = life.claimed(job, record, worker="w1", gpu="g1", token=5, now=at + 14, stages=stages[:3])
+        record = life.requeued(record, died, now=at + 27, stages=stages, blame=Blame.STRIKE, retry_at=at + 28)
+        at += 28
+    record = life.claimed(job, record, worker="w2", gpu="g2", token=6, now=at + 1, stages=[("run", at + 1)])
+    stages = [("load", at + 20), ("run", at + 25), ("commit", at + 26)]
+    record = life.claimed(job, record, worker="w3", gpu="g3", token=7, now=at + 25, stages=stages[:2])
+    return life.succeeded(record, now=at + 27, stages=stages, batch=1, size_bytes=1)
+
+
+def test_page_list_header_and_api_tell_the_same_parts_of_each_attempt(browser: Browser, db: None) -> None:
+    record = retried()
+    store.write([Heard(record.created_at, 9, record=record)])
+    job = Job.objects.get(pk=record.id)
+    said = [
+        ("Attempt 1", "runner_crashed, a strike", {"queue": 1e3, "other-model": 13e3, "run": 1e4, "runner": 3e3}),
+        (
+            "Attempt 2",
+            "runner_crashed, a strike",
+            {"retry": 1e3, "queue": 1e3, "other-model": 13e3, "run": 1e4, "runner": 3e3},
+        ),
+        ("Attempt 3", "lost with its worker", {"retry": 1e3, "queue": 1e3, "unknown": 19e3}),
+        ("Attempt 4", "succeeded", {"load": 5e3, "run": 1e3, "commit": 1e3}),
     ]
+    lines = timeline.lines(job)
+    assert [(one.what, one.how, {part.name: part.ms for part in one.parts}) for one in lines] == said
+    assert sum(part.percent for one in lines for part in one.parts) == pytest.approx(100, abs=0.05)
+    described = jobs.attempts(record)
+    told = [{part["part"]: part["ms"] for part in one["parts"] if part["ms"]} for one in described]
+    assert told == [parts for _, _, parts in said]
+    assert [(one["ended"], one["counts_as"]) for one in described] == [
+        ("runner_crashed", "strike"),
+        ("runner_crashed", "strike"),
+        ("lost", None),
+        ("succeeded", None),
+    ]
+    header = [part.split(";") for part in job_headers(record)["Server-Timing"].split(", ")]
+    timed: list[dict[str, float]] = [{}, {}, {}, {}]
+    for name, lasted, attempt in header:
+        if ms := float(lasted.removeprefix("dur=")):
+            timed[int(attempt.removeprefix('desc="attempt ').removesuffix('"')) - 1][name] = ms
+    assert timed == told
+    page = browser("viewer").get(f"/jobs/{job.pk}").content.decode()
+    assert 'aria-label="Attempt 3: retry 1.00 s, queue 1.00 s, unknown 19.00 s"' in page
+    assert "lost with its worker" in page
+    assert job.spent == times.split(record) == (42_000.0, 21_000.0, 83_000.0)
+    listed = browser("viewer").get("/jobs").content.decode()
+    assert re.search(r'data-label="Waited"[^>]*>42.00 s<.*data-label="Ran"[^>]*>21.00 s<', listed, re.DOTALL)
 
 
-def test_shares_of_the_bar_add_up_to_the_whole_even_if_the_claim_came_late() -> None:
-    for phases in (
-        {"claimed": 500.0, "loading": 510.0, "started": 900.0, "done": 1000.0},
-        {"claimed": 12.0, "started": 10.0, "done": 20.0},
-        {"claimed": 10.0, "done": 20.0},
-        {"claimed": 30.0, "done": 20.0},
-    ):
-        shares = timeline.shares(Job(phases=phases))
-        assert sum(share.percent for share in shares) == pytest.approx(100, abs=0.01)
-        assert all(share.ms > 0 for share in shares)
-    assert [share.name for share in timeline.shares(Job(phases={"done": 5.0}))] == ["queue"]
-    assert timeline.shares(Job(phases={})) == []
+def test_attempts_that_a_record_no_longer_keeps_are_counted(browser: Browser, db: None) -> None:
+    record = retried()
+    newest = record.attempts[1:]
+    store.write([Heard(record.created_at, 9, record=replace(record, attempts=newest))])
+    page = browser("viewer").get(f"/jobs/{record.id}").content.decode()
+    assert "1 older attempt not kept" in page
+    assert 'aria-label="Attempt 1:' not in page
+
+
+def test_a_job_that_waits_or_whose_times_are_not_known_has_no_lines(db: None) -> None:
+    assert timeline.lines(Job(phases={}, parts={}, ended_attempts=[])) == []
 
 
 def test_cancelling_posts_once_is_audited_and_refuses_what_has_ended(

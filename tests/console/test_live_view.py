@@ -133,7 +133,7 @@ def test_a_job_that_ended_leaves_the_lane() -> None:
     held(board, "a", 1, T0)
     running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
     board.record(running, T0, T0)
-    board.record(life.succeeded(running, now=T0 + 1, phases={}, batch=1, size_bytes=1), T0 + 1, T0 + 1)
+    board.record(life.succeeded(running, now=T0 + 1, batch=1, size_bytes=1), T0 + 1, T0 + 1)
     assert row(board, "lanes", GPU).jobs == ()
 
 
@@ -144,8 +144,8 @@ def test_percentiles_split_waiting_from_running() -> None:
         wait, run = 0.01 * number, 0.5
         late = T0 + wait + run - 0.001  # claims are mostly written after the run began
         claimed = life.claimed(document(number=number), None, worker="a", gpu=GPU, token=1, now=late)
-        phases = {"started": 1000 * wait, "computed": 1000 * (wait + run)}
-        done = life.succeeded(claimed, now=T0 + wait + run + 0.2, phases=phases, batch=1, size_bytes=1)
+        stages = [("run", T0 + wait), ("commit", T0 + wait + run)]
+        done = life.succeeded(claimed, now=T0 + wait + run + 0.2, stages=stages, batch=1, size_bytes=1)
         board.record(done, T0, T0)
     board.age(T0 + 1, is_blind=False)
     queue = row(board, "queues", "digits")
@@ -218,7 +218,7 @@ def test_a_queue_that_shrinks_says_when_it_is_empty() -> None:
     claimed = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
     board.queues.count(T0)
     for _ in range(100):
-        done = life.succeeded(claimed, now=T0 + 1, phases={}, batch=1, size_bytes=1)
+        done = life.succeeded(claimed, now=T0 + 1, batch=1, size_bytes=1)
         board.record(done, T0 + 5, T0 + 5)
     board.queues.gauge("digits", Gauge(50, T0), T0 + 10)
     assert row(board, "queues", "digits").drain_s == pytest.approx(5.0)
@@ -440,7 +440,7 @@ def test_a_retried_job_is_told_as_such() -> None:
     board = view()
     running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
     error = ErrorInfo(code="runner_crashed", message="The process that ran the model died.")
-    again = life.requeued(running, error, blame=Blame.STRIKE)
+    again = life.requeued(running, error, now=T0, blame=Blame.STRIKE)
     board.record(again, T0, T0)
     board.flush(T0)
     (entry,) = board.topics.topics["ticker"].entries

@@ -72,7 +72,7 @@ async def run_job(bus: Bus, job: messages.Job) -> Record:
     records = Records(bus)
     running = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
     revision = await records.write(running, expect=0)
-    done = life.succeeded(running, now=NOW + 0.5, phases={"started": 150.0}, batch=4, size_bytes=16)
+    done = life.succeeded(running, now=NOW + 0.5, stages=[("run", NOW + 0.15)], batch=4, size_bytes=16)
     await records.write(done, b"output", expect=revision)
     return done
 
@@ -452,7 +452,7 @@ def heard(record: Record, revision: int) -> Heard:
 def test_an_older_record_never_overwrites_a_newer_one() -> None:
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
-    done = life.succeeded(running, now=NOW + 1, phases={}, batch=1, size_bytes=1)
+    done = life.succeeded(running, now=NOW + 1, batch=1, size_bytes=1)
     rows = fold([heard(done, 9), heard(running, 8), Heard(NOW, 0, job=job)])
     assert rows.recorded[job.id].state == "succeeded"
     assert rows.recorded[job.id].size_in == 64
@@ -463,7 +463,7 @@ def test_an_older_record_never_overwrites_a_newer_one() -> None:
 def test_neither_a_late_record_nor_a_late_acceptance_sets_a_stored_row_back() -> None:
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
-    done = life.succeeded(running, now=NOW + 1, phases={}, batch=1, size_bytes=1)
+    done = life.succeeded(running, now=NOW + 1, batch=1, size_bytes=1)
     store.write([heard(done, 9)])
     store.write([heard(running, 8)])
     store.write([Heard(NOW, 0, job=job)])
@@ -479,7 +479,7 @@ def test_lost_attempts_their_errors_and_wishes_to_cancel_are_kept_as_events() ->
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
     error = ErrorInfo(code="runner_crashed", message="The process died.")
-    again = life.requeued(running, error, blame=Blame.STRIKE)
+    again = life.requeued(running, error, now=NOW, blame=Blame.STRIKE)
     second = life.claimed(job, again, worker="w2", gpu="g", token=2, now=NOW + 1)
     asked = life.cancel_asked(second)
     end = life.cancelled(asked, now=NOW + 2)

@@ -213,7 +213,7 @@ async def test_a_job_with_an_open_record_is_shown_and_ended_by_workers_only(bus:
     record = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
     if state is State.QUEUED:
         why = messages.ErrorInfo(code="unavailable", message="The worker was stopped.")
-        record = life.requeued(record, why)
+        record = life.requeued(record, why, now=time.time())
     revision = await Records(bus).write(record, expect=0)  # and no message in the queue
     await know(job)
     for _ in range(2):

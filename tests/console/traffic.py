@@ -221,7 +221,7 @@ class Railway:
         await self.bus.write(state(claimed.id), b"out", headers={Header.RECORD: header(ended)}, expect=revision)
 
     def _succeeded(self, claimed: Record) -> Record:
-        return life.succeeded(claimed, now=time.time(), phases={}, batch=self.random.choice([1, 4, 8]), size_bytes=80)
+        return life.succeeded(claimed, now=time.time(), batch=self.random.choice([1, 4, 8]), size_bytes=80)
 
     async def run_one(self, pulled: Delivery) -> None:
         """Claim, run, commit, and remove the message, as the reconciler does."""

@@ -35,7 +35,7 @@ async def test_a_record_is_written_by_compare_and_set_and_read_back(bus: Bus) ->
     records = Records(bus)
     assert await records.read(ID) is None
     first = await records.write(claimed(), expect=0)
-    done = life.succeeded(claimed(), now=102.0, phases={}, batch=1, size_bytes=3)
+    done = life.succeeded(claimed(), now=102.0, batch=1, size_bytes=3)
     second = await records.write(done, b"out", expect=first)
     assert await records.read(ID) == (done, second, b"out")
     with pytest.raises(StaleRevision) as stale:

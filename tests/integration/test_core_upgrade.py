@@ -24,7 +24,7 @@ async def claimed(bus: Bus, job: Job, *, is_ended: bool) -> None:
     running = life.claimed(job, None, worker="older", gpu="CPU-older-0", token=7, now=now)
     revision = await records.write(running, expect=0)
     if is_ended:
-        ended = life.succeeded(running, now=now, phases={}, batch=1, size_bytes=3)
+        ended = life.succeeded(running, now=now, batch=1, size_bytes=3)
         await records.write(ended, b"out", expect=revision)
 
 

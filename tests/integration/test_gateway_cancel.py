@@ -42,7 +42,7 @@ class Runner:
             ended = (
                 life.cancelled(record, now=now)
                 if record.cancel_requested
-                else life.succeeded(record, now=now, phases={}, batch=1, size_bytes=0, ref=None)
+                else life.succeeded(record, now=now, batch=1, size_bytes=0, ref=None)
             )
             try:
                 await self._records.write(ended, tensors.encode([]), expect=revision)

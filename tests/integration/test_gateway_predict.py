@@ -90,7 +90,13 @@ async def test_respond_async_gives_a_job_to_fetch_later(front: Rig, mine: Key) -
     assert done.status == 200
     assert done.doc["state"] == "succeeded"
     assert done.doc["result"] == {"predictions": [2.5]}
-    assert [e["phase"] for e in done.doc["timeline"]] == ["accepted", "claimed", "started", "done"]
+    assert [e["phase"] for e in done.doc["timeline"]] == ["accepted", "pulled", "claimed", "started", "done"]
+    (attempt,) = done.doc["attempts"]
+    assert (attempt["attempt"], attempt["gpu"], attempt["ended"]) == (1, "CPU-test-0", "succeeded")
+    assert [part["part"] for part in attempt["parts"]] == ["queue", "batch", "run"]
+    (under_way,) = running.doc["attempts"]
+    assert under_way["ended"] is None, "and says what it waited for"
+    assert [part["part"] for part in under_way["parts"]] == ["queue", "batch"]
 
 
 async def test_time_out_says_so_and_names_the_job(front: Rig, mine: Key) -> None:

@@ -395,7 +395,7 @@ async def _claim(bus: Bus, job_id: str) -> tuple[Record, int] | None:
 async def _commit(bus: Bus, record: Record, revision: int) -> State | None:
     """It ends the job, and knows how; where somebody else wrote meanwhile, only a wish to cancel is its business."""
     records = Records(bus)
-    ended = life.succeeded(record, now=time.time(), phases={}, batch=1, size_bytes=0)
+    ended = life.succeeded(record, now=time.time(), batch=1, size_bytes=0)
     try:
         await records.write(ended, expect=revision)
     except StaleRevision:

@@ -147,6 +147,10 @@ async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path)
             await holder.kill()
             (record,) = await ledger.ended(left, timeout_s=25)  # rescued, not waited for
             assert (record.worker, record.attempt) == (other.id, 2)
+            (lost,) = record.attempts
+            assert (lost.number, lost.worker, lost.code) == (1, holder.id, "")
+            assert lost.parts["unknown"] > 0
+            assert "unknown" not in record.parts
             assert not [line for line in other.lines if line.get("event") == "bus.permission_denied"]
         await bus.close()
 

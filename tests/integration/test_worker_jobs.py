@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
-from signalbox.jobs import deadletters, life, payloads
+from signalbox.jobs import deadletters, life, payloads, times
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict
 from signalbox.wire import names, tensors
@@ -60,6 +60,8 @@ async def test_a_job_runs_and_whoever_waits_is_told(house: House) -> None:
     assert record.token > 0
     moments = [record.phases[name] for name in ("pulled", "claimed", "started", "computed", "done")]
     assert moments == sorted(moments)
+    assert {"queue", "batch", "run", "commit"} <= record.parts.keys() <= set(times.PARTS)
+    assert sum(record.parts.values()) == pytest.approx(record.phases["done"], abs=0.05)
     await queue_is_empty(bus, "half")
 
 
@@ -149,6 +151,9 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     assert letter.notice is not None
     assert (letter.notice.error, letter.notice.attempt, letter.notice.strikes) == (last.error, 2, 2)
     assert (last.strikes, last.failures) == (2, 0), "the last one counts too"
+    assert [(one.number, one.code, one.counts) for one in last.attempts] == [(1, "runner_crashed", "strike")]
+    for parts in (last.attempts[0].parts, last.parts):
+        assert parts["runner"] > parts["run"], "the end of a runner, and the start of the next one, is no run"
     redriven = (await deadletters.redrive(bus, deadly)).job_id
     (record,) = await ledger.ended(redriven, timeout_s=60)
     assert record.redrive_of == deadly
@@ -278,6 +283,24 @@ async def test_important_jobs_overtake_those_that_wait(house: House) -> None:
     await ledger.ended(*low)
 
 
+async def test_a_job_that_was_blocked_by_another_model_says_so(house: House) -> None:
+    bus, ledger, _ = house
+    await register(bus, "blocks", models.slow(), batching=Batching(max_size=1))
+    await register(bus, "blocked", models.slow(), batching=Batching(max_size=1))
+    for model in ("blocks", "blocked"):
+        await ledger.ended(await ledger.submit(model, floats(0.0, name="seconds")))
+    first = await ledger.submit("blocks", floats(2.0, name="seconds"))
+    await ledger.until(lambda: ledger.last(first) is not None)
+    own, behind = [await ledger.submit("blocked", floats(0.3, name="seconds")) for _ in range(2)]
+    records = {record.id: record for record in await ledger.ended(first, own, behind)}
+    for job in (own, behind):
+        parts = records[job].parts
+        assert parts["other-model"] > 500
+        assert 300 <= parts["run"] < parts["other-model"], "the own run alone"
+    assert records[behind].parts["batch"] >= 300, "behind the other job of its model"
+    assert "other-model" not in records[first].parts
+
+
 async def test_a_version_that_cannot_be_loaded_ends_its_jobs_with_the_reason(house: House) -> None:
     bus, ledger, _ = house
     await register(bus, "broken", Path("/nowhere/1"), limits=Limits(max_delivery=2))
@@ -288,6 +311,12 @@ async def test_a_version_that_cannot_be_loaded_ends_its_jobs_with_the_reason(hou
     assert record.error.code == "not_serving"
     assert "cannot be loaded" in record.error.message
     assert (record.strikes, record.failures) == (0, 2), "no run ended the runner"
+    assert [(one.number, one.code, one.counts) for one in record.attempts] == [(1, "not_serving", "failure")]
+    for parts in (record.attempts[0].parts, record.parts):
+        assert "load" in parts
+        assert "run" not in parts
+    assert record.parts["retry"] > 0
+    assert times.split(record).run_ms is None
     notice = (await deadletters.find(bus, job_id)).notice
     assert notice is not None
     assert (notice.strikes, notice.failures) == (0, 2)

@@ -243,7 +243,7 @@ async def test_a_job_that_ends_while_it_is_judged_keeps_its_end(rig: Rig) -> Non
     async def ends_meanwhile(job_id: str) -> Any:
         found = await other.read(job_id)
         assert found is not None
-        done = life.succeeded(found[0], now=time.time(), phases={}, batch=1, size_bytes=5)
+        done = life.succeeded(found[0], now=time.time(), batch=1, size_bytes=5)
         await other.write(done, b"frame", expect=revision)
         return await queued(job_id)
 

@@ -86,7 +86,7 @@ class Rig:
     async def ended(self, size: int = 10, job: Job | None = None) -> Job:
         job = job or self.ledger.job("half", b"")
         record = life.claimed(job, None, worker="w", gpu="g", token=1, now=time.time())
-        record = life.succeeded(record, now=time.time(), phases={}, batch=1, size_bytes=size)
+        record = life.succeeded(record, now=time.time(), batch=1, size_bytes=size)
         await self.records.write(record, bytes(size), expect=0)
         return job
 

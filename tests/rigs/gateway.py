@@ -280,7 +280,9 @@ class ScriptedWorker:
         if found is not None and found[0].state.is_terminal:
             return
         now = time.time()
-        record = life.claimed(job, found[0] if found else None, worker="w1", gpu="CPU-test-0", token=1, now=now)
+        before = found[0] if found else None
+        stages = [("batch", now)]
+        record = life.claimed(job, before, worker="w1", gpu="CPU-test-0", token=1, now=now, stages=stages)
         revision = await self._records.write(record, expect=found[1] if found else 0)
         self.claimed.set()
         await self.go.wait()
@@ -299,8 +301,8 @@ class ScriptedWorker:
             ref = None
             if len(body) > 262_144:
                 ref, body = await payloads.store(self._bus, record.id, "out1", body), b""
-            phases = {"started": life.ms(record, now)}
-            ended = life.succeeded(record, now=now, phases=phases, batch=1, size_bytes=len(body), ref=ref)
+            stages = [("batch", record.claimed_at or now), ("run", now)]
+            ended = life.succeeded(record, now=now, stages=stages, batch=1, size_bytes=len(body), ref=ref)
         latest = await persist(lambda: self._records.read(record.id))
         assert latest is not None
         if latest[0].cancel_requested:

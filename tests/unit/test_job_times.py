@@ -1,48 +1,157 @@
-"""Where a job's time went, by the one definition."""
+"""Where a job's time went, by the one definition: its records as workers write them, with instants of our own."""
 
+from itertools import pairwise
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.jobs.times import Times, parts, split
+from signalbox.jobs import life, times
+from signalbox.jobs.blame import Blame
+from signalbox.jobs.times import PARTS, Stages, Times
+from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, header
 
-PHASES = ("pulled", "claimed", "loading", "started", "computed", "done")
-ENDED = {"pulled": 2.0, "claimed": 4.5, "loading": 2.5, "started": 3.0, "computed": 5.0, "done": 5.5}
+DIED = ErrorInfo(code="runner_crashed", message="The process died.")
+JOB = Job(id="j", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=900.0)
 
 
-def test_waiting_ends_and_the_run_begins_when_the_runner_begins() -> None:
-    assert split(ENDED) == Times(wait_ms=3.0, run_ms=2.0, total_ms=5.5)
-    assert [(part.name, part.start_ms, part.end_ms) for part in parts(ENDED)] == [
-        ("queue", 0.0, 2.0),
-        ("prepare", 2.0, 2.5),
-        ("load", 2.5, 3.0),
-        ("run", 3.0, 5.0),
-        ("commit", 5.0, 5.5),
+def claim(record: Record | None, now: float, stages: Stages = (), worker: str = "w1") -> Record:
+    return life.claimed(JOB, record, worker=worker, gpu="GPU-1", token=1, now=now, stages=stages)
+
+
+def success(record: Record, now: float, stages: Stages) -> Record:
+    return life.succeeded(record, now=now, stages=stages, batch=1, size_bytes=1)
+
+
+def told(record: Record) -> list[tuple[int, str, str, dict[str, float]]]:
+    """Each attempt: its number, worker, how it ended, and its parts in seconds."""
+    found = []
+    for one in times.attempts(record):
+        parts = {part.name: round((part.end_ms - part.start_ms) / 1000, 3) for part in one.parts}
+        found.append((one.number, one.worker, one.how, parts))
+    return found
+
+
+def test_an_attempt_s_time_is_the_chain_of_its_stages() -> None:
+    stages = [("batch", 2.0), ("load", 2.5), ("run", 3.0), ("commit", 5.0)]
+    done = success(claim(None, 4.5, stages[:3]), 5.5, stages)
+    assert told(done) == [
+        (1, "w1", "succeeded", {"queue": 2.0, "batch": 0.5, "load": 0.5, "run": 2.0, "commit": 0.5}),
+    ]
+    assert done.phases == {
+        "pulled": 2000.0,
+        "loading": 2500.0,
+        "started": 3000.0,
+        "claimed": 4500.0,
+        "computed": 5000.0,
+        "done": 5500.0,
+    }
+    assert times.split(done) == Times(wait_ms=3000.0, run_ms=2000.0, total_ms=5500.0)
+
+
+def test_every_attempt_has_its_own_parts_and_the_wait_between_them_is_neither_queue_nor_run() -> None:
+    """Three attempts of ten seconds: they were told as 23 s of queue and 10 s of run."""
+    record: Record | None = None
+    for at in (0.0, 14.5, 29.0):
+        stages = [("batch", at + 0.5), ("run", at + 0.5), ("runner", at + 10.5), ("commit", at + 13.5)]
+        record = claim(record, at + 0.6, stages[:2])
+        if at < 29.0:
+            record = life.requeued(record, DIED, now=at + 13.5, stages=stages, blame=Blame.STRIKE, retry_at=at + 14.5)
+    assert record is not None
+    done = success(record, 39.6, [("batch", 29.5), ("run", 29.5), ("commit", 39.5)])
+    ran = {"queue": 0.5, "batch": 0.0, "run": 10.0, "runner": 3.0, "commit": 0.0}
+    assert told(done) == [
+        (1, "w1", "runner_crashed", ran),
+        (2, "w1", "runner_crashed", {"retry": 1.0, **ran}),
+        (3, "w1", "succeeded", {"retry": 1.0, "queue": 0.5, "batch": 0.0, "run": 10.0, "commit": 0.1}),
+    ]
+    assert [one.counts for one in times.attempts(done)] == ["strike", "strike", ""]
+    assert times.split(done) == Times(wait_ms=9500.0, run_ms=30_000.0, total_ms=39_600.0)
+
+
+def test_an_attempt_that_was_lost_with_its_worker_says_what_is_not_known() -> None:
+    lost = claim(None, 1.5, [("batch", 1.0), ("run", 1.2)])
+    waited = [("lease", 0.5), ("queue", 19.0)]  # as the next worker did, also while the first had it
+    stages = [*waited, ("batch", 20.0), ("run", 21.0), ("commit", 22.0)]
+    done = success(claim(lost, 21.0, stages[:4], worker="w2"), 22.0, stages)
+    assert told(done) == [
+        (1, "w1", "lost", {"queue": 1.0, "batch": 0.2, "run": 0.3, "unknown": 18.5}),
+        (2, "w2", "succeeded", {"queue": 0.0, "lease": 0.0, "batch": 1.0, "run": 1.0, "commit": 0.0}),
+    ]
+    assert done.vanished == 1
+    assert times.split(done).run_ms == 1300.0, "as far as it is known"
+
+
+def test_a_job_whose_last_worker_was_lost_ends_with_what_is_not_known() -> None:
+    ended = life.failed(claim(None, 1.5, [("batch", 1.0)]), DIED, now=60.0)
+    assert told(ended) == [(1, "w1", "failed", {"queue": 1.0, "batch": 0.5, "unknown": 58.5})]
+    assert times.split(ended) == Times(wait_ms=1500.0, total_ms=60_000.0), "no run is made up"
+
+
+def test_a_worker_that_ends_a_job_it_never_claimed_does_not_take_the_lost_attempt_for_its_own() -> None:
+    ended = life.expired(claim(None, 1.5, [("batch", 1.0)]), now=30.0, stages=[("lease", 0.5), ("batch", 20.0)])
+    assert told(ended) == [
+        (1, "w1", "lost", {"queue": 1.0, "batch": 0.5, "unknown": 18.5}),
+        (2, "", "expired", {"queue": 0.0, "lease": 0.0, "batch": 10.0}),
     ]
 
 
-def test_a_job_that_never_ran_has_only_waited() -> None:
-    assert split({"done": 9.0}) == Times(wait_ms=9.0, total_ms=9.0)
-    assert split({"pulled": 4.0, "done": 9.0}) == Times(wait_ms=9.0, total_ms=9.0)
-    assert [part.name for part in parts({"pulled": 4.0, "done": 9.0})] == ["queue", "prepare"]
+def test_a_load_that_fails_is_load_and_no_run() -> None:
+    stages = [("batch", 1.0), ("load", 1.0), ("commit", 9.0)]
+    ended = life.failed(claim(None, 1.1, stages[:2]), DIED, now=9.1, stages=stages)
+    assert told(ended) == [(1, "w1", "failed", {"queue": 1.0, "batch": 0.0, "load": 8.0, "commit": 0.1})]
+    assert times.split(ended) == Times(wait_ms=9000.0, total_ms=9100.0)
+    assert times.started_ms(ended.phases) is None
 
 
-def test_a_run_without_results_lasts_until_the_end() -> None:
-    phases = {"pulled": 2.0, "started": 3.0, "claimed": 3.5, "done": 8.0}
-    assert split(phases) == Times(wait_ms=3.0, run_ms=5.0, total_ms=8.0)
-    assert [part.name for part in parts(phases)] == ["queue", "prepare", "run"]
+def test_a_job_that_never_ran_has_only_waited_also_for_another_attempt() -> None:
+    unclaimed = life.first_record(JOB, State.QUEUED)
+    assert told(life.cancelled(unclaimed, now=9.0)) == [(1, "", "cancelled", {"queue": 9.0})]
+    back = life.requeued(claim(None, 1.0, [("run", 1.0)]), DIED, now=2.0, stages=[("run", 1.0)], retry_at=4.0)
+    assert told(life.expired(back, now=3.0))[1] == (2, "", "expired", {"retry": 1.0, "queue": 0.0})
+    assert told(life.expired(back, now=9.0))[1] == (2, "", "expired", {"retry": 2.0, "queue": 5.0})
 
 
-def test_of_a_job_that_still_runs_only_the_wait_is_known() -> None:
-    assert split({"claimed": 4.5}) == Times(wait_ms=4.5)
-    assert parts({"claimed": 4.5}) == []
-    assert split({}) == Times()
+def test_a_job_that_runs_tells_what_it_has_waited_for() -> None:
+    running = claim(None, 14.0, [("lease", 0.0), ("queue", 0.8), ("other-model", 1.0), ("batch", 14.0)])
+    parts = {"queue": 0.2, "lease": 0.8, "other-model": 13.0, "batch": 0.0}
+    assert told(running) == [(1, "w1", "running", parts)]
+    assert running.phases == {"pulled": 1000.0, "claimed": 14_000.0}
+    assert times.split(running) == Times(wait_ms=14_000.0)
+    assert times.split(claim(None, 1.5, [("batch", 1.0), ("run", 1.2)])).run_ms is None, "it is not over"
 
 
-@given(st.dictionaries(st.sampled_from(PHASES), st.floats(0.0, 1e9)))
-def test_parts_have_no_gap_and_none_is_negative_whatever_the_clocks_say(phases: dict[str, float]) -> None:
-    found = parts(phases)
-    assert all(part.start_ms <= part.end_ms for part in found)
-    assert [part.start_ms for part in found] == [0.0, *(part.end_ms for part in found)][: len(found)]
-    if "done" in phases:
-        assert found[-1].end_ms == phases["done"]
-    assert all(ms is None or ms >= 0 for ms in split(phases))
+def test_a_record_keeps_the_newest_attempts_and_the_number_of_each() -> None:
+    record = claim(None, 0.5)
+    for number in range(1, 100):
+        record = life.requeued(record, DIED, now=float(number), stages=[("run", number - 0.5)])
+        record = claim(record, number + 0.5)
+    found = times.attempts(record)
+    assert [one.number for one in found] == list(range(80, 101))
+    assert len(header(record)) < 5000
+    assert decode(Record, header(record)) == record
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from(PARTS), st.floats(-10.0, 1e6)), max_size=5), min_size=1, max_size=4),
+    st.lists(st.floats(0.0, 1e6), min_size=8, max_size=8),
+    st.data(),
+)
+def test_parts_have_no_gap_and_none_is_negative_whatever_the_clocks_say(
+    chains: list[list[tuple[str, float]]], instants: list[float], data: Any
+) -> None:
+    record: Record | None = None
+    for chain, claimed_at, ended_at in zip(chains, instants[::2], instants[1::2], strict=False):
+        if record is not None and data.draw(st.booleans()):
+            record = life.requeued(record, DIED, now=ended_at, stages=chain, retry_at=data.draw(st.floats(0.0, 1e6)))
+        record = claim(record, claimed_at, chain)
+    assert record is not None
+    done = success(record, instants[-1], chains[-1])
+    parts = [part for one in times.attempts(done) for part in one.parts]
+    assert parts[0].start_ms == 0.0
+    assert all(part.start_ms <= part.end_ms for part in parts)
+    for before, after in pairwise(parts):
+        assert after.start_ms == pytest.approx(before.end_ms, abs=0.05)
+    assert parts[-1].end_ms == pytest.approx(done.phases["done"], abs=0.05)
+    assert all(ms is None or ms >= 0 for ms in times.split(done))

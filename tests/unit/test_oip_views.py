@@ -255,9 +255,9 @@ def record(**fields: Any) -> Record:
 
 def test_durations_are_of_the_jobs_phases_and_batches_count_once() -> None:
     counts = Statistics(wall=lambda: 1.5)
-    phases = {"pulled": 1.0, "claimed": 2.0, "started": 3.0, "computed": 7.0, "done": 8.0}
+    parts = {"queue": 1.0, "batch": 2.0, "run": 4.0, "commit": 1.0}
     for _ in range(4):
-        counts.succeeded("a", record(phases=phases, batch=4), 2, 0.01)
+        counts.succeeded("a", record(phases={"done": 8.0}, parts=parts, batch=4), 2, 0.01)
     counts.failed("a", "m", 3, 0.5)
     (one,) = counts.of("a", [("m", 3)])["model_stats"]
     stats = one["inference_stats"]

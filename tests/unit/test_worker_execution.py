@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from signalbox.jobs.times import BATCH
 from signalbox.program.errors import (
     DeadlineExceeded,
     ModelError,
@@ -95,13 +96,16 @@ class Memory:
     def is_ready(self, _key: object) -> bool:
         return not self.deaths
 
-    async def pin(self, _key: object, renew: Renew) -> None:
+    async def pin(self, _key: object, renew: Renew, _begins: object = None) -> None:
         if self.is_full:
             self.is_full = False
             await renew()
         if self.deaths:
             self.deaths -= 1
             raise RunnerCrashed
+
+    def is_loading_another(self, _model: str) -> bool:
+        return False
 
     def unpin(self, _key: object) -> None:
         """Nothing to count."""
@@ -143,7 +147,14 @@ def held(data: bytes, batch_key: str = "s|8", rows: int = 1) -> InFlightJob:
         batch_key=batch_key,
         rows=rows,
     )
-    return InFlightJob(cast("Any", Message(data)), job, now_s=0.0)
+    made = InFlightJob(cast("Any", Message(data)), job, now_s=0.0)
+    made.stages.append((BATCH, 0.0))
+    return made
+
+
+def begin_of(job: InFlightJob, stage: str) -> list[float]:
+    """When a job came into a stage, each time."""
+    return [at for name, at in job.stages if name == stage]
 
 
 def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], float] = lambda: 0.0) -> Executor:
@@ -289,8 +300,9 @@ async def test_a_run_is_timed_by_the_try_that_counts_and_waits_until_that_begins
         in_flight.take(job)
     runner.on_restart = lambda: None if len(runner.runs) > 1 else restarted()
     assert await outcomes(made, BatchRun(jobs)) == [RunnerCrashed, FINE, FINE, FINE]
-    assert [job.phases["started"] / 1000 for job in jobs] == [11.0, 12.0, 13.0, 14.0]
-    assert [job.phases.get("computed", 0) / 1000 for job in jobs] == [0, 13.0, 14.0, 15.0]
+    assert [begin_of(job, "run") for job in jobs] == [[0.0, 11.0], [0.0, 12.0], [0.0, 13.0], [0.0, 14.0]]
+    assert [begin_of(job, "runner") for job in jobs] == [[1.0, 12.0], [1.0], [1.0], [1.0]]
+    assert [begin_of(job, "commit") for job in jobs] == [[12.0], [13.0], [14.0], [15.0]]
 
 
 async def test_halves_of_a_batch_that_used_the_memory_up_wait_until_each_begins() -> None:

@@ -341,9 +341,9 @@ def make(node: Node, hand: InHand) -> Record:
     before = hand.record
     assert before is not None
     if hand.phase == "commit":
-        return life.succeeded(before, now=0.0, phases={}, batch=1, size_bytes=0)
+        return life.succeeded(before, now=0.0, batch=1, size_bytes=0)
     why = ErrorInfo(code=Unavailable.code, message="")
-    return life.requeued(before, why, blame=Blame.STRIKE)
+    return life.requeued(before, why, now=0.0, blame=Blame.STRIKE)
 
 
 def is_written(world: World, node: Node) -> None:

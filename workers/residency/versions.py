@@ -77,6 +77,7 @@ class ResidentVersions:
         self._is_put_off = False
         self._loop = asyncio.get_running_loop()
         self._one_load = asyncio.Lock()
+        self._loading: Key | None = None
         self._freed = asyncio.Event()
         self._too_large: Lru[Key, None] = Lru(_MOST_REMEMBERED)
         """Versions that did not fit alone: no runner is ended for them again."""
@@ -96,8 +97,14 @@ class ResidentVersions:
         """Whether jobs of the model are worth asking for: some version is there, or may be loaded."""
         return self._may_load() or any((model.name, v.version) in self._cache for v in model.versions)
 
-    async def pin(self, key: Key, renew: Renew) -> bool:
+    def is_loading_another(self, model: str) -> bool:
+        """Whether a version of another model is being loaded."""
+        return self._loading is not None and self._loading[0] != model
+
+    async def pin(self, key: Key, renew: Renew, begins: Callable[[], None] = lambda: None) -> bool:
         """Make the version ready and keep it until :meth:`unpin`. Returns whether it had to load.
+
+        begins: called when its load begins, after those that were before it.
 
         Raises :class:`NotServing` when the catalog no longer has it or it cannot be loaded,
         :class:`DoesNotFit`, :class:`RunnerCrashed`, :class:`LeaseLost`,
@@ -107,6 +114,7 @@ class ResidentVersions:
         while not self._cache.pin(key):
             async with self._one_load:
                 if key not in self._cache:
+                    begins()
                     await self._load(key, renew)
                     has_loaded = True
                 else:
@@ -267,6 +275,13 @@ class ResidentVersions:
 
     async def _load(self, key: Key, renew: Renew | None) -> None:
         """Load a version; without ``renew`` ahead of need: one try, and not kept if others would have to leave."""
+        self._loading = key
+        try:
+            await self._load_now(key, renew)
+        finally:
+            self._loading = None
+
+    async def _load_now(self, key: Key, renew: Renew | None) -> None:
         if not self._may_load():
             raise Unavailable("Another program computes on the GPU: nothing is loaded meanwhile.")
         name, number = key

@@ -55,8 +55,8 @@ class Cancellations:
         record, revision, _ = found
         if revision < held.revision or not (record.state.is_terminal or record.cancel_requested):
             return  # read before this worker's last write, or no cancel is requested
-        held.cancelled_s = self._loop.time()
-        if not (self._dispatcher.remove(held) or self._deliveries.undelay(held)):
+        held.cancelled_s = now_s = self._loop.time()
+        if not (self._dispatcher.remove(held, now_s) or self._deliveries.undelay(held)):
             held.is_cancelled = True
             if held.record is not None:  # else the claim is in flight and its commit finds out
                 held.record, held.revision = record, revision

@@ -8,15 +8,19 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from signalbox.jobs.times import BATCH, LEASE, OTHER_MODEL
 from signalbox.wire.messages import Model
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.serving.batches import BatchQueue
 from workers.serving.batchrun import BatchRun
 from workers.serving.inflight import InFlightJob
+from workers.serving.occupancy import AT_RISK, Occupancy
 from workers.statistics.worker import Statistics
 
 QUICK_RUN_S: Final = 0.1
 """Below this the runner is given a second batch before it has finished the first, unless that turns out to be long."""
+_MOMENT_S: Final = 0.001
+"""Shorter waits are not told from those for its batch."""
 _NONE_WAITS: Final = dict.fromkeys(PRIORITIES, 0)
 
 Rank = tuple[float, float]
@@ -57,6 +61,7 @@ class Dispatcher:
         """Models whose queue has changed since it was put in order."""
         self._unasked: set[str] = set()
         """Models whose queue or credits have changed since jobs of theirs were asked for."""
+        self._occupancy = Occupancy()
         self._due = _Order()
         self._later = _Order()
 
@@ -82,15 +87,17 @@ class Dispatcher:
             queue = BatchQueue(served, known.joinings.may_join, row_limit=known.batch_limits.rows)
             self._queues[model] = queue
         queue.add(held)
+        held.seen_s = self._occupancy.others_s(model, held.arrived_s)
         self._unsorted.add(model)
         self._unasked.add(model)
 
-    def remove(self, held: InFlightJob) -> bool:
+    def remove(self, held: InFlightJob, now_s: float) -> bool:
         """Take a job out of its queue. False where it does not wait there."""
         model = held.job.model
         queue = self._queues.get(model)
         if queue is None or queue.remove(held.job.id) is None:
             return False
+        self._note_waits([held], now_s)
         self._unsorted.add(model)
         self._unasked.add(model)
         return True
@@ -108,6 +115,8 @@ class Dispatcher:
     def begin(self, now_s: float) -> list[BatchRun]:
         """The batches that leave now, most important head first, then the oldest; each has a slot until :meth:`end`."""
         begun: list[BatchRun] = []
+        if self._occupancy.holder == AT_RISK:
+            self._occupancy.passes("", now_s)
         while self.has_slot:
             self._sort(now_s)
             first = self._due.first() if self._due.ranks else None
@@ -115,6 +124,11 @@ class Dispatcher:
                 break
             model = first[1]
             batch_run = BatchRun(self._queues[model].take())
+            is_behind = bool(self._running) and self._running[0].model != model
+            if is_behind or any(now_s - held.arrived_s > _MOMENT_S for held in batch_run.jobs):
+                self._note_waits(batch_run.jobs, now_s, is_behind=is_behind)
+            if not self._running:
+                self._occupancy.passes(model, now_s)
             self._running.append(batch_run)
             self._unsorted.add(model)
             self._unasked.add(model)
@@ -144,10 +158,17 @@ class Dispatcher:
         """The batch with the runner that the job is in."""
         return next((batch_run for batch_run in self._running if held in batch_run.jobs), None)
 
-    def end(self, batch_run: BatchRun) -> bool:
+    def put_off(self, now_s: float) -> None:
+        """Note that nothing may begin from now on, as the lease is at risk. The next :meth:`begin` ends it."""
+        if not self._running:
+            self._occupancy.passes(AT_RISK, now_s)
+
+    def end(self, batch_run: BatchRun, now_s: float) -> bool:
         """Give a batch's slot back; the batch may still be committing. False where it has none any more."""
         is_running = batch_run in self._running
         if is_running:
+            if self._running[0] is batch_run:
+                self._occupancy.passes(self._running[1].model if len(self._running) > 1 else "", now_s)
             self._running.remove(batch_run)
             batch_run.over.set()
             model = batch_run.model
@@ -168,6 +189,22 @@ class Dispatcher:
         running = self._running[0]
         run_s = self._statistics.run_s.get(running.model)
         return run_s is not None and run_s < QUICK_RUN_S and not running.is_long
+
+    def _note_waits(self, jobs: list[InFlightJob], now_s: float, *, is_behind: bool = False) -> None:
+        """Write down what jobs of one model have waited for since they were queued.
+
+        is_behind: from now on they wait in the runner, behind a batch of another model.
+        """
+        others_s, lease_s = self._occupancy.others_s(jobs[0].job.model, now_s)
+        for held in jobs:
+            pulled_at = at = held.stages.pop()[1]
+            for stage, lasted_s in ((LEASE, lease_s - held.seen_s[1]), (OTHER_MODEL, others_s - held.seen_s[0])):
+                if lasted_s > _MOMENT_S:
+                    held.stages.append((stage, at))
+                    at += lasted_s
+            held.stages.append((BATCH, at))
+            if is_behind:
+                held.stages.append((OTHER_MODEL, pulled_at + now_s - held.arrived_s))
 
     # ------------------------------------------------------------------------------ order
 

@@ -14,6 +14,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import joblog
 from signalbox.jobs.commits import persist
 from signalbox.jobs.payloads import fetch
+from signalbox.jobs.times import BATCH, COMMIT, INPUT, LOAD, OTHER_MODEL, RUN, RUNNER
 from signalbox.program import log
 from signalbox.program.errors import (
     InputLost,
@@ -41,6 +42,8 @@ from workers.statistics.lru import Lru
 from workers.statistics.worker import Statistics
 
 _MOST_DEADLY: Final = 4096
+_EVENTS: Final = {LOAD: "job.loading", INPUT: "job.fetching", RUN: "job.started", COMMIT: "job.computed"}
+"""Log events of stages that begin."""
 
 
 class Executor:
@@ -132,7 +135,9 @@ class Executor:
     ) -> list[list[InFlightJob]]:
         """Run one part. Notes what is decided in ``found``, returns the parts that must run again."""
         await self._apart(batch_run, part)
-        await self.revival.admitted()
+        if not self._runner.entered.is_set():
+            self._mark(part, RUNNER)
+            await self.revival.admitted()
         batch_run.generation = self.revival.generation
         batch_run.request = None
         try:
@@ -150,7 +155,9 @@ class Executor:
             if held.record is not None and held.record.strikes:
                 self._activity.suspect(batch_run)
         if self._activity.has_suspect:
+            self._mark(part, OTHER_MODEL)
             await self._activity.alone(batch_run)
+            self._mark(part, BATCH)
 
     async def _after(
         self, batch_run: BatchRun, part: list[InFlightJob], error: SignalboxError, found: dict[InFlightJob, Outcome]
@@ -168,7 +175,9 @@ class Executor:
         else:
             again = _parts(part, decision.again)
         if decision.is_dead:
+            self._mark(part, RUNNER)
             await self.revival.after(batch_run.generation)
+        self._mark(part, BATCH if again else COMMIT)
         return again
 
     def _evidence(self, batch_run: BatchRun, jobs: int) -> blame.Evidence:
@@ -192,12 +201,20 @@ class Executor:
         key = batch_run.key
         first = jobs[0].job
         if not self._residency.is_ready(key):
-            self._mark(jobs, "loading")
-        await self._make_ready(batch_run)
+            self._mark(jobs, OTHER_MODEL if self._residency.is_loading_another(batch_run.model) else LOAD)
+            await self._make_ready(batch_run, partial(self._mark, jobs, LOAD))
+            self._mark(jobs, BATCH)
+        else:
+            await self._make_ready(batch_run)
         try:
+            is_apart = any(held.job.ref is not None for held in jobs)
+            if is_apart:
+                self._mark(jobs, INPUT)
             frames = [held.delivery.data if held.job.ref is None else await self._fetch(held) for held in jobs]
+            if is_apart:
+                self._mark(jobs, BATCH)
             ids = tuple([held.job.id for held in jobs])
-            with self._activity.computing(key, ids, partial(self._mark, jobs, "started")) as request:
+            with self._activity.computing(key, ids, partial(self._mark, jobs, RUN)) as request:
                 batch_run.request = request
                 report = await self._runner.run(
                     batch_run.model,
@@ -213,7 +230,7 @@ class Executor:
         finally:
             self._residency.unpin(key)
         seconds = request.lasted_s(report.seconds)
-        self._mark(jobs, "computed", began_ago_s=seconds)
+        self._mark(jobs, COMMIT, began_ago_s=seconds)
         gauges.BATCH_JOBS.labels(batch_run.model).observe(len(jobs))
         gauges.RUN_SECONDS.labels(batch_run.model).observe(seconds)
         self._statistics.ran(batch_run.model, jobs=len(jobs), seconds=seconds, size_bytes=sum(map(len, frames)))
@@ -222,13 +239,14 @@ class Executor:
             report.errors.get(at) or within(frame, self._max_result_bytes) for at, frame in enumerate(report.frames)
         ]
 
-    async def _make_ready(self, batch_run: BatchRun) -> None:
+    async def _make_ready(self, batch_run: BatchRun, begins: Callable[[], None] = lambda: None) -> None:
         """Load the version where it is not resident. A load that ends the runner is the version's fault, not the jobs'.
 
-        The first time the kernel or an operator may have ended it: the version is loaded once more.
+        The first time the kernel or an operator may have ended it: the version is loaded once more. begins: called when
+        the load begins.
         """
         try:
-            await self._residency.pin(batch_run.key, lambda: self._renew(batch_run))
+            await self._residency.pin(batch_run.key, lambda: self._renew(batch_run), begins)
         except RunnerCrashed as error:
             if not blame.is_to_blame(error, self._evidence(batch_run, len(batch_run.part))):
                 raise
@@ -255,24 +273,26 @@ class Executor:
         await self.revival.renew()
         batch_run.generation = self.revival.generation
 
-    def _mark(self, jobs: Sequence[InFlightJob], phase: str, *, began_ago_s: float | None = None) -> None:
-        """Note the time of a phase; the last one counts, which is that of the try whose outcome is kept.
-
-        began_ago_s: how long ago the run began that has ended now.
-        """
+    def _mark(self, jobs: Sequence[InFlightJob], stage: str, *, began_ago_s: float | None = None) -> None:
+        """Note that a stage begins. began_ago_s: how long ago the run began that has ended now."""
         now = self._clock()
         for held in jobs:
-            held.times[phase] = now
+            stages = held.stages
             if began_ago_s is not None:
-                held.times["started"] = min(held.times.get("started", now), now - began_ago_s)
-        if log.is_debug:
-            joblog.steps(f"job.{phase}", (held.job for held in jobs))
+                began = stages.pop()[1] if stages[-1][0] == RUN else now
+                stages.append((RUN, min(began, now - began_ago_s)))
+            stages.append((stage, now))
+            if stage == RUN:
+                held.is_begun = True
+        is_said = stage != COMMIT or began_ago_s is not None  # a run that failed has computed nothing
+        if log.is_debug and is_said and (event := _EVENTS.get(stage)):
+            joblog.steps(event, (held.job for held in jobs))
 
 
 def _parts(part: list[InFlightJob], again: Again) -> list[list[InFlightJob]]:
     """The parts that run again, their jobs marked as waiting."""
     for held in part:
-        held.times.pop("started", None)
+        held.is_begun = False
         held.is_alone |= again is Again.ALONE
     if again is Again.SAME:
         return [part]

@@ -18,10 +18,11 @@ MAX_MODELS: Final = 32
 class InFlightJob(Attempt):
     """One job in flight. looked_s: when its record was last known, or looked at for a cancel request.
 
-    cancelled_s: when this worker heard of its owner's cancel request, 0 = never.
+    cancelled_s: when this worker heard of its owner's cancel request, 0 = never. is_begun: its run has begun, and it is
+    not to run again in this attempt. seen_s: reading of the occupancy when it was queued.
     """
 
-    __slots__ = ("arrived_s", "cancelled_s", "delivery", "looked_s")
+    __slots__ = ("arrived_s", "cancelled_s", "delivery", "is_begun", "looked_s", "seen_s")
 
     def __init__(self, delivery: Delivery, job: Job, *, now_s: float) -> None:
         super().__init__(job)
@@ -29,11 +30,14 @@ class InFlightJob(Attempt):
         self.arrived_s = now_s
         self.looked_s = now_s
         self.cancelled_s = 0.0
+        self.is_begun = False
+        self.seen_s = (0.0, 0.0)
 
     def begin_anew(self, now_s: float) -> None:
         """Note that the job waits for another attempt, from now on."""
         self.arrived_s = self.looked_s = now_s
-        self.times = {}
+        self.stages = []
+        self.is_begun = False
 
 
 class InFlightJobs(dict[str, InFlightJob]):
@@ -90,4 +94,4 @@ class InFlightJobs(dict[str, InFlightJob]):
         return any(held.job.model not in self._told for held in self._unbegun())
 
     def _unbegun(self) -> Iterator[InFlightJob]:
-        return (held for held in self.values() if "started" not in held.times)
+        return (held for held in self.values() if not held.is_begun)

@@ -19,6 +19,7 @@ from signalbox.jobs import joblog
 from signalbox.jobs.commits import persist
 from signalbox.jobs.deadletters import keep_unreadable
 from signalbox.jobs.records import Records
+from signalbox.jobs.times import BATCH, LEASE, QUEUE
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost
 from signalbox.program.tasks import Background
@@ -67,14 +68,18 @@ class Pipeline:
         tasks: Background,
         settings: WorkerSettings,
         clock: Callable[[], float],
+        wanted_at: float,
     ) -> None:
-        """clock: UTC seconds."""
+        """clock: UTC seconds. wanted_at: when this worker began to wait for the lease, on that clock."""
         self._bus = bus
         self._lease = lease
         self._executor = executor
         self._committer = committer
         self._tasks = tasks
         self._clock = clock
+        self._fleet = fleet
+        self._wanted_at, self._held_since = wanted_at, clock()
+        """Between them a job that is placed on no other device that is held has waited for the lease."""
         self._loop = asyncio.get_running_loop()
         self._dispatcher = Dispatcher(statistics)
         self._deliveries = Deliveries(leased, delayed_bytes=settings.in_hand_bytes)
@@ -163,7 +168,9 @@ class Pipeline:
             self._deliveries.read_anew(model)
             return
         held = InFlightJob(delivery, job, now_s=now_s)
-        held.times["pulled"] = self._clock()
+        if job.created_at < self._held_since and self._fleet.is_alone(model):
+            held.stages += (LEASE, max(job.created_at, self._wanted_at)), (QUEUE, self._held_since)
+        held.stages.append((BATCH, self._clock()))
         if log.is_debug:
             joblog.step("job.pulled", job, is_known=is_known)
         self._deliveries.take(held)
@@ -214,11 +221,14 @@ class Pipeline:
     def _dispatch(self) -> None:
         """Start the batches that may start, and ask for more jobs."""
         self._is_woken = False
-        if self._is_closing or not self._lease.may_begin:
+        if self._is_closing:
+            return
+        now_s = self._loop.time()
+        if not self._lease.may_begin:
+            self._dispatcher.put_off(now_s)
             return
         if self.supply.short_of_room:
             self._dispatcher.credits_changed(*self.supply.take_short())
-        now_s = self._loop.time()
         if self._deliveries.next_s <= now_s:
             self._take_up(now_s)
         for batch_run in self._dispatcher.begin(now_s):
@@ -238,7 +248,7 @@ class Pipeline:
         """Try again what is due, and read the queues anew of which jobs were let go."""
         again = self._deliveries.due(now_s)
         for held in again:
-            held.times["pulled"] = self._clock()
+            held.stages.append((BATCH, self._clock()))
         self._examine_soon(again)
         for model in self._deliveries.unread(now_s):
             self.intake.look(model)
@@ -283,6 +293,6 @@ class Pipeline:
             self.wake()
 
     def _end_run(self, batch_run: BatchRun) -> None:
-        if self._dispatcher.end(batch_run):
+        if self._dispatcher.end(batch_run, self._loop.time()):
             self.wake()
         self.supply.end(batch_run)

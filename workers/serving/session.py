@@ -54,8 +54,9 @@ class Session:
         worker: str,
         clock: Callable[[], float],
         on_change: Callable[[], None],
+        wanted_at: float,
     ) -> None:
-        """clock: UTC seconds, the same for all programs."""
+        """clock: UTC seconds, the same for all programs. wanted_at: see :class:`Pipeline`."""
         self.activity = Activity(statistics, clock, on_change)
         self._bus = bus
         self._leased = leased
@@ -110,6 +111,7 @@ class Session:
             tasks=self._tasks,
             settings=settings,
             clock=clock,
+            wanted_at=wanted_at,
         )
         self.in_flight = self._pipeline.in_flight
         self._catalog = asyncio.Event()

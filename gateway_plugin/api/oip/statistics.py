@@ -46,7 +46,7 @@ class Statistics:
     def succeeded(self, account: str, record: Record, rows: int, seconds: float) -> None:
         """Count an inference that got its answer. seconds: as its caller waited."""
         counts = self._of(account, record.model, record.version)
-        spent = times.split(record.phases)
+        spent = times.split(record)
         wait_ms, run_ms, total_ms = spent.wait_ms or 0.0, spent.run_ms or 0.0, spent.total_ms or 0.0
         counts.succeeded += 1
         counts.succeeded_ns += round(seconds * _S)
