@@ -12,4 +12,4 @@ DATABASE_FAULTS: Final = (OperationalError, InterfaceError)
 
 def database_away() -> Unavailable:
     """Our error in place of one of :data:`DATABASE_FAULTS`."""
-    return Unavailable("The console cannot reach its database. Jobs do not depend on it and go on.", retry_after_s=5.0)
+    return Unavailable("The console cannot reach its database. Jobs do not depend on it.", retry_after_s=5.0)

@@ -270,6 +270,7 @@ class Supervisor:
             rss_bytes=_rss_bytes(self._identity.pid),
             runner_rss_bytes=_rss_bytes(self._leased.runner.pid),
             is_drain_asked=self._fleet.is_drain_asked,
+            is_drained=is_draining and session is None and self._leased.has_left,
             software=signalbox.__version__,
             sandbox=self._leased.runner.sandbox.active,
             run=session.activity.now() if session is not None else None,

@@ -372,13 +372,15 @@ class JobDetailOut(serializers.Serializer[Any]):
 
 
 class JobPageOut(serializers.Serializer[Any]):
-    """A page of jobs; ``older`` is the ``before`` of the next one, null at the end.
+    """A page of jobs; ``older`` is the ``before`` of the next one, null at the end. ``old_rows``: why what is shown may
+    be old, empty where it is current.
 
     With a filter that no index serves a page may hold few jobs, or none, though older ones match.
     """
 
     jobs = JobOut(many=True)
     older = serializers.CharField(allow_null=True)
+    old_rows = serializers.CharField()
 
 
 class AuditOut(serializers.ModelSerializer[AuditEntry]):

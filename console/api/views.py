@@ -21,7 +21,7 @@ from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.fleet.models import DesiredState
-from console.jobs import listing, query
+from console.jobs import listing, query, standing
 from console.jobs import services as jobs
 
 _SCHEMA_TAKES: Final = frozenset({"format", "lang"})
@@ -146,7 +146,8 @@ class Jobs(Endpoint):
         words = [asked["q"], *(f"{name}:{asked[name]}" for name in query.QUALIFIERS if name in asked)]
         found = query.parse(" ".join(words), timezone.now())
         page = listing.page(found, before=asked["before"], size=asked["size"])
-        return Response({"jobs": wire.JobOut(page.jobs, many=True).data, "older": page.older})
+        jobs_out = wire.JobOut(page.jobs, many=True).data
+        return Response({"jobs": jobs_out, "older": page.older, "old_rows": standing.why_rows_are_old()})
 
     @extend_schema(responses=wire.JobDetailOut)
     def show(self, request: Request, job_id: str) -> Response:

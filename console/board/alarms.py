@@ -33,6 +33,9 @@ def find(
         _idle(lane, queues, now, found)
     for model, queue in queues.items():
         _queue(model, queue, alive, now, found)
+    if alive and all(worker.state in {"draining", "drained"} for worker in alive):
+        text = "Every worker drains: no job runs until one is resumed, or another one starts."
+        found["drained"] = Alarm("error", text, href="/workers")
     for worker in alive:
         for loaded in worker.models:
             if loaded.state == "failed":

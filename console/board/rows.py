@@ -153,9 +153,10 @@ class LoadedVersion(Row, frozen=True):
 
 
 class WorkerRow(Row, frozen=True):
-    """One worker process. state: as it reports it, or ``lost`` when its presence has expired. word, label: for that, or
-    for what a ready one does. running: jobs in flight; waiting: those of them that have not begun. rss_bytes: its
-    process and its runner. jobs_per_s: of the model that ran last, while it is run; ran: that model's name.
+    """One worker process. state: as it reports it; ``drained`` when it has also handed everything over, ``lost`` when
+    its presence has expired, ``unknown`` while NATS is away. word, label: for that, or for what a ready one does.
+    running: jobs in flight; waiting: those of them that have not begun. rss_bytes: its process and its runner.
+    jobs_per_s: of the model that ran last, while it is run; ran: that model's name.
     """
 
     id: str
@@ -223,9 +224,13 @@ class Figure(Row, frozen=True):
 
 
 class Alarm(Row, frozen=True):
-    """Something an operator should look at now. level: ``warning`` or ``error``. since: 0 = the view finds out."""
+    """Something an operator should look at now. level: ``warning`` or ``error``. since: 0 = the view finds out.
+
+    as_of: when it was last known to stand, 0 = now.
+    """
 
     level: str
     text: str
     since: float = 0.0
     href: str = ""
+    as_of: float = 0.0

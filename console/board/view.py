@@ -39,6 +39,9 @@ class LiveView:
         self._workers: dict[str, Worker] = {}
         self._desired: dict[str, Desired] = {}
         self._lost: dict[str, float] = {}
+        self._found: dict[str, Alarm] = {}
+        self._found_at = now
+        self._is_blind = False
         self._alarm_since: dict[str, float] = {}
         self._news: deque[Transition] = deque(maxlen=TICKER_PER_FLUSH)
         self._news_count = 0
@@ -90,6 +93,12 @@ class LiveView:
         """Alarms by key that stand, whether NATS can be reached or not, until ``source`` tells others."""
         self._standing[source] = alarms
 
+    def forget_health(self, kept: str) -> None:
+        """What all figures but one say is not known now."""
+        for name, row in list(self._topic["health"].rows.items()):
+            if name != kept and isinstance(row, Figure):
+                self.health(name, Figure(row.name, "unknown", "?", href=row.href))
+
     def told(self, key: str, text: str) -> None:
         """The one alarm of a source, as long as ``text`` is not empty."""
         self.stand(key, {key: Alarm("error", text, href="/")} if text else {})
@@ -103,7 +112,11 @@ class LiveView:
                 ticker.append(entry)
 
     def age(self, now: float, *, is_blind: bool) -> None:
-        """Called every second: apply what changes with time. is_blind: NATS is away."""
+        """Called every second: apply what changes with time. is_blind: NATS is away, and nothing of it known now."""
+        if is_blind != self._is_blind:
+            self._is_blind = is_blind
+            for worker_id in self._workers:
+                self._show_worker(worker_id)
         self.lanes.age(now, is_blind=is_blind)
         self.queues.age(now)
         for worker_id in [w for w, at in self._lost.items() if now - at > LOST_KEPT_S]:
@@ -136,16 +149,22 @@ class LiveView:
         worker = self._workers.get(worker_id)
         if worker is None:
             return
-        state = "lost" if worker_id in self._lost else worker.state
+        state = "drained" if worker.is_drained else worker.state
+        if worker_id in self._lost:
+            state = "lost"
+        elif self._is_blind:
+            state = "unknown"
         row = workers.row(worker, self._desired.get(worker_id), state, self.lanes.use_by(worker))
         self._topic["workers"].set(worker_id, row)
 
     def _show_alarms(self, now: float, *, is_blind: bool) -> None:
         topic = self._topic["alarms"]
-        found: dict[str, Alarm] = {}
         if not is_blind:
             held_back = self.rollouts.held_back()
-            found = find(self.lanes.rows(), self.queues.called(), self.workers(), now, held_back)
+            self._found = find(self.lanes.rows(), self.queues.called(), self.workers(), now, held_back)
+            self._found_at = now
+        as_of = self._found_at if is_blind else 0.0
+        found = {key: replace(alarm, as_of=as_of) for key, alarm in self._found.items()}
         for alarms in self._standing.values():
             found |= alarms
         for key in [k for k in topic.rows if k not in found]:

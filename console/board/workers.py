@@ -1,7 +1,15 @@
 """Builds one row per worker from its presence. Pure."""
 
+from typing import Final
+
 from console.board.rows import LoadedVersion, WorkerRow
 from signalbox.wire.messages import Desired, Worker
+
+_LABELS: Final = {
+    "restarting": "restarts its runner",
+    "drained": "drained, may be stopped now",
+    "unknown": "not known now",
+}
 
 
 def row(worker: Worker, desired: Desired | None, state: str, use: float | None) -> WorkerRow:
@@ -42,10 +50,8 @@ def row(worker: Worker, desired: Desired | None, state: str, use: float | None) 
 
 def words(worker: Worker, state: str, use: float | None) -> tuple[str, str]:
     """A word of the stylesheet, and what a person reads: its own word, or what a ready one does."""
-    if state == "restarting":
-        return state, "restarts its runner"
     if state != "ready":
-        return state, state
+        return state, _LABELS.get(state, state)
     if not worker.token:
         return ("waiting", "waits for its GPU") if worker.waiting_since else ("idle", "standby")
     if worker.run is not None:

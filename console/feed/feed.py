@@ -20,10 +20,11 @@ from console.board.view import LiveView
 from console.feed.faults import NatsFaults
 from console.feed.fronts import Fronts, Own
 from console.feed.gauges import Gauges
-from console.feed.health import Cursor, StorageFigure, gpus, read_health
+from console.feed.health import Cursor, StorageFigure, gpus, read_health, workers
 from console.feed.hub import Hub
 from console.feed.jobs import JobEvents
 from console.feed.leases import Leases
+from console.feed.programs import Programs
 from console.feed.queues import WatchedQueues
 from console.feed.retry import RETRY_S, for_ever, until_done
 from console.feed.tables import Tables
@@ -33,12 +34,18 @@ from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import RefusedConnections, decode
-from signalbox.wire.names import KEY_USE, NATS_FAULT, NATS_STALLED, Bucket, Header, event_of_key
+from signalbox.wire.names import KEY_USE, NATS_FAULT, NATS_STALLED, Bucket, Header, event_of_key, program_alive
 
 FLUSH_S: Final = 0.1
 TICK_S: Final = 1.0
 HEALTH_S: Final = 5.0
 """Between two readings of what the health strip shows, while a browser watches."""
+AWAY_S: Final = 2.0
+"""A link that is back within this time is no alarm."""
+_AWAY: Final = (
+    "NATS cannot be reached from here. Where gateways cannot reach it either, each submission is refused with 503 until"
+    " it is back; accepted jobs wait and are not lost. What is shown below was so before."
+)
 _DISK_LOW: Final = "The disk of NATS has only the room that accepted jobs need: new ones get 503. Make room there."
 
 Unpublished = Callable[[], Awaitable[dict[str, Alarm] | None]]
@@ -70,6 +77,7 @@ class Feed:
         self.hub = Hub(self.view)
         self.bus: Bus | None = None
         self.faults = NatsFaults(self.view, clock)
+        self.programs = Programs(self.view, clock)
         self._leases = Leases(self.view, clock)
         self._queues = WatchedQueues(self.view, clock)
         self._tables = Tables(self.view, self._queues, clock)
@@ -137,13 +145,20 @@ class Feed:
         self.faults.show(now)
         self.view.stand("fronts", self._fronts.alarms(now))
         self.view.age(now, is_blind=self.is_blind)
-        workers = self.view.workers()
-        alive = sum(w.state != "lost" for w in workers)
+        self.programs.show(is_blind=self.is_blind)
+        self.view.told("away", _AWAY if self._is_away(now) else "")
         link = Figure("NATS", "failed", "away") if self.is_blind else Figure("NATS", "ok", "connected")
         self.view.health("nats", link)
-        state = "failed" if not alive else "ok" if alive == len(workers) else "late"
-        self.view.health("workers", Figure("Workers", state, f"{alive}/{len(workers)}"))
-        self.view.health("lanes", gpus(self.view.lanes.rows()))
+        if self.is_blind:
+            self.view.forget_health(kept="nats")
+        else:
+            self.view.health("workers", workers(self.view.workers()))
+            self.view.health("lanes", gpus(self.view.lanes.rows()))
+
+    def _is_away(self, now: float) -> bool:
+        """Whether NATS is, and not only unread as this process has just started."""
+        is_connected = self.bus is not None and self.bus.is_connected
+        return not is_connected and self._down_since is not None and now - self._down_since >= AWAY_S
 
     # ------------------------------------------------------------------------------ NATS
 
@@ -156,6 +171,7 @@ class Feed:
         await bus.subscribe(NATS_FAULT, self.faults.hear_fault)
         await bus.subscribe(NATS_STALLED, self.faults.hear_stalled)
         await bus.subscribe(KEY_USE, self._on_front)
+        await bus.subscribe(program_alive(), self.programs.hear)
         await until_done(partial(self._leases.recall, bus))
         await self._tables.start(bus)
         for name, keep in (
@@ -189,12 +205,14 @@ class Feed:
         self._fronts.hear(refused_connections, self._clock())
 
     async def _keep_health(self, bus: Bus) -> None:
-        """Reads dead letters, storage and the projector's lag, while a browser watches."""
+        """Reads dead letters, storage, the projector's lag and the outbox, while a browser watches."""
         while True:
             if len(self.hub) and not self.is_blind:
-                for name, row in (await read_health(bus, self._cursor, self._clock())).items():
+                found, job_list = await read_health(bus, self._cursor, self._clock())
+                self.programs.read(job_list)
+                found["storage"] = await self._storage.read(bus, self._clock())
+                for name, row in found.items():
                     self.view.health(name, row)
-                if self._unpublished is not None and (found := await self._unpublished()) is not None:
-                    self.view.stand("unpublished", found)
-                self.view.health("storage", await self._storage.read(bus, self._clock()))
+            if len(self.hub) and self._unpublished is not None and (waiting := await self._unpublished()) is not None:
+                self.view.stand("unpublished", waiting)
             await asyncio.sleep(HEALTH_S if len(self.hub) else TICK_S)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from console.board.lanes import UNTOLD
-from console.board.rows import Figure, LaneRow
+from console.board.rows import Figure, LaneRow, WorkerRow
 from signalbox.bus import storage
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
@@ -44,18 +44,24 @@ def gpus(lanes: Collection[LaneRow]) -> Figure:
     return Figure("GPU time in use", "ok", f"{share:.0%}", note)
 
 
-async def read_health(bus: Bus, cursor: Cursor | None, now: float) -> dict[str, Figure]:
-    """The rows by key. What cannot be read is said to be unknown."""
+def workers(rows: Collection[WorkerRow]) -> Figure:
+    """How many workers are there, of those that were a moment ago; the note says how many of them drain."""
+    alive = [row for row in rows if row.state != "lost"]
+    drained = sum(row.state in {"draining", "drained"} for row in alive)
+    state = "failed" if drained == len(alive) else "ok" if len(alive) == len(rows) else "late"
+    return Figure("Workers", state, f"{len(alive)}/{len(rows)}", f"{drained} drained" if drained else "")
+
+
+async def read_health(bus: Bus, cursor: Cursor | None, now: float) -> tuple[dict[str, Figure], Figure]:
+    """Dead letters by key, and the job list. What cannot be read is said to be unknown."""
     try:
         info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ}")
         dead = info["state"]["messages"]
-        return {
-            "dead": Figure("Dead letters", "late" if dead else "ok", str(dead), href="/jobs/-/dead-letters"),
-            "projector": await _job_list(bus, cursor, now),
-        }
+        row = Figure("Dead letters", "late" if dead else "ok", str(dead), href="/jobs/-/dead-letters")
+        return {"dead": row}, await _job_list(bus, cursor, now)
     except SignalboxError as error:
         log.warning("live.health_failed", reason=error.public_message)
-        return {"dead": Figure("Dead letters", "unknown", "?")}
+        return {"dead": Figure("Dead letters", "unknown", "?")}, Figure("Job list", "unknown", "?")
 
 
 async def _job_list(bus: Bus, cursor: Cursor | None, now: float) -> Figure:

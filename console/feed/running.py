@@ -16,6 +16,10 @@ class RunningFeed:
         """Whether this process cannot say what the fleet does now."""
         return self.feed is None or self.feed.is_blind
 
+    def stopped_since(self, program: str) -> float | None:
+        """Since when a background program of the console has stopped; None while it runs, or that is not known."""
+        return self.feed.programs.stopped_since(program) if self.feed is not None else None
+
 
 running: Final = RunningFeed()
 """Set by :mod:`console.live.lifespan`."""

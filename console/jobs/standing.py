@@ -1,9 +1,11 @@
 """How an open job stands now, beside what its last record says: its worker may be gone, its deadline past."""
 
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from django.utils import timezone
 
+from console.feed.programs import PROJECTOR
 from console.feed.running import running
 from console.jobs.models import Job
 from signalbox.jobs.holders import is_attended
@@ -23,6 +25,17 @@ _OVERDUE: Final = (
     "Its deadline has passed, so it is not begun any more. It ends as expired when a worker looks through the queue,"
     " or its owner asks for it."
 )
+
+
+def why_rows_are_old() -> str:
+    """Why rows of jobs may not be what has become of them; empty where they are current."""
+    if running.feed is None or running.feed.is_blind:
+        return "NATS cannot be reached from here: jobs are shown as last heard of, and new ones are missing."
+    since = running.stopped_since(PROJECTOR)
+    if since is None:
+        return ""
+    at = datetime.fromtimestamp(since, UTC).strftime("%H:%M:%S")
+    return f"The projector does not run: what has become of jobs since {at} UTC is missing here, and new ones are."
 
 
 def of(job: Job) -> Standing:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from console.outbox.publisher import Publisher
@@ -10,8 +11,11 @@ from signalbox.bus.client import Bus
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
+from signalbox.wire.names import program_alive
 
 _RETRY_S: Final = 1.0
+ALIVE_S: Final = 2.0
+"""From one heartbeat of a program to the next."""
 Parts = Callable[[Bus], list[Coroutine[Any, Any, None]]]
 """Makes the coroutines of a program, each of which runs until cancelled."""
 
@@ -60,5 +64,14 @@ async def _run(settings: Wire, name: str, parts: Parts) -> None:
     async with await connect(settings, name=name) as bus:
         log.info("program.started", name=name)
         async with asyncio.TaskGroup() as group:
+            group.create_task(say_alive(bus, name))
             for part in parts(bus):
                 group.create_task(part)
+
+
+async def say_alive(bus: Bus, name: str) -> None:
+    """Say that a program runs, until cancelled; nothing while NATS is away."""
+    while True:
+        with suppress(SignalboxError):
+            await bus.publish(program_alive(name), b"")
+        await asyncio.sleep(ALIVE_S)

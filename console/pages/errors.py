@@ -37,7 +37,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """The answer to our own faults (500) and for a database that is away (503); so it asks neither."""
     status, title = 500, "Something failed here"
     text = (
-        "The console could not answer. Jobs do not depend on it and go on. If it stays so, look at the"
+        "The console could not answer. Jobs do not depend on it. If it stays so, look at the"
         " console's log for this request."
     )
     if isinstance(sys.exc_info()[1], DATABASE_FAULTS):

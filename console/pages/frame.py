@@ -8,6 +8,7 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.models import System
 from console.accounts.rights import Actor, may
+from console.feed.programs import CONTROLLER
 from console.feed.running import running
 from console.web.middleware import actor_of
 
@@ -27,7 +28,7 @@ class Rights:
 
 def frame(request: HttpRequest) -> dict[str, Any]:
     """``may`` and, for what ends something that has leaked, ``may_revoke``; ``is_read_only`` and its message,
-    ``is_nats_away``.
+    ``is_nats_away``, ``is_controller_stopped``.
     """
     if not getattr(request, "user", None) or not request.user.is_authenticated:
         return {}
@@ -38,4 +39,5 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "is_read_only": system.is_closed(timezone.now()),
         "read_only_message": system.message,
         "is_nats_away": running.feed is not None and running.feed.is_blind,
+        "is_controller_stopped": running.stopped_since(CONTROLLER) is not None,
     }

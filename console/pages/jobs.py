@@ -28,6 +28,7 @@ def index(request: HttpRequest) -> HttpResponse:
     """The list: state tabs, filter, pages by keyset. The URL is the view."""
     text, state = request.GET.get("q", "").strip(), request.GET.get("state", "")
     context: dict[str, Any] = {"q": text, "state": state, "qualifiers": query.QUALIFIERS}
+    context["old_rows"] = standing.why_rows_are_old()
     try:
         now = timezone.now()
         counts = listing.counts(query.parse(text, now))
@@ -59,6 +60,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     context = {
         "job": job,
         "standing": standing.of(job),
+        "old_rows": standing.why_rows_are_old() if job.is_open else "",
         "steps": timeline.steps(job, services.events(job), account.name if account is not None else ""),
         "lines": timeline.lines(job),
         "left_out": timeline.left_out(job),

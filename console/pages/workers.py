@@ -69,7 +69,7 @@ def _seen(row: WorkerRow, desired: DesiredState | None) -> dict[str, object]:
         "words": row.label,
         "host": row.host.split("/")[0],
         "desired": desired if is_asked else None,
-        "is_drain_pending": is_asked and row.state not in {"draining", "lost"},
+        "is_drain_pending": is_asked and row.state not in {"draining", "drained", "lost"},
         "beat_at": datetime.fromtimestamp(row.beat_at, UTC),
         "started_at": datetime.fromtimestamp(row.started_at, UTC),
     }

@@ -422,19 +422,19 @@ class Worker(Doc, frozen=True, kw_only=True):
     """KV ``workers``: presence, kept by heartbeat and TTL. Key: ``token(id)``.
 
     boot: random per process. host: host and boot id. state: ``starting, ready, restarting, at risk, draining``;
-    restarting its runner has ended and the next one cannot compute yet; at risk it begins nothing, since its lease has
-    not been confirmed for a while. gpu: its device. token: fencing token held, 0 = none.
-    waiting_since: holds a ticket since then. rates: jobs a second per model (moving average), of the model that ran
-    last first. rss_bytes, runner_rss_bytes: memory of the worker's process and of its runner on the host, not on the
-    device. running: ids of jobs in flight, at most 32. serves: the only models it may serve, empty = all; placement
-    heeds it. sandbox: layers in force around its runner (:mod:`workers.sandbox.selftest`), empty = none, or no runner
-    yet. run: what its runner does now, None = idle. computing_s, loading_s: seconds that runs and loads have taken
-    since the process started, those under way included. in_flight: jobs this worker has pulled and not ended, by
-    model: the models with most. waiting: those of them that have not begun. oldest: when the first of those was
-    accepted, by model. generation: of the consumers
-    it reads (:mod:`signalbox.jobs.delivery`). results, large_results: bytes of results that it has stored in
-    ``STATE`` and in ``PAYLOADS`` within the least time that results are kept, by account: the 32 accounts with most
-    of each. Older workers do not say so.
+    restarting its runner has ended and the next one cannot compute yet; at risk it begins nothing, since its lease
+    has not been confirmed for a while. gpu: its device. token: fencing token held, 0 = none. waiting_since: holds a
+    ticket since then. rates: jobs a second per model (moving average), of the model that ran last first. rss_bytes,
+    runner_rss_bytes: memory of the worker's process and of its runner on the host, not on the device. running: ids of
+    jobs in flight, at most 32. serves: the only models it may serve, empty = all; placement heeds it. is_drained: it
+    drains, and has neither lease nor job any more. sandbox: layers in force around its runner
+    (:mod:`workers.sandbox.selftest`), empty = none, or no runner yet. run: what its runner does now, None = idle.
+    computing_s, loading_s: seconds that runs and loads have taken since the process started, those under way included.
+    in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those of them that
+    have not begun. oldest: when the first of those was accepted, by model. generation: of the consumers it reads
+    (:mod:`signalbox.jobs.delivery`). results, large_results: bytes of results that it has stored in ``STATE`` and in
+    ``PAYLOADS`` within the least time that results are kept, by account: the 32 accounts with most of each. Older
+    workers do not say so.
     """
 
     id: str
@@ -456,6 +456,7 @@ class Worker(Doc, frozen=True, kw_only=True):
     rss_bytes: int = 0
     runner_rss_bytes: int = 0
     is_drain_asked: bool = False
+    is_drained: bool = False
     software: str = ""
     sandbox: tuple[str, ...] = ()
     run: Run | None = None

@@ -339,6 +339,11 @@ KEY_USE: Final = "used.keys"
 """Core subject on which gateways tell, about once a minute, the ids of the API keys in use."""
 
 
+def program_alive(name: str = "*") -> str:
+    """Core subject on which a background program of the console says, every two seconds, that it runs."""
+    return f"alive.{name}"
+
+
 INPUT_REFUSED: Final = "refused.input"
 """Core subject on which gateways tell of inputs whose jobs ``JOBS`` certainly refused."""
 

@@ -21,6 +21,7 @@ from signalbox.wire.names import (
     anew,
     event_of_state,
     look,
+    program_alive,
     token,
 )
 
@@ -202,6 +203,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_RECORD,  # cancel
             "cancel.*",
             "lane.release.*",
+            program_alive(),
             *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED),
             # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.
             # An input for which there was no room beside the letters is still with the job's payloads.
@@ -214,7 +216,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.DLQ",
             f"{_API}.STREAM.PURGE.DLQ_PARTS",
         ),
-        subscribe=("evt.jobs.>", event_of_state(), "evt.kv.>", KEY_USE),
+        subscribe=("evt.jobs.>", event_of_state(), "evt.kv.>", KEY_USE, program_alive()),
     ),
     "admin": Permissions(publish=(">",), subscribe=(">",)),
 }

@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from console.board.view import LiveView
-from console.feed import faults, queues
+from console.feed import faults, programs, queues
 from console.feed.feed import Feed
 from console.feed.jobs import JobEvents
 from console.feed.queues import WatchedQueues
 from console.feed.tables import Tables
+from console.outbox import program
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
@@ -437,17 +438,43 @@ async def test_the_board_says_that_nats_is_away_and_comes_back_by_itself(own_nat
     async with watching(wire) as (_, viewer):
         await viewer.until(lambda: viewer.row("lanes", GPU.id).get("state") == "held")
         await viewer.until(lambda: viewer.source.get("nats") == "ok")
+        await railway.presence("worker-a")
+        await viewer.until(lambda: viewer.row("health", "workers").get("state") == "ok")
         await own_nats.kill()
         await viewer.until(lambda: viewer.source["nats"] == "down")
         await viewer.until(lambda: viewer.row("lanes", GPU.id)["state"] == "unknown")
-        assert viewer.row("health", "nats")["state"] == "failed"
+        assert viewer.row("workers", "worker-a")["label"] == "not known now"
+        await viewer.until(lambda: "refused with 503" in viewer.row("alarms", "away").get("text", ""))
+        health = viewer.mirror.rows["health"]
+        assert health["nats"]["state"] == "failed"
+        assert {row["state"] for key, row in health.items() if key != "nats"} == {"unknown"}
         await own_nats.start()
         await viewer.until(lambda: viewer.source["nats"] == "ok", timeout_s=60)
         await viewer.until(lambda: bus.is_connected)
         railway.lease_rev = 0
         await railway.acquire("worker-b")
         await viewer.until(lambda: viewer.row("lanes", GPU.id)["holder"] == "worker-b")
+        await viewer.until(lambda: not viewer.row("alarms", "away"))
     await bus.close()
+
+
+async def test_a_program_of_the_console_that_falls_silent_is_an_alarm_until_it_is_heard_again(
+    bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "SILENT_S", 2.0)
+    async with watching(wire) as (feed, viewer):
+        await asyncio.wait_for(feed.synced.wait(), 60)
+        saying = asyncio.create_task(program.say_alive(bus, "controller"))
+        await viewer.until(lambda: viewer.row("health", "controller").get("state") == "ok")
+        await viewer.until(lambda: viewer.row("alarms", "projector"))
+        assert viewer.row("health", "projector")["value"] == "stopped"
+        assert not viewer.row("alarms", "controller")
+        saying.cancel()
+        await viewer.until(lambda: "controller does not run" in viewer.row("alarms", "controller").get("text", ""))
+        assert viewer.row("health", "controller")["state"] == "failed"
+        saying = asyncio.create_task(program.say_alive(bus, "controller"))
+        await viewer.until(lambda: not viewer.row("alarms", "controller"))
+        saying.cancel()
 
 
 async def test_a_console_that_starts_before_nats_fills_its_board_later(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from console.board.protocol import RING_S
 from console.board.queues import Gauge
+from console.board.rows import Figure
 from console.board.view import TICKER_PER_FLUSH, LiveView
-from console.feed.health import gpus
+from console.feed.health import gpus, workers
 from console.feed.hub import Hub
 from signalbox.jobs import life
 from signalbox.jobs.blame import Blame
@@ -104,6 +105,44 @@ def test_a_board_without_nats_claims_nothing() -> None:
     board.age(T0 + 60, is_blind=True)
     assert row(board, "lanes", GPU).state == "unknown"
     assert not board.topics.topics["alarms"].rows
+
+
+def test_what_stood_when_nats_went_stays_and_says_as_of_when() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.presence("a", worker("a"), T0)
+    board.queues.gauge("digits", Gauge(3, T0), T0)
+    board.age(T0 + 1, is_blind=False)
+    assert row(board, "alarms", "unserved:digits").as_of == 0
+    board.age(T0 + 9, is_blind=True)
+    assert row(board, "alarms", "unserved:digits").as_of == T0 + 1
+    assert row(board, "alarms", "unserved:digits").since == T0 + 1
+    assert (row(board, "workers", "a").state, row(board, "workers", "a").word) == ("unknown", "unknown")
+    board.queues.gauge("digits", Gauge(0, None), T0 + 10)
+    board.age(T0 + 10, is_blind=False)
+    assert row(board, "alarms", "unserved:digits") is None
+    assert row(board, "workers", "a").state == "ready"
+
+
+def test_a_drained_worker_may_be_stopped_and_all_of_them_drained_is_an_alarm() -> None:
+    board = view()
+    board.presence("a", worker("a", state="draining"), T0)
+    board.presence("b", worker("b"), T0)
+    board.age(T0 + 1, is_blind=False)
+    assert row(board, "workers", "a").label == "draining"
+    board.presence("a", worker("a", state="draining", is_drained=True), T0 + 2)
+    assert row(board, "workers", "a").label == "drained, may be stopped now"
+    assert workers(board.workers()) == Figure("Workers", "ok", "2/2", "1 drained")
+    assert row(board, "alarms", "drained") is None
+    board.presence("b", worker("b", state="draining"), T0 + 3)
+    board.age(T0 + 3, is_blind=False)
+    assert "Every worker drains" in row(board, "alarms", "drained").text
+    assert workers(board.workers()).state == "failed"
+    board.presence("a", None, T0 + 4)
+    board.presence("b", None, T0 + 4)
+    board.age(T0 + 4, is_blind=False)
+    assert row(board, "alarms", "drained") is None, "none is left to resume"
+    assert workers(board.workers()) == Figure("Workers", "failed", "0/2")
 
 
 def test_waiters_stand_in_the_order_of_their_first_tickets() -> None:

@@ -74,3 +74,31 @@ def test_without_nats_an_open_job_is_what_was_last_heard_and_an_ended_one_has_en
     assert "NATS" in why
     Job.objects.filter(pk=job.pk).update(state="succeeded")
     assert said(client, job) == ('succeeded">succeeded', "")
+
+
+def test_list_page_and_rest_say_that_the_projector_or_the_controller_has_stopped(
+    browser: Browser, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, client = make(1, state="running", worker="w1", token=41), browser("viewer")
+    urls = ("/jobs", f"/jobs/{job.pk}")
+    assert client.get("/api/jobs").json()["old_rows"] == ""
+    assert not any("does not run" in client.get(url).content.decode() for url in (*urls, "/models"))
+    silent = {"projector": T0}
+    monkeypatch.setattr(feed.programs, "stopped_since", silent.get)
+    assert all("projector does not run" in client.get(url).content.decode() for url in urls)
+    assert "projector does not run" in client.get("/api/jobs").json()["old_rows"]
+    silent["controller"] = T0
+    for url in (*urls, "/models", "/workers", "/keys"):
+        assert "controller does not run" in client.get(url).content.decode()
+
+
+def test_no_page_says_that_jobs_go_on_while_nats_is_away(
+    browser: Browser, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Feed, "is_blind", True)
+    client = browser("viewer")
+    for url in ("/jobs", "/models", "/workers", "/keys"):
+        page = client.get(url).content.decode()
+        assert "not depend on" not in page
+        assert "refused with 503" in page
+    assert "NATS" in client.get("/api/jobs").json()["old_rows"]

@@ -261,7 +261,7 @@ def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(house: Ho
 def test_a_frozen_board_holds_still_and_counts_what_waits(house: House, window: Window, key: str) -> None:
     page = window.tab()
     page.goto(window.url("/"))
-    expect(page.locator(".lane").first).to_have_attribute("data-state", re.compile("held|loading|computing"))
+    expect(page.locator(".lane").first).to_have_attribute("data-state", re.compile("held|loading|computing|partly"))
     page.keyboard.press("f")
     freeze = page.locator("#freeze")
     expect(freeze).to_have_attribute("aria-pressed", "true")
@@ -299,7 +299,7 @@ def test_the_board_says_that_nats_is_away_disables_its_buttons_and_comes_back(
     expect(page.locator("#toasts")).to_contain_text("Back live")
     expect(page.locator("#link")).to_have_text("live")
     expect(page.locator("#stale")).to_be_hidden()
-    expect(page.locator(".lane").first).to_have_attribute("data-state", re.compile("held|loading|computing"))
+    expect(page.locator(".lane").first).to_have_attribute("data-state", re.compile("held|loading|computing|partly"))
     page.context.close()
 
 
@@ -462,7 +462,8 @@ def test_a_worker_is_drained_from_the_board_with_a_reason_and_takes_part_again(w
     expect(asked).to_contain_text("a new driver")
     page.goto(window.url("/"))
     row = page.locator("#workers tr", has_text="worker-2")
-    expect(row.locator(".state")).to_have_attribute("data-state", "draining")
+    expect(row.locator(".state")).to_have_attribute("data-state", "drained")
+    expect(row).to_contain_text("may be stopped now")
     row.get_by_role("link", name="worker-2").click()
     page.get_by_role("button", name="Resume").click()
     page.locator("#confirm-yes").click()

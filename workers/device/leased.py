@@ -108,6 +108,11 @@ class LeasedDevice:
         return self._lease.is_at_risk
 
     @property
+    def has_left(self) -> bool:
+        """Whether neither lease nor flock of the device is this worker's."""
+        return self._left.is_set()
+
+    @property
     def is_restarting(self) -> bool:
         """Whether there is no runner that could compute: none inside the device that is held, or none to enter it."""
         runner = self.runner

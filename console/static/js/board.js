@@ -33,13 +33,14 @@ class Plain {
 }
 
 function alarms(rows) {
-  return Object.values(rows).sort((a, b) => a.level.localeCompare(b.level) || a.since - b.since).map((alarm) => {
-    const words = alarm.href.startsWith("/") ? el("a", { href: alarm.href }, alarm.text) : alarm.text;
-    return el("div", { class: `message message-${alarm.level}` }, icon(alarm.level), el("div", {}, words));
+  return Object.values(rows).sort((a, b) => (a.as_of > 0) - (b.as_of > 0) || a.level.localeCompare(b.level) || a.since - b.since).map((alarm) => {
+    const said = alarm.as_of ? `${alarm.text} (as of ${clock.format(alarm.as_of * 1000)})` : alarm.text;
+    const words = alarm.href.startsWith("/") ? el("a", { href: alarm.href }, said) : said;
+    return el("div", { class: `message message-${alarm.as_of ? "neutral" : alarm.level}` }, icon(alarm.level), el("div", {}, words));
   });
 }
 
-const HEALTH = ["nats", "workers", "lanes", "projector", "storage", "dead"];
+const HEALTH = ["nats", "workers", "lanes", "controller", "projector", "storage", "dead"];
 function health(rows) {
   return HEALTH.filter((key) => rows[key]).map((key) => {
     const row = rows[key];
@@ -140,6 +141,8 @@ function tellLink() {
   const isStale = link.state === "down" || link.state === "blind" || link.state === "ended";
   for (const button of document.querySelectorAll("[data-live-only]")) button.disabled = isStale;
   $("stale").hidden = !isStale;
+  $("content").toggleAttribute("data-stale", isStale);
+  views.queues.setStale(isStale);
   if (!isStale) return;
   const shown = clock.format(serverNow() - (performance.now() - link.heardAt));
   const words2 = {

@@ -13,7 +13,8 @@ const number = new Intl.NumberFormat("en");
 const ms = (s) => (s === null ? "–" : s < 1 ? `${Math.round(s * 1000)} ms` : `${s.toFixed(s < 10 ? 2 : 1)} s`);
 
 class QueueView {
-  constructor(model) {
+  constructor(model, isStale) {
+    this.isStale = isStale;
     this.cells = {};
     const cell = (name, label, kind = "num") => (this.cells[name] = el("td", { class: kind, "data-label": label }));
     this.state = state("unknown");
@@ -31,9 +32,7 @@ class QueueView {
 
   update(row) {
     this.row = row;
-    attribute(this.state, "data-state", row.state);
-    text(this.state, row.label);
-    attribute(this.state, "title", row.why || null);
+    this.#condition();
     const cells = this.cells;
     text(cells.waiting, number.format(row.waiting));
     attribute(cells.waiting, "title", row.prefetched ? `${number.format(row.prefetched)} of them pulled by a worker` : null);
@@ -48,6 +47,18 @@ class QueueView {
     for (const cell of [cells.wait, cells.run]) attribute(cell, "title", covered);
     this.#spark(row.history);
     this.tick();
+  }
+
+  setStale(isStale) {
+    this.isStale = isStale;
+    this.#condition();
+  }
+
+  #condition() {
+    const [word, label, why] = this.isStale ? ["unknown", "not known now", ""] : [this.row.state, this.row.label, this.row.why];
+    attribute(this.state, "data-state", word);
+    text(this.state, label);
+    attribute(this.state, "title", why || null);
   }
 
   #spark(figures) {
@@ -88,8 +99,15 @@ export class Queues {
       this.none.replaceChildren(...(isEmpty ? [document.getElementById("queues-empty").content.cloneNode(true)] : []));
     }
     this.#sort(rows);
-    keyed(this.body, this.order, this.views, (model) => new QueueView(model));
+    keyed(this.body, this.order, this.views, (model) => new QueueView(model, this.isStale));
     for (const key of this.order) this.views.get(key).update(rows[key]);
+  }
+
+  /** While nothing is heard, no queue's state is known. */
+  setStale(isStale) {
+    if (isStale === this.isStale) return;
+    this.isStale = isStale;
+    for (const view of this.views.values()) view.setStale(isStale);
   }
 
   #sort(rows) {

@@ -55,10 +55,10 @@ class WorkerView {
     const { row } = this;
     const now = serverNow() / 1000;
     const age = Math.max(0, now - row.beat_at);
-    const isLate = age > LATE_S && row.state !== "lost";
+    const isLate = age > LATE_S && row.state !== "lost" && row.state !== "unknown";
     attribute(this.state, "data-state", isLate ? "late" : row.word);
     text(this.state, isLate ? "late" : row.label);
-    const desired = row.is_drain_asked && row.state !== "draining" ? `drain asked by ${row.drained_by}` : "";
+    const desired = row.is_drain_asked && !["draining", "drained"].includes(row.state) ? `drain asked by ${row.drained_by}` : "";
     text(this.note, desired);
     text(this.cells.beat, age < 2 ? "now" : `${Math.round(age)} s ago`);
     text(this.cells.up, duration(now - row.started_at));
