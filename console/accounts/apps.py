@@ -10,12 +10,11 @@ class AccountsConfig(AppConfig):
     name = "console.accounts"
 
     def ready(self) -> None:
-        """Listens for the end of migrations, for logins and for logouts."""
-        from django.contrib.auth.signals import user_logged_in, user_logged_out
+        """Listens for the end of migrations and for logins."""
+        from django.contrib.auth.signals import user_logged_in
 
         from console.accounts import sessions
         from console.accounts.roles import sync_groups
 
         user_logged_in.connect(sessions.begin, dispatch_uid="accounts.session_begins")
-        user_logged_out.connect(sessions.end, dispatch_uid="accounts.session_ends")
         post_migrate.connect(sync_groups, sender=self, dispatch_uid="accounts.sync_groups")

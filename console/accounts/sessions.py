@@ -38,12 +38,6 @@ def begin(sender: Any, request: HttpRequest, **_: Any) -> None:
     request.session.update({_BEGAN: now, _SEEN: now, _CONFIRMED: now})
 
 
-def end(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
-    """End a login. Receiver of ``user_logged_out``."""
-    if user is not None and user.pk is not None:
-        doubted.send(sender=None, user_id=user.pk)
-
-
 def is_over(session: Session, now: float) -> str:
     """Why this login has ended (``age`` or ``idle``), or an empty text."""
     if now - session.get(_BEGAN, now) > settings.CONSOLE.session_s:
@@ -98,7 +92,7 @@ def forget_ended(before: datetime, limit: int) -> int:
 
 
 class SessionLimits:
-    """Ends logins that are too old or were idle too long."""
+    """Ends logins that are too old or were idle too long, and has open connections of an ended session looked at."""
 
     def __init__(self, get_response: Respond) -> None:
         self._respond = get_response
@@ -106,10 +100,15 @@ class SessionLimits:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Answer the request, as an anonymous one if the login is over."""
         now = time.time()
+        user_id, key = request.user.pk, request.session.session_key
         if request.user.is_authenticated:
             if why := is_over(request.session, now):
                 log.info("session.ended", why=why, user=request.user.get_username())
                 logout(request)
             else:
                 touch(request.session, now)
-        return self._respond(request)
+        answer = self._respond(request)
+        # Django's signal of a logout comes while the session is still there.
+        if user_id is not None and request.session.session_key != key:
+            doubted.send(sender=None, user_id=user_id)
+        return answer

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from enum import IntEnum
 from typing import Annotated, Any, Final, NoReturn
@@ -125,10 +126,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if asked is None or not self._has_budget(time.monotonic()):
             log.warning("live.message_refused", user_id=self._user_id, is_read=asked is not None)
             await self._shut(Close.BAD_MESSAGE if asked is None else Close.TOO_MANY)
-        allowed = await self._allowed(asked.topics)
-        if allowed is None or self._feed is None:
+        await self._require(asked.topics)
+        if not asked.topics:
             await self._shut(Close.NOT_ALLOWED)
-        self._feed.hub.subscribe(self, allowed, asked.resume, time.time())
+        if self._feed is None:
+            await self._shut(Close.NOT_RUNNING)
+        self._feed.hub.subscribe(self, asked.topics, asked.resume, time.time())
 
     def push(self, frame: Frame) -> None:
         """Called by the hub."""
@@ -168,10 +171,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _recheck(self) -> None:
         self._checked_at, self._is_doubted = time.monotonic(), False
-        if await database_sync_to_async(self._fresh_user)() is None:
-            await self._shut(Close.NOT_LOGGED_IN)
-        if self.topics and await self._allowed(sorted(self.topics)) is None:
-            await self._shut(Close.NOT_ALLOWED)
+        await self._require(self.topics)
 
     async def _shut(self, code: Close) -> NoReturn:
         """Close and count the reason; nothing where reader or writer has closed already."""
@@ -182,18 +182,19 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self.close(code.value)
         raise StopConsumer
 
-    async def _allowed(self, topics: list[str]) -> list[str] | None:
-        """The topics, if they exist and all may be seen; None otherwise."""
-        return await database_sync_to_async(self._check)(topics)
+    async def _require(self, topics: Iterable[str]) -> None:
+        """Close unless the login goes on, and all these topics exist and may be seen."""
+        refusal = await database_sync_to_async(self._refusal)(topics)
+        if refusal is not None:
+            await self._shut(refusal)
 
-    def _check(self, topics: list[str]) -> list[str] | None:
+    def _refusal(self, topics: Iterable[str]) -> Close | None:
         user = self._fresh_user()
-        if user is None or not topics:
-            return None
+        if user is None:
+            return Close.NOT_LOGGED_IN
         actor = Actor(user=user, via="live")
-        if all(topic in ACTS and may(actor, ACTS[topic]) for topic in topics):
-            return topics
-        return None
+        is_allowed = all(topic in ACTS and may(actor, ACTS[topic]) for topic in topics)
+        return None if is_allowed else Close.NOT_ALLOWED
 
     def _fresh_user(self) -> Any:
         """The operator this session belongs to now, not when it opened; None if it has ended or was switched off."""

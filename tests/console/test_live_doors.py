@@ -1,16 +1,18 @@
 """Who gets to the websocket, how often, and how soon they are shown out."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
+from django.test import Client
 from msgspec.structs import replace
 
+from console.accounts import sessions
 from console.accounts.models import User
-from console.accounts.rights import system_actor
+from console.accounts.rights import Actor, system_actor
 from console.config import ConsoleSettings
 from console.feed.feed import Feed
 from console.live import consumer, origin
@@ -106,14 +108,71 @@ async def test_a_foreign_page_is_refused_before_anything_is_looked_at_and_that_i
     assert "live.origin_refused" in "".join(capsys.readouterr())
 
 
-async def test_a_logout_closes_the_socket_at_once(feed: Feed) -> None:
-    client, cookie = await sync_to_async(_log_in)("viewer")
+def _log_out(client: Client) -> None:
+    client.post("/logout")
+
+
+def _lock_out(_: Client) -> None:
+    accounts.set_active(ME, "ada-operator", is_active=False)
+
+
+def _change_password(_: Client) -> None:
+    """Elsewhere: with another session of the same operator."""
+    user = User.objects.get(username="ada-operator")
+    accounts.change_own_password(Actor(user=user), "correct-horse", "quite another long password")
+
+
+def _grow_old(client: Client) -> None:
+    """And then some page is asked for."""
+    session = client.session
+    session["began_at"] -= django_settings.CONSOLE.session_s + 1
+    session.save()
+    client.get("/jobs")
+
+
+def _demote(_: Client) -> None:
+    accounts.set_role(ME, "ada-operator", "viewer")
+
+
+@pytest.mark.parametrize("end", [_log_out, _lock_out, _change_password, _grow_old, _demote])
+async def test_the_end_of_a_session_closes_its_sockets_at_once_and_asks_for_a_login(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch, end: Callable[[Client], None]
+) -> None:
+    monkeypatch.setattr(consumer, "RECHECK_S", 1e9)  # not by chance
+    await sync_to_async(_log_in)("admin")  # somebody must stay admin
+    client, cookie = await sync_to_async(_log_in)("operator")
     tab = Tab(cookie)
     await tab.open()
     await tab.subscribe("lanes")
     await tab.hear("tick")
-    await sync_to_async(client.post)("/logout")
+    await sync_to_async(end)(client)
     assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
+
+
+async def test_a_message_after_the_end_of_the_session_asks_for_a_login_too(feed: Feed) -> None:
+    client, cookie = await sync_to_async(_log_in)("viewer")
+    tab = Tab(cookie)
+    await tab.open()
+    await tab.subscribe("lanes")
+    await tab.hear("snap")
+    await sync_to_async(client.session.delete)()  # which no signal tells
+    await tab.subscribe("queues")
+    assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
+
+
+async def test_a_role_that_may_not_see_the_board_is_told_so_at_once(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "RECHECK_S", 1e9)
+    _, cookie = await sync_to_async(_log_in)("viewer")
+    tab = Tab(cookie)
+    await tab.open()
+    await tab.subscribe("lanes")
+    await tab.hear("tick")
+    user = await User.objects.aget(username="ada-viewer")
+    await sync_to_async(user.groups.clear)()
+    sessions.doubted.send(sender=None, user_id=user.pk)
+    assert await tab.closed() == consumer.Close.NOT_ALLOWED
 
 
 async def test_a_new_role_closes_the_socket_at_once_and_asks_for_a_new_login(feed: Feed) -> None:

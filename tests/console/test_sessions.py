@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,29 @@ def test_a_change_of_rights_ends_every_session_of_its_operator(tab: Client, admi
         assert submit(other, "/settings/password", new).status_code == 302
         assert is_in(other)  # the one who changed it stays
     assert not is_in(tab)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_open_connections_are_looked_at_once_the_session_is_gone_and_not_before(
+    tab: Client, console: ConsoleSettings, is_old: bool
+) -> None:
+    key, seen = tab.session.session_key, []
+
+    def look(user_id: int, **_: Any) -> None:
+        seen.append((user_id, sessions.owner(key, time.time())))
+
+    sessions.doubted.connect(look)
+    try:
+        assert is_in(tab)
+        assert seen == []
+        if is_old:
+            turn(tab, "began_at", console.session_s + 1)
+            assert not is_in(tab)
+        else:
+            assert submit(tab, "/logout").status_code == 302
+    finally:
+        sessions.doubted.disconnect(look)
+    assert seen == [(User.objects.get(username="operator").pk, None)]
 
 
 def test_cookies_are_bound_to_the_host_where_there_is_https() -> None:
