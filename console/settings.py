@@ -44,6 +44,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "console.web.middleware.NotStored",
     "django.middleware.security.SecurityMiddleware",
     "console.web.middleware.RequestIdentity",
     "console.web.middleware.Refusals",

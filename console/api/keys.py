@@ -62,6 +62,4 @@ class Keys(Endpoint):
 
 def _made(key: ApiKey, text: str) -> Response:
     why = services.why_unpublished(key)
-    answer = Response({**wire.KeyOut(key).data, "key": text, "unpublished": why}, status=202 if why else 201)
-    answer["Cache-Control"] = "no-store"
-    return answer
+    return Response({**wire.KeyOut(key).data, "key": text, "unpublished": why}, status=202 if why else 201)

@@ -6,7 +6,6 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from console.accounts.acts import Act
@@ -76,6 +75,10 @@ class UploadForm(forms.Form):
     description = forms.CharField(max_length=300, required=False)
     is_default = DefaultField()
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.auto_id = "upload_%s"  # it stands on one page with RegisterForm, whose fields have the same names
+
 
 class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic when it runs
     """Replicas, batching and limits."""
@@ -113,7 +116,6 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 @sees(Act.MODELS_REGISTER)
-@cache_control(no_store=True)  # the other form of its page has a slip
 @asks_password
 def register(request: HttpRequest) -> HttpResponse:
     """Register the versions below a path."""
@@ -129,7 +131,6 @@ def register(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 @sees(Act.MODELS_REGISTER)
-@cache_control(no_store=True)  # the form has a slip
 @asks_password
 def upload(request: HttpRequest) -> HttpResponse:
     """Add a version from an archive."""
@@ -255,8 +256,8 @@ def _default_now(name: str) -> str:
 
 
 def _given(request: HttpRequest) -> dict[str, str]:
-    """What a link to the form says; where a default was chosen for that model by hand, it stays proposed."""
-    name = request.GET.get("name", "")
+    """What a link to the form says, or was sent; a default that was chosen for that model by hand stays proposed."""
+    name = request.GET.get("name") or request.POST.get("name", "")
     is_pinned = ServedModel.objects.filter(name=name).exclude(default_version=None).exists()
     return {"name": name, "is_default": "old" if is_pinned else "new"}
 
@@ -265,7 +266,7 @@ def _add(request: HttpRequest, *, is_bad: bool = False, **given: Any) -> HttpRes
     initial = _given(request)
     context = {
         "register_form": RegisterForm(initial=initial),
-        "upload_form": UploadForm(initial=initial, auto_id="upload_%s"),
+        "upload_form": UploadForm(initial=initial),
         **given,
     }
     model = ServedModel.objects.filter(name=initial["name"]).first()

@@ -48,8 +48,7 @@ def take(request: HttpRequest, about: str) -> str:
 
 
 def shown(response: HttpResponse) -> None:
-    """Mark the answer that shows the secret: it must not be cached, and the cookie is deleted."""
-    response["Cache-Control"] = "no-store"
+    """Delete the cookie with the answer that shows the secret."""
     response.delete_cookie(_cookie(), samesite="Strict")
 
 

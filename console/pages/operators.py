@@ -11,7 +11,6 @@ from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.accounts.acts import ROLES, WORDS, Act
@@ -173,7 +172,6 @@ def users(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 @sees(Act.USERS_MANAGE)
-@cache_control(no_store=True)  # the form has a slip
 @asks_password
 def create_user(request: HttpRequest) -> HttpResponse:
     """A new operator."""

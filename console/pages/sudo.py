@@ -51,9 +51,7 @@ def asks_password(view: View[Rest]) -> View[Rest]:
         if form.is_valid() and confirmed(request, form):
             return view(request, *args, **kwargs)
         context = {"form": form, "carried": list(_carried(request)), "has_file": bool(request.FILES)}
-        response = render(request, "registration/confirm_password.html", context, status=403)
-        response["Cache-Control"] = "no-store"
-        return response
+        return render(request, "registration/confirm_password.html", context, status=403)
 
     return cast("View[Rest]", guarded)
 

@@ -52,6 +52,22 @@ class KnownHosts(CommonMiddleware):
         return None if request.path_info == f"/{HEALTH}" else super().process_request(request)
 
 
+class NotStored:
+    """Has no browser and no proxy keep an answer, but for static files, which say for how long they are good.
+
+    Stands first: redirects and refusals of any middleware are answers too.
+    """
+
+    def __init__(self, get_response: Respond) -> None:
+        self._respond = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """The answer, with ``Cache-Control: no-store`` unless it has its own."""
+        response = self._respond(request)
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+
 class RequestIdentity:
     """Gives each request an id (``X-Request-Id``), echoed in the answer, in the audit and in the log."""
 

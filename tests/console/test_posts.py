@@ -233,6 +233,38 @@ def test_what_was_sent_survives_the_question_for_the_password_but_no_secret_is_e
     assert NEW not in asked
 
 
+FORMS = {
+    "/login": "/login",
+    "/confirm": "/confirm",
+    "/settings/password": "/settings",
+    "/settings/tokens": "/settings",
+    "/settings/users/new": "/settings/users/new",
+    "/keys/new": "/keys/new",
+    "/accounts/new": "/accounts/new",
+    "/accounts/{account}/edit": "/accounts/{account}/edit",
+    "/models/-/register": "/models/-/register",
+    "/models/-/upload": "/models/-/upload",
+    "/models/digits/settings": "/models/digits/settings",
+}
+"""Where a form is sent that shows what was wrong with it, and the page that it stands on."""
+
+
+@pytest.mark.parametrize("url", FORMS)
+def test_a_form_that_is_shown_again_is_the_same_form(browser: Browser, admin: Actor, url: str) -> None:
+    key, _ = keys.create(admin, keys.KeyGrant(name="k"))
+    ServedModel.objects.create(name="digits", base_path="/m/digits")
+    client = Client(enforce_csrf_checks=True) if url == "/login" else browser("admin")
+    page = client.get(FORMS[url].format(account=key.account_id)).content.decode()
+    answer = submit(client, url.format(account=key.account_id), {"unknown": "x"})
+    again = answer.content.decode()
+    assert answer.status_code in {200, 400}
+    before, after = (re.findall(r'\bid="([^"]+)"', text) for text in (page, again))
+    assert sorted(after) == sorted(set(after)), "each id once"
+    assert set(before) <= set(after), "each field under its id"
+    labels = re.findall(r'\b(?:for|aria-describedby|aria-labelledby)="([^"]+)"', again)
+    assert {name for label in labels for name in label.split()} <= set(after)
+
+
 def slips_of(client: Client, url: str) -> list[str]:
     """The slips that a page hands out."""
     page = client.get(url).content.decode()

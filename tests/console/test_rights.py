@@ -137,6 +137,20 @@ def test_each_role_sees_exactly_the_pages_its_rights_say(browser: Browser, role:
             assert answer.status_code == (200 if PAGES[name] in ROLES[role] else 403), (role, name)
 
 
+def test_nothing_but_static_files_is_kept_by_a_browser_or_a_proxy(browser: Browser, client: Client) -> None:
+    admin = browser("admin")
+    answers = {
+        f"{who} {name}": one.get(url) for name, url in routes() for who, one in (("admin", admin), ("none", client))
+    }
+    answers |= {f"post {name}": submit(admin, url) for name, url in routes() if name not in {"logout", "read-only"}}
+    answers |= {url: admin.get(url) for url in ("/nowhere", "/api/nowhere", "/models/%00", "/static/nothing.js")}
+    answers["no token"] = admin.post("/keys/new")
+    assert {answer.status_code for answer in answers.values()} >= {200, 302, 400, 403, 404, 405}
+    assert [what for what, answer in answers.items() if "no-store" not in answer.headers.get("Cache-Control", "")] == []
+    static = client.get("/static/css/signalbox.css")
+    assert (static.status_code, "max-age" in static["Cache-Control"]) == (200, True)
+
+
 def test_every_post_without_a_csrf_token_is_refused(browser: Browser) -> None:
     client = browser("admin")
     for name, url in routes():
