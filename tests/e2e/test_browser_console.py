@@ -424,6 +424,86 @@ def test_every_route_with_a_page_is_a_screen(window: Window) -> None:
     page.context.close()
 
 
+SHIFTS = """
+window.shifts = [];
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries())
+    window.shifts.push([entry.value, entry.sources.map((one) => `${one.node?.nodeName} ${one.node?.className}`)]);
+}).observe({ type: "layout-shift", buffered: true });
+"""
+
+
+@pytest.mark.parametrize("width", [360, 768, 1440])
+def test_the_board_stands_still_when_its_rows_come(window: Window, things: dict[str, str], width: int) -> None:
+    page = window.tab(width=width)
+    page.add_init_script(SHIFTS)
+    page.goto(window.url("/"))
+    expect(page.locator("#link")).to_have_text("live")
+    for part in (".lane", "#queues tr", "#workers tr", "#ticker li", "#health .stat:nth-child(6)"):
+        expect(page.locator(part).first).to_be_visible()
+    shifts = page.evaluate(
+        "new Promise((done) => setTimeout(() => done(window.shifts), 1000))"
+    )  # the browser's own pace
+    assert sum(value for value, _ in shifts) <= 0.01, shifts
+    page.context.close()
+
+
+COVERED = """() => {
+  const one = document.activeElement;
+  if (!one || one === document.body) return null;
+  if (one.closest(".rail, .bar, .skip")) return "";
+  const top = document.querySelector(".bar").getBoundingClientRect().bottom;
+  const bottom = document.querySelector(".rail").getBoundingClientRect().top;
+  const box = one.getBoundingClientRect();
+  const seen = Math.min(box.bottom, bottom) - Math.max(box.top, top);
+  if (seen >= Math.min(box.height - 1, bottom - top - 32)) return "";  // beside a bar stays a gap
+  return `${one.nodeName}#${one.id} at ${box.top} to ${box.bottom}, the bars end at ${top} and begin at ${bottom}`;
+}"""
+"""What of the element with the focus a bar covers: empty if nothing, null where no element has the focus."""
+
+
+def test_what_has_the_focus_is_never_under_a_bar_on_a_narrow_screen(window: Window, things: dict[str, str]) -> None:
+    page = window.tab(width=360, height=740)
+    faults: list[str] = []
+    for name, paths in SCREENS.items():
+        for path in paths if name != "login" else ():  # it has no bars
+            page.goto(window.url(path.format(**things)))
+            if name != "confirm-password":
+                window.confirm_if_asked(page)
+            if name == "live:board":
+                expect(page.locator("#workers tr").first).to_be_visible()
+            if page.locator(".rail").count():
+                faults += [f"{path}: {fault}" for key in ("Tab", "Shift+Tab") for fault in _walk_focus(page, key)]
+    page.context.close()
+    assert faults == []
+
+
+def _walk_focus(page: Page, key: str) -> Iterator[str]:
+    """What is covered while a key leads through the page, to its end."""
+    for _ in range(400):
+        page.keyboard.press(key)
+        covered = page.evaluate(COVERED)
+        if covered is None:
+            return
+        if covered:
+            yield f"{key} to {covered}"
+    raise AssertionError("the focus does not come to an end")
+
+
+def test_a_logout_in_one_tab_ends_the_board_in_another_at_once(window: Window) -> None:
+    board = window.guest()
+    window.log_in(board)  # a session of its own
+    expect(board.locator("#link")).to_have_text("live")
+    page = board.context.new_page()
+    page.goto(window.url("/models"))
+    page.locator("details.menu summary").click()
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url(window.url("/login"))
+    expect(board.locator("#link")).to_have_text("logged out", timeout=5_000)
+    expect(board.locator("#stale")).to_contain_text("You have been logged out")
+    board.context.close()
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 768, 1280])
 def test_every_screen_is_accessible_and_fits(window: Window, things: dict[str, str], theme: str, width: int) -> None:

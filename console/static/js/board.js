@@ -40,11 +40,12 @@ function alarms(rows) {
   });
 }
 
-const HEALTH = ["nats", "workers", "lanes", "controller", "projector", "storage", "dead"];
+/** Each has its place from the first on, also those that are measured only while somebody watches. */
+const HEALTH = { nats: "NATS", workers: "Workers", lanes: "GPU time in use", controller: "Controller", projector: "Job list", storage: "Storage", dead: "Dead letters" };
 function health(rows) {
-  return HEALTH.filter((key) => rows[key]).map((key) => {
-    const row = rows[key];
-    const parts = [el("span", { class: "stat-label" }, row.name), el("span", { class: "stat-value health-value", "data-state": row.state }, row.value), row.note ? el("span", { class: "stat-note" }, row.note) : null];
+  return Object.entries(HEALTH).map(([key, name]) => {
+    const row = rows[key] ?? { name, state: "unknown", value: "…" };
+    const parts = [el("span", { class: "stat-label" }, row.name), el("span", { class: "stat-value health-value", "data-state": row.state }, row.value), el("span", { class: "stat-note" }, row.note || "\u00a0")];
     return row.href ? el("a", { class: "stat", href: row.href }, ...parts) : el("div", { class: "stat" }, ...parts);
   });
 }
@@ -98,9 +99,12 @@ function setFrozen(isFrozen) {
   if (!isFrozen) for (const topic of Object.keys(views)) show(topic);
 }
 
+const unfed = new Set(Object.keys(views));
 function show(topic) {
   const held = topic === "ticker" ? link.mirror.entries[topic] : link.mirror.rows[topic];
-  if (held) views[topic].update(held);
+  if (!held) return;
+  views[topic].update(held);
+  if (unfed.delete(topic) && !unfed.size) $("unfed").remove();
 }
 
 freeze.addEventListener("click", () => setFrozen(!frozen.is));
