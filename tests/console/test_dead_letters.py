@@ -82,7 +82,7 @@ async def test_the_boards_figure_leads_to_exactly_the_letters_that_it_counts(
     await enable(bus)
     letters = [await dead(bus, floats(float(number))) for number in range(2)]
     await in_thread(lambda: make(99, model="digits", state="failed"))
-    figure = (await read_health(bus, None, 0.0))["dead"]
+    figure = (await read_health(bus, None, 0.0))[0]["dead"]
     assert figure.value == "2"
 
     def look() -> str:

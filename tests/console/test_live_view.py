@@ -199,8 +199,8 @@ def test_percentiles_say_of_how_many_jobs_and_since_when_they_are_and_forget_old
 
     def succeed(number: int, run_s: float) -> None:
         claimed = life.claimed(document(number=number), None, worker="a", gpu=GPU, token=1, now=T0)
-        phases = {"started": 0.0, "computed": 1000 * run_s}
-        done = life.succeeded(claimed, now=T0 + run_s, phases=phases, batch=1, size_bytes=1)
+        stages = [("run", T0), ("commit", T0 + run_s)]
+        done = life.succeeded(claimed, now=T0 + run_s, stages=stages, batch=1, size_bytes=1)
         board.record(done, T0 + number, T0 + number)
         board.age(T0 + number, is_blind=False)
 
