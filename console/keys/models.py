@@ -103,7 +103,7 @@ class ApiKey(models.Model):
     @property
     def end(self) -> str:
         """When it ends unless it is revoked: an instant as text, or ``never``."""
-        return "never" if self.expires_at is None else self.expires_at.isoformat()
+        return "never" if self.expires_at is None else self.expires_at.isoformat(timespec="seconds")
 
     @property
     def expires_soon(self) -> bool:

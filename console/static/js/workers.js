@@ -29,6 +29,9 @@ class WorkerView {
       el("td", { "data-label": "State" }, el("span", {}, this.state, " ", this.note)),
       cell("beat", "Heartbeat", "nowrap"), cell("gpu", "GPU", "wide"), cell("models", "Models", "wide"), cell("hand", "In flight", "num"), cell("rate", "Speed", "num"),
       cell("done", "Done", "num"), cell("failed", "Failed", "num"), cell("memory", "Memory", "num"), cell("up", "Up", "num"));
+    this.speed = el("div");
+    this.speedOf = el("div", { class: "muted small clip speed-of" });
+    this.cells.rate.append(el("div", {}, this.speed, this.speedOf));
   }
 
   update(row) {
@@ -43,7 +46,8 @@ class WorkerView {
     attribute(cells.models, "title", row.models.map((m) => `${m.model}:${m.version} ${m.state} ${size(m.size_bytes)} ${m.error}`).join("\n"));
     text(cells.hand, number.format(row.running));
     attribute(cells.hand, "title", row.waiting ? `${number.format(row.waiting)} of them not begun` : null);
-    text(cells.rate, row.ran ? `${row.ran} ${rate(row.jobs_per_s)}` : "–");
+    text(this.speed, rate(row.jobs_per_s));
+    text(this.speedOf, row.ran);
     attribute(cells.rate, "title", row.models.filter((m) => m.jobs_per_s).map((m) => `${m.model} ${rate(m.jobs_per_s)}`).join("\n") || null);
     text(cells.done, number.format(row.done));
     text(cells.failed, number.format(row.failed));
