@@ -27,6 +27,7 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
         allow_null=True,
         help_text="What a worker has found: signatures that may be `joined`, what `differs`, why some are `untried`.",
     )
+    refused_signatures = serializers.DictField(child=serializers.CharField(), read_only=True)
 
     class Meta:
         model = ModelVersion
@@ -41,6 +42,7 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
             "approved_by",
             "signatures",
             "joining",
+            "refused_signatures",
             "source",
             "added_by",
             "added_at",

@@ -9,6 +9,7 @@ from django.db import models
 from django.utils import timezone
 
 from signalbox.wire import messages
+from signalbox.wire.signatures import refusal
 
 
 def _real(kept: str) -> str:
@@ -185,6 +186,12 @@ class ModelVersion(models.Model):
         """What was found of joined requests of the files it has now: ``joined``, ``differs``, ``untried``, ..."""
         found: dict[str, Any] | None = self.joining
         return found if found is not None and found["digest"] == self.digest else None
+
+    @property
+    def refused_signatures(self) -> dict[str, str]:
+        """Those that cannot be run, or not for all of their outputs, and why."""
+        found = msgspec.convert(self.callable_signatures, dict[str, messages.Signature])
+        return {name: why for name, one in found.items() if (why := refusal(one))}
 
     def document(self) -> messages.Version:
         """What is published of this version."""

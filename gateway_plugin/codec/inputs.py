@@ -16,6 +16,7 @@ from gateway_plugin.codec.values import Input, is_base64
 from signalbox.front.jsonbody import Body, kind_of
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
 from signalbox.wire.messages import Signature
+from signalbox.wire.signatures import refusal
 from signalbox.wire.tensors import MAX_HOLLOW, Tensor, hollow
 
 DEFAULT_SIGNATURE: Final = "serving_default"
@@ -61,6 +62,12 @@ class Plan:
         self.names = frozenset(signature.inputs)
         self.is_batchable = signature.has_rows
         self._prefix = f"{batch_prefix}{name}"
+
+    def require_dense(self, outputs: Collection[str] = ()) -> None:
+        """Raise :class:`InvalidInput` where an input, or an output of these (none: of all), is no dense tensor."""
+        if reason := refusal(self.signature, outputs):
+            (shown,) = some([self.name])
+            raise InvalidInput(f'The signature "{shown}" cannot be run so. {reason}', signature=shown)
 
     def rows(self, value: Any, is_plain: bool) -> list[Tensor]:
         """Tensors of an ``instances`` list. Raises :class:`InvalidInput`."""
@@ -153,6 +160,7 @@ def decode(
     """
     doc = body.doc
     plan = choose(doc, available)
+    plan.require_dense()
     if not plan.inputs and words is SERVING_WORDS:
         raise InvalidInput(f'The signature "{plan.name}" has no inputs and cannot be called. {listed(available)}')
     forms = [word for word in words if word in doc]

@@ -226,14 +226,50 @@ class TensorShapeProto(_message.Message):
     def __init__(self, dim: _Optional[_Iterable[_Union[TensorShapeProto.Dim, _Mapping]]] = ..., unknown_rank: bool = ...) -> None: ...
 
 class TensorInfo(_message.Message):
-    __slots__ = ("name", "dtype", "tensor_shape")
+    __slots__ = ("name", "coo_sparse", "composite_tensor", "dtype", "tensor_shape")
+    class CooSparse(_message.Message):
+        __slots__ = ("values_tensor_name", "indices_tensor_name", "dense_shape_tensor_name")
+        VALUES_TENSOR_NAME_FIELD_NUMBER: _ClassVar[int]
+        INDICES_TENSOR_NAME_FIELD_NUMBER: _ClassVar[int]
+        DENSE_SHAPE_TENSOR_NAME_FIELD_NUMBER: _ClassVar[int]
+        values_tensor_name: str
+        indices_tensor_name: str
+        dense_shape_tensor_name: str
+        def __init__(self, values_tensor_name: _Optional[str] = ..., indices_tensor_name: _Optional[str] = ..., dense_shape_tensor_name: _Optional[str] = ...) -> None: ...
+    class CompositeTensor(_message.Message):
+        __slots__ = ("type_spec", "components")
+        TYPE_SPEC_FIELD_NUMBER: _ClassVar[int]
+        COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+        type_spec: TypeSpecProto
+        components: _containers.RepeatedCompositeFieldContainer[TensorInfo]
+        def __init__(self, type_spec: _Optional[_Union[TypeSpecProto, _Mapping]] = ..., components: _Optional[_Iterable[_Union[TensorInfo, _Mapping]]] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
+    COO_SPARSE_FIELD_NUMBER: _ClassVar[int]
+    COMPOSITE_TENSOR_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     TENSOR_SHAPE_FIELD_NUMBER: _ClassVar[int]
     name: str
+    coo_sparse: TensorInfo.CooSparse
+    composite_tensor: TensorInfo.CompositeTensor
     dtype: DataType
     tensor_shape: TensorShapeProto
-    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[DataType, str]] = ..., tensor_shape: _Optional[_Union[TensorShapeProto, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., coo_sparse: _Optional[_Union[TensorInfo.CooSparse, _Mapping]] = ..., composite_tensor: _Optional[_Union[TensorInfo.CompositeTensor, _Mapping]] = ..., dtype: _Optional[_Union[DataType, str]] = ..., tensor_shape: _Optional[_Union[TensorShapeProto, _Mapping]] = ...) -> None: ...
+
+class TypeSpecProto(_message.Message):
+    __slots__ = ("type_spec_class",)
+    class TypeSpecClass(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[TypeSpecProto.TypeSpecClass]
+        SPARSE_TENSOR_SPEC: _ClassVar[TypeSpecProto.TypeSpecClass]
+        INDEXED_SLICES_SPEC: _ClassVar[TypeSpecProto.TypeSpecClass]
+        RAGGED_TENSOR_SPEC: _ClassVar[TypeSpecProto.TypeSpecClass]
+    UNKNOWN: TypeSpecProto.TypeSpecClass
+    SPARSE_TENSOR_SPEC: TypeSpecProto.TypeSpecClass
+    INDEXED_SLICES_SPEC: TypeSpecProto.TypeSpecClass
+    RAGGED_TENSOR_SPEC: TypeSpecProto.TypeSpecClass
+    TYPE_SPEC_CLASS_FIELD_NUMBER: _ClassVar[int]
+    type_spec_class: TypeSpecProto.TypeSpecClass
+    def __init__(self, type_spec_class: _Optional[_Union[TypeSpecProto.TypeSpecClass, str]] = ...) -> None: ...
 
 class SignatureDef(_message.Message):
     __slots__ = ("inputs", "outputs", "method_name")

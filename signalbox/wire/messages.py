@@ -201,12 +201,16 @@ class AuditMark(Doc, frozen=True, kw_only=True):
 class TensorSpec(Doc, frozen=True, kw_only=True):
     """An input or output of a signature. shape: -1 is any size; None is unknown rank.
 
-    tensor: its name in the graph; empty = an older program inspected the model.
+    tensor: its name in the graph; empty = an older program inspected the model, or it is no dense tensor. kind: what it
+    is then: ``sparse``, ``ragged`` or ``composite``. parts: names in the graph of the tensors that it is made of; of a
+    sparse one values, indices and shape. dtype: that of its values.
     """
 
     dtype: str
     shape: tuple[int, ...] | None
     tensor: str = ""
+    kind: str = ""
+    parts: tuple[str, ...] = ()
 
 
 class Signature(Doc, frozen=True, kw_only=True):
@@ -222,9 +226,9 @@ class Signature(Doc, frozen=True, kw_only=True):
 
     @property
     def has_rows(self) -> bool:
-        """Whether dimension 0 of every input and output is free: it counts rows, and requests can share a run."""
+        """Whether all tensors are dense and dimension 0 of each is free: it counts rows, and requests can share a run."""
         specs = (*self.inputs.values(), *self.outputs.values())
-        return bool(self.inputs) and all(spec.shape and spec.shape[0] == -1 for spec in specs)
+        return bool(self.inputs) and all(spec.shape and spec.shape[0] == -1 and not spec.kind for spec in specs)
 
 
 class Version(Doc, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import pytest
 from gateway_plugin.codec.outputs import split_strings
 from gateway_plugin.codec.protobuf import tensorproto
 from gateway_plugin.codec.protobuf.protowire import WireReader, field
+from gateway_plugin.proto.serving_pb2 import GetModelMetadataResponse, SignatureDefMap
 from signalbox.wire.tensors import Tensor
 from tests.conformance import clientruns
 from tests.conformance.clients import samples
@@ -107,6 +108,66 @@ def test_over_rest_every_input_is_sent(served: Served, body: dict[str, Any], wor
     assert words in got.json()["error"]
 
 
+TEXT: Final = samples.strings([b"a b", b"c"])
+REFUSALS: Final = [
+    (Case("composite", {"text": TEXT}, "ragged"), 'The output "words" is a ragged tensor'),
+    (Case("composite", {"text": TEXT}, "sparse"), 'The output "words" is a sparse tensor'),
+    (Case("sparse_input", {"s": np.array([1], np.float32)}, "sums"), 'The input "s" is a sparse tensor'),
+]
+
+
+@pytest.mark.parametrize(("case", "words"), REFUSALS, ids=lambda value: getattr(value, "signature", ""))
+def test_what_is_no_dense_tensor_is_refused_by_name_and_kind_whatever_the_data(
+    served: Served, case: Case, words: str
+) -> None:
+    for call_it in (serving_grpc, inference_grpc):
+        with pytest.raises(grpc.RpcError) as caught:
+            call_it(served, case)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert words in str(caught.value.details())
+    columns = {name: samples.plain(array) for name, array in case.inputs.items()}
+    bodies = {
+        f"/v1/models/{case.model}:predict": {"inputs": columns, "signature_name": case.signature},
+        "/v1/jobs": {"model": case.model, "inputs": columns, "signature_name": case.signature},
+        f"/v2/models/{case.model}/infer": {
+            "inputs": [{**described(name, array), "data": columns[name]} for name, array in case.inputs.items()],
+            "parameters": {"signature_name": case.signature},
+        },
+    }
+    for path, body in bodies.items():
+        got = served.client.post(path, json=body)
+        assert (got.status_code, words in got.text.replace('\\"', '"')) == (400, True), got.text
+
+
+@pytest.mark.parametrize("signature", ["", "ragged", "sparse"])
+def test_beside_what_is_no_dense_tensor_the_rest_is_served(served: Served, signature: str) -> None:
+    case = Case("composite", {"text": TEXT}, signature)
+    assert serving_grpc(served, case, "n")["n"].tolist() == [3, 1]
+    body = {
+        "inputs": [{**described("text", TEXT), "data": ["a b", "c"]}],
+        "outputs": [{"name": "n"}],
+        "parameters": {"signature_name": signature},
+    }
+    assert post(served, "/v2/models/composite/infer", json.dumps(body).encode())["outputs"][0]["data"] == [3, 1]
+
+
+def test_the_metadata_of_what_is_no_dense_tensor_says_what_it_is_made_of(served: Served) -> None:
+    found = served.client.get("/v1/models/composite/metadata").json()["metadata"]["signature_def"]["signature_def"]
+    ragged, sparse = (found[name]["outputs"]["words"] for name in ("ragged", "sparse"))
+    assert ragged["dtype"] == sparse["dtype"] == "DT_STRING"
+    assert ragged["composite_tensor"]["type_spec"] == {"type_spec_class": "RAGGED_TENSOR_SPEC"}
+    assert len(ragged["composite_tensor"]["components"]) == 2
+    assert set(sparse["coo_sparse"]) == {"values_tensor_name", "indices_tensor_name", "dense_shape_tensor_name"}
+    asked = field(1, field(1, b"composite")) + field(2, b"signature_def")
+    packed = GetModelMetadataResponse.FromString(
+        call(served, "/tensorflow.serving.PredictionService/GetModelMetadata", asked)
+    ).metadata["signature_def"]
+    told = SignatureDefMap.FromString(packed.value).signature_def["sparse"].outputs["words"]
+    assert told.coo_sparse.values_tensor_name == sparse["coo_sparse"]["values_tensor_name"]
+    for path in ("/v2/models/composite", "/v2/models/sparse_input/config", "/v1/models/sparse_input/metadata"):
+        assert served.client.get(path).status_code == 200
+
+
 def bits(found: Arrays) -> dict[str, Any]:
     """Every bit of an answer."""
     return {name: tensor(array) for name, array in found.items()}
@@ -132,13 +193,13 @@ def serving_rows(served: Served, case: Case, like: Arrays) -> Arrays:
     }
 
 
-def serving_grpc(served: Served, case: Case) -> Arrays:
+def serving_grpc(served: Served, case: Case, *outputs: str) -> Arrays:
     entries = [
         field(2, field(1, name.encode()) + field(2, b"".join(tensorproto.write(given(name, array)))))
         for name, array in case.inputs.items()
     ]
     spec = field(1, case.model.encode()) + field(3, case.signature.encode())
-    request = field(1, spec) + b"".join(entries)
+    request = field(1, spec) + b"".join(entries) + b"".join(field(3, name.encode()) for name in outputs)
     reader = WireReader("PredictResponse")
     found = {}
     for each in reader.fields(memoryview(call(served, "/tensorflow.serving.PredictionService/Predict", request))):
@@ -193,6 +254,8 @@ def inference_grpc(served: Served, case: Case) -> Arrays:
         for one in (described(name, array) for name, array in case.inputs.items())
     ]
     request = field(1, case.model.encode()) + b"".join(field(5, part) for part in parts)
+    if case.signature:
+        request += field(4, field(1, b"signature_name") + field(2, field(3, case.signature.encode())))
     request += b"".join(field(7, one.data) for one in tensors)
     reader = WireReader("ModelInferResponse")
     outputs, contents = [], []

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils.html import escape
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from console.config import ConsoleSettings
 from console.controller import readiness
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, SignalboxError, TooLarge
 from tests.console.conftest import submit
+from tests.rigs import oddmodels
 from tests.rigs.hostilemodel import hostile
 from tests.rigs.models import half_plus_two, half_plus_two_v1
 from tests.unit.test_model_gate import ENTRY, PLAIN, SERVE, field, meta, model, node
@@ -549,6 +551,22 @@ def test_a_name_or_a_number_that_the_disk_refuses_shows_no_folder_either(
     with pytest.raises(Conflict) as taken:
         services.upload(admin, "good", io.BytesIO(archive_of(half_plus_two())), number=7)
     assert str(console.repository) not in taken.value.public_message
+
+
+def test_a_signature_that_cannot_be_run_is_named_with_the_reason(admin: Actor, browser: Browser) -> None:
+    version = services.upload(admin, "words", io.BytesIO(archive_of(oddmodels.folder() / "composite" / "1")))
+    whys = {
+        name: f'The output "words" is a {name} tensor; only dense tensors are given out. Where a protocol lets outputs '
+        "be chosen, these can be had: n."
+        for name in ("ragged", "sparse")
+    }
+    assert version.may_serve
+    assert version.refused_signatures == whys
+    client = browser("viewer")
+    page = client.get("/models/words").content.decode()
+    for name, why in whys.items():
+        assert f'<span class="mono">{name}</span> ({escape(why)})' in page
+    assert client.get("/api/models/words").json()["versions"][0]["refused_signatures"] == whys
 
 
 def test_an_archive_over_the_cap_is_refused_while_it_arrives(

@@ -312,6 +312,26 @@ async def test_a_signature_without_inputs_is_run(runner: RunnerLink) -> None:
     assert values_of(report.frames[0]) == [1.0, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("model", "signature", "words"),
+    [
+        ("composite", "ragged", 'The output "words" is a ragged tensor; only dense .* can be had: n'),
+        ("composite", "sparse", 'The output "words" is a sparse tensor'),
+        ("sparse_input", "sums", 'The input "s" is a sparse tensor; only dense tensors can be sent'),
+    ],
+)
+async def test_what_is_no_dense_tensor_is_named_and_the_rest_is_served(
+    runner: RunnerLink, model: str, signature: str, words: str
+) -> None:
+    await runner.load(model, 1, str(oddmodels.folder() / model / "1"))
+    sent = texts(b"a b", b"c") if model == "composite" else floats("s", 1.0)
+    with pytest.raises(ModelError, match=words):
+        await runner.run(model, 1, signature, [sent])
+    if model == "composite":
+        (n,) = tensors.decode((await runner.run(model, 1, signature, [sent], ("n",))).frames[0])
+        assert struct.unpack("<2i", n.data) == (3, 1)
+
+
 async def test_only_the_outputs_asked_for_are_computed_and_few_ways_to_ask_are_kept(runner: RunnerLink) -> None:
     await runner.load("mirror", 1, str(models.mirror()))
     names = [f"y_{dtype}" for dtype in ITEM_SIZE]

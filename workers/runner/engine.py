@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from signalbox.program import errors
-from signalbox.wire import tensors
+from signalbox.wire import signatures, tensors
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import Tensor
 from workers.runner import arrays, operations, savedmodel, sessions, warmup
@@ -40,6 +40,7 @@ class Function:
     """One signature, for inputs of any shape: from the tensors that it names to those that are wanted."""
 
     def __init__(self, session: GraphSession, signature: Signature) -> None:
+        self._signature = signature
         self.inputs = signature.inputs
         self._outputs = signature.outputs
         self._session = session
@@ -64,6 +65,8 @@ class Function:
         if unknown := [name for name in outputs if name not in self._outputs]:
             msg = f"The signature has no output {unknown[0]!r}."
             raise errors.InvalidInput(msg)
+        if reason := signatures.refusal(self._signature, outputs):
+            raise errors.ModelError(reason)
         wanted = {name: self._outputs[name].tensor for name in outputs or self._outputs}
         feeds = [spec.tensor for spec in self.inputs.values()]
         run, dtypes = _of_the_model(

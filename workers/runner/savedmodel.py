@@ -38,6 +38,8 @@ DTYPE_OF: Final[dict[int, str]] = {
     23: "uint64",
 }
 """Number in types.proto to the name on our wire; what is missing cannot travel."""
+_KINDS: Final = {1: "sparse", 3: "ragged"}
+"""TypeSpecClass in struct.proto to the name on our wire."""
 SERVE: Final = "serve"
 _SHOWN: Final = 200
 MOST_DEFAULTS_BYTES: Final = 1 << 16
@@ -163,9 +165,27 @@ def _signatures(graph: memoryview) -> Iterator[tuple[str, Signature]]:
 def _specs(body: memoryview, field: int) -> Iterator[tuple[str, TensorSpec]]:
     for entry in submessages(body, field):
         info = single(entry, 2)
-        dtype = number(info, 2)
-        spec = TensorSpec(dtype=DTYPE_OF.get(dtype, f"unsupported:{dtype}"), shape=_shape(info), tensor=text(info, 1))
+        kind, dtype, parts = _composition(info)
+        dtype = number(info, 2) or dtype
+        spec = TensorSpec(
+            dtype=DTYPE_OF.get(dtype, f"unsupported:{dtype}"),
+            shape=_shape(info),
+            tensor=text(info, 1),
+            kind=kind,
+            parts=parts,
+        )
         yield text(entry, 1), spec
+
+
+def _composition(info: memoryview) -> tuple[str, int, tuple[str, ...]]:
+    """(kind, number of the values' dtype where the parts say it, names of the parts); of a dense tensor nothing."""
+    for sparse in submessages(info, 4):
+        return "sparse", 0, (text(sparse, 1), text(sparse, 2), text(sparse, 3))
+    for composite in submessages(info, 5):
+        parts = list(submessages(composite, 2))
+        kind = _KINDS.get(number(single(composite, 1), 1), "composite")
+        return kind, number(parts[0], 2) if parts else 0, tuple(text(part, 1) for part in parts)
+    return "", 0, ()
 
 
 def _shape(info: memoryview) -> tuple[int, ...] | None:

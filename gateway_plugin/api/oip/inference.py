@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from gateway_plugin.admission.keyring import SUBMIT, may_use, require_scope, tenant_of
 from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.statistics import Statistics
@@ -66,6 +68,8 @@ class Inference:
         Raises as :meth:`Predictions.run`.
         """
         wait_s = min((time_s for time_s in (timeout_s, options.timeout_s) if time_s is not None), default=None)
+        if len(options.outputs) < len(options.plan.signature.outputs):
+            inputs = replace(inputs, outputs=tuple(sorted(options.outputs)))
         account, began = tenant_of(key), perf_counter()
         try:
             ran = await self._predictions.run(key, headers, Asked(ready, inputs, options.submit), wait_s=wait_s)

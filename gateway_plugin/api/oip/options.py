@@ -45,6 +45,7 @@ def read(ready: PreparedVersion, fields: Mapping[str, Any], *, is_binary: bool =
         raise InvalidRequest("Models keep no state between requests here: sequence_id is not taken.")
     is_binary = _boolean(parameters, "binary_data_output", REQUEST, default=is_binary)
     asked = _outputs(fields.get("outputs"), plan.signature, is_binary=is_binary)
+    plan.require_dense(asked)
     timeout_us = _whole(parameters, "timeout")
     return InferOptions(
         _id(fields.get("id")),

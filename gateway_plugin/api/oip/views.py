@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import signalbox
 from gateway_plugin.codec.inputs import choose
-from gateway_plugin.codec.oip.datatypes import datatype
+from gateway_plugin.codec.oip.datatypes import DATATYPES, datatype
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.service.availability import Availabilities
 from gateway_plugin.tables.liveworkers import LiveWorkers
@@ -74,7 +74,8 @@ def _tensor(name: str, spec: TensorSpec) -> dict[str, Any]:
 
 def _configured(name: str, spec: TensorSpec, skipped: int) -> dict[str, Any]:
     word = datatype(spec.dtype)
-    return {"name": name, "data_type": _TYPES.get(word, f"TYPE_{word}"), "dims": _dimensions(spec)[skipped:]}
+    kind = _TYPES.get(word, f"TYPE_{word}") if word in DATATYPES else "TYPE_INVALID"
+    return {"name": name, "data_type": kind, "dims": _dimensions(spec)[skipped:]}
 
 
 def _dimensions(spec: TensorSpec) -> list[int]:

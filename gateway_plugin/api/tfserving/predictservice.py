@@ -89,6 +89,7 @@ def decoded(request: PredictRequest, ready: PreparedVersion, most_fields: int) -
     """
     name, limit = request.spec.signature_name, ready.model.limits.max_payload_bytes
     plan = _plan(name, ready)
+    plan.require_dense(request.outputs)
     given = {**{key: memoryview(value) for key, value in plan.signature.defaults.items()}, **request.inputs}
     try:
         require_names(given, plan)

@@ -1,6 +1,6 @@
 """Renders the status and the metadata of models, as TensorFlow Serving does."""
 
-from typing import Any
+from typing import Any, Final
 
 from gateway_plugin.codec import dtypes
 from gateway_plugin.codec.prepared import PreparedVersion
@@ -9,6 +9,9 @@ from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.program.errors import NotFound
 from signalbox.wire.messages import Model, TensorSpec
+
+_SPARSE: Final = ("values_tensor_name", "indices_tensor_name", "dense_shape_tensor_name")
+_CLASSES: Final = {"sparse": "SPARSE_TENSOR_SPEC", "ragged": "RAGGED_TENSOR_SPEC"}
 
 
 class ModelStatus:
@@ -63,5 +66,15 @@ def _tensor(name: str, spec: TensorSpec) -> dict[str, Any]:
     return {
         "dtype": dtypes.enumerator(spec.dtype),
         "tensor_shape": {"dim": dims, "unknown_rank": spec.shape is None},
-        "name": spec.tensor or f"{name}:0",
+        **_encoding(name, spec),
     }
+
+
+def _encoding(name: str, spec: TensorSpec) -> dict[str, Any]:
+    """What a TensorInfo is in the graph: one tensor, or several."""
+    if spec.kind == "sparse" and len(spec.parts) == len(_SPARSE):
+        return {"coo_sparse": dict(zip(_SPARSE, spec.parts, strict=True))}
+    if spec.kind:
+        type_spec = {"type_spec_class": _CLASSES.get(spec.kind, "UNKNOWN")}
+        return {"composite_tensor": {"type_spec": type_spec, "components": [{"name": part} for part in spec.parts]}}
+    return {"name": spec.tensor or f"{name}:0"}

@@ -151,6 +151,7 @@ def _plan(name: str, available: Mapping[str, Plan]) -> Plan:
             signature=name[:120],
             available=sorted(available),
         )
+    plan.require_dense()
     return plan
 
 
