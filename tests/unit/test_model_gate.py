@@ -257,6 +257,22 @@ def test_an_operation_that_tensorflow_does_not_have_needs_a_persons_word(tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("op", "library"),
+    [
+        ("WordpieceTokenizeWithOffsets", "tensorflow_text"),
+        ("TFText>FastSentencepieceTokenize", "tensorflow_text"),
+        ("SimpleMLInferenceOpWithHandle", "tensorflow_decision_forests"),
+    ],
+)
+def test_an_operation_of_a_library_that_only_tensorflow_serving_has_names_the_library(
+    tmp_path: Path, op: str, library: str
+) -> None:
+    (tmp_path / FILE).write_bytes(model([node("y", "Const")], {"f": [node("a", op)]}))
+    found = judge(savedmodel.read(tmp_path)[1])
+    assert found.forbidden == {op: f"belongs to {library}, which workers do not have"}
+
+
+@pytest.mark.parametrize(
     ("op", "name", "value", "is_bad"),
     [
         ("PrintV2", "output_stream", field(2, "stderr"), False),
