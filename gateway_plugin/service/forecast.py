@@ -3,6 +3,8 @@
 Everything that a device does before the job counts: what its runner does now, the jobs its worker has pulled and not
 begun, and the queue. A load ahead of need does not count: runs go on beside it. An unknown time is None. So is a time
 of zero, since a job that has not started is not said to start now: None also stands for a job with nothing before it.
+A run or load that takes longer than usual ends at an unknown time: where that matters no time is told, and the reason
+is. So an estimate does not rise because a run goes on.
 Workers of older versions, which do not say what they do, count as idle.
 """
 
@@ -12,17 +14,33 @@ from typing import Final, NamedTuple
 from signalbox.wire.messages import Model, Residency, Worker
 
 _IN_MEMORY: Final = frozenset({"ready", "spare"})
+_SOON_OVER_S: Final = 0.5
+"""A run that is late by less is taken to end now: runs differ a little, and how long they usually take is a mean."""
+_ALIKE: Final = 1.1
+"""Estimates that differ by less are the same."""
+
+
+class Forecast(NamedTuple):
+    """wait_s: until the job starts, above 0; None where that is not known, or nothing is before it.
+
+    is_late: it is not known because a run or load in front takes longer than usual.
+    """
+
+    wait_s: float | None = None
+    is_late: bool = False
 
 
 class _Outlook(NamedTuple):
     """One device and a model. free_s: until it comes to the model's jobs. pulled: those pulled and not begun.
 
-    rate: jobs of the model a second, 0 = unknown.
+    rate: jobs of the model a second, 0 = unknown. is_late: what it does takes longer than usual, and ``free_s`` is at
+    least so long.
     """
 
     free_s: float
     pulled: int
     rate: float
+    is_late: bool = False
 
     def after_s(self, jobs: int) -> float | None:
         """Seconds until it has taken so many jobs of the model and comes to the next one; None = not known."""
@@ -31,8 +49,8 @@ class _Outlook(NamedTuple):
         return self.free_s + jobs / self.rate if self.rate else None
 
 
-def starts_in(model: Model, version: int, workers: Iterable[Worker], ahead: int | None, now: float) -> float | None:
-    """Seconds until a job starts, above 0; None where that is not known, or nothing is before it.
+def starts_in(model: Model, version: int, workers: Iterable[Worker], ahead: int | None, now: float) -> Forecast:
+    """When a job starts.
 
     workers: at the model's homes, see :meth:`LiveWorkers.serving`. ahead: jobs before it in the queue; None when a
     worker has pulled it already. now: UTC seconds.
@@ -41,11 +59,22 @@ def starts_in(model: Model, version: int, workers: Iterable[Worker], ahead: int 
     if ahead is None:
         return _pulled(model, version, [w for w in holders if w.waiting.get(model.name)], now)
     outlooks = [o for w in holders if (o := _outlook(model, version, w, now)) is not None]
+    wait_s = _wait_s([o for o in outlooks if not o.is_late], ahead)
+    if all(not o.is_late for o in outlooks):
+        return Forecast(wait_s or None)
+    at_best_s = _wait_s(outlooks, ahead)
+    if wait_s is None or at_best_s is None or wait_s > at_best_s * _ALIKE:
+        return Forecast(is_late=True)
+    return Forecast(wait_s or None)
+
+
+def _wait_s(outlooks: Iterable[_Outlook], ahead: int) -> float | None:
+    """Seconds until these devices have taken so many jobs and one of them comes to the next; None = not known."""
     known = sorted((at_s, o.rate) for o in outlooks if (at_s := o.after_s(o.pulled)) is not None)
     if not ahead:
-        return known[0][0] or None if known else None
+        return known[0][0] if known else None
     rated = [(at_s, rate) for at_s, rate in known if rate]
-    return _shared(rated, ahead) or None if rated else None
+    return _shared(rated, ahead) if rated else None
 
 
 def in_front(model: str, workers: Iterable[Worker], *, is_pulled: bool) -> str:
@@ -55,9 +84,10 @@ def in_front(model: str, workers: Iterable[Worker], *, is_pulled: bool) -> str:
     if not runs or len(runs) < len(holders):
         return ""
     run = runs[0]
+    late = " that takes longer than usual" if any(_is_late(w) for w in holders if w.run is run) else ""
     if run.activity == "loading":
-        return f"while {run.model} is loaded"
-    return f"behind a run of {run.model}" if is_pulled or run.model != model else ""
+        return f"behind the load of {run.model}{late}" if late else f"while {run.model} is loaded"
+    return f"behind a run of {run.model}{late}" if late or is_pulled or run.model != model else ""
 
 
 def _holders(workers: Iterable[Worker]) -> list[Worker]:
@@ -65,18 +95,18 @@ def _holders(workers: Iterable[Worker]) -> list[Worker]:
     return [worker for worker in workers if worker.token]
 
 
-def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float) -> float | None:
-    """Seconds until a pulled job starts. Which worker has it, and in which order, is unknown: the latest counts."""
+def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float) -> Forecast:
+    """When a pulled job starts. Which worker has it, and in which order, is unknown: the latest counts."""
     starts_s = [0.0]
     for worker in workers:
         outlook = _outlook(model, version, worker, now)
-        if outlook is None:
-            return None
-        start_s = outlook.after_s(outlook.pulled - 1)
+        if outlook is not None and outlook.is_late:
+            return Forecast(is_late=True)
+        start_s = outlook.after_s(outlook.pulled - 1) if outlook is not None else None
         if start_s is None:
-            return None
+            return Forecast()
         starts_s.append(start_s)
-    return max(starts_s) or None
+    return Forecast(max(starts_s) or None)
 
 
 def _outlook(model: Model, version: int, worker: Worker, now: float) -> _Outlook | None:
@@ -92,19 +122,25 @@ def _outlook(model: Model, version: int, worker: Worker, now: float) -> _Outlook
             return None
         free_s += count / rate
     own = worker.waiting.get(model.name, 0)
-    return _Outlook(free_s, own, worker.rates.get(model.name, 0.0))
+    return _Outlook(free_s, own, worker.rates.get(model.name, 0.0), _is_late(worker))
 
 
 def _left_s(worker: Worker, now: float) -> float | None:
-    """Seconds until the runner has done what it does; a run that is late is taken to last as long again."""
+    """Seconds until the runner has done what it does, if that takes as long as usual; None where that is not known."""
     run = worker.run
     if run is None or run.is_ahead:
         return 0.0
     if not run.expected_s:
         return None
-    been_s = max(0.0, worker.beat_at - run.since)
-    left_s = run.expected_s - been_s if been_s < run.expected_s else been_s
-    return max(0.0, left_s - (now - worker.beat_at))
+    return max(0.0, run.since + run.expected_s - max(now, worker.beat_at))
+
+
+def _is_late(worker: Worker) -> bool:
+    """Whether what the runner does takes longer than usual. At the last heartbeat: it may have ended since."""
+    run = worker.run
+    if run is None or run.is_ahead or not run.expected_s:
+        return False
+    return worker.beat_at - run.since > run.expected_s + _SOON_OVER_S
 
 
 def _is_at_hand(model: str, version: int, worker: Worker) -> bool:

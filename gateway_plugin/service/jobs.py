@@ -12,7 +12,7 @@ import orjson
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.decoder import too_large
 from gateway_plugin.codec.errorcodes import error_of
-from gateway_plugin.service.forecast import in_front, starts_in
+from gateway_plugin.service.forecast import Forecast, in_front, starts_in
 from gateway_plugin.service.waiting import End
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
@@ -39,12 +39,14 @@ _NO_JOB: Final = "There is no such job, or it is not yours."
 class QueuePosition(NamedTuple):
     """Where a queued job stands. ahead: jobs before it, None = unknown, or delivered. wait_s: until it starts.
 
-    is_pulled: it is delivered to a worker, which has not begun it.
+    is_pulled: it is delivered to a worker, which has not begun it. is_late: ``wait_s`` is not known since a run or load
+    in front takes longer than usual.
     """
 
     ahead: int | None = None
     wait_s: float | None = None
     is_pulled: bool = False
+    is_late: bool = False
 
 
 class JobService:
@@ -167,10 +169,10 @@ class JobService:
             ahead = (await self._queues.position(record.model, record.priority, seq)).ahead
         except SignalboxError:
             return QueuePosition()
-        wait_s = None
+        wait_s, is_late = Forecast()
         if model.is_enabled and not self._workers.is_paused(record.model):
-            wait_s = starts_in(model, record.version, workers, ahead, self._wall())
-        return QueuePosition(ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None)
+            wait_s, is_late = starts_in(model, record.version, workers, ahead, self._wall())
+        return QueuePosition(ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None, is_late)
 
     async def describe(self, found: Found, *, with_result: bool = True) -> dict[str, Any]:
         """The job as JSON: state, phase in words, place, result or error, timeline. RFC 3339 instants."""
@@ -190,6 +192,7 @@ class JobService:
             "attempt": record.attempt,
             "position": position.ahead,
             "estimated_wait_s": position.wait_s,
+            "is_longer_than_usual": position.is_late,
             "created_at": instant(record.created_at),
             "started_at": instant(_started_at(record)),
             "finished_at": instant(record.finished_at),

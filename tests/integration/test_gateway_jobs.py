@@ -110,6 +110,12 @@ async def test_a_job_behind_another_model_s_run_is_told_of_that_run(front: Rig, 
     assert got.doc["phase"] == "waiting: a worker has it, behind a run of slow"
     assert 8 < got.doc["estimated_wait_s"] < 13
     assert int(got.headers["Retry-After"]) == math.ceil(got.doc["estimated_wait_s"])
+    assert got.doc["is_longer_than_usual"] is False
+    late = Run(activity="computing", model="slow", version=1, since=time.time() - 20, expected_s=14.0)
+    await tell(front, presence(run=late, waiting={"half": 1}))
+    got = await front.call("GET", job, key=mine)
+    assert got.doc["phase"] == "waiting: a worker has it, behind a run of slow that takes longer than usual"
+    assert (got.doc["estimated_wait_s"], got.doc["is_longer_than_usual"]) == (None, True)
     await puller.close()
 
 

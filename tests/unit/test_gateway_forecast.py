@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gateway_plugin.service.forecast import in_front, starts_in
@@ -37,7 +39,7 @@ def run(
 
 
 def wait(*workers: Worker, ahead: int | None, now: float = NOW) -> float | None:
-    return starts_in(HALF, 1, workers, ahead, now)
+    return starts_in(HALF, 1, workers, ahead, now).wait_s
 
 
 def test_the_wait_is_the_place_over_the_rate_of_all() -> None:
@@ -77,8 +79,63 @@ def test_a_run_in_front_is_waited_for_whoever_s_it_is() -> None:
     assert wait(busy, worker(rates={"half": 0.1}), ahead=2) == pytest.approx(10.099, abs=0.02)
 
 
-def test_a_run_that_is_late_is_taken_to_last_as_long_again() -> None:
-    assert wait(worker(run=run(ago_s=5.0, usual_s=1.0)), ahead=0) == pytest.approx(5.0)
+def test_a_run_that_takes_longer_than_usual_has_no_time_and_says_why() -> None:
+    late = worker(run=run(ago_s=5.0, usual_s=1.0))
+    for ahead in (0, 3):
+        assert starts_in(HALF, 1, [late], ahead, NOW) == (None, True)
+    assert starts_in(HALF, 1, [replace(late, waiting={"half": 1})], None, NOW) == (None, True)
+    assert in_front("half", [late], is_pulled=False) == "behind a run of slow that takes longer than usual"
+    own = worker(run=run("half", ago_s=5.0, usual_s=1.0))
+    assert in_front("half", [own], is_pulled=False) == "behind a run of half that takes longer than usual"
+    loads = worker(run=run("digits", "loading", ago_s=5.0, usual_s=1.0))
+    assert in_front("half", [loads], is_pulled=False) == "behind the load of digits that takes longer than usual"
+
+
+def test_a_run_that_is_a_little_late_is_about_to_end() -> None:
+    """What is usual is a mean: half of all runs take longer."""
+    late = worker(run=run("half", ago_s=0.02, usual_s=0.01))
+    assert starts_in(HALF, 1, [late], 10, NOW) == (1.0, False)
+
+
+def test_a_device_that_is_late_takes_no_number_away_where_it_hardly_matters() -> None:
+    late = worker(run=run(ago_s=5.0, usual_s=1.0))
+    many = [worker(waiting={"half": 10}) for _ in range(20)]
+    assert starts_in(HALF, 1, [late, *many], 1000, NOW).wait_s == pytest.approx(6.0)
+    other = worker(run=run(ago_s=1.0, usual_s=9.4))
+    assert starts_in(HALF, 1, [late, other], 0, NOW) == (None, True), "not 8.4 s, where 0.9 were told before"
+    assert starts_in(HALF, 1, [late, worker()], 0, NOW) == (None, False), "an idle one takes it"
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.01, 30.0), st.floats(0.0, 50.0), st.integers(0, 5), st.sampled_from([0.0, 0.5, 10.0])),
+        min_size=1,
+        max_size=4,
+    ),
+    st.one_of(st.none(), st.integers(0, 50)),
+)
+def test_an_estimate_never_rises_because_runs_go_on(
+    devices: list[tuple[float, float, int, float]], ahead: int | None
+) -> None:
+    """Nothing ends and nothing new comes for a minute; presence is told every two seconds."""
+    last: float | None = None
+    for half_seconds in range(120):
+        now = NOW + half_seconds / 2
+        beat_at = NOW + half_seconds // 4 * 2
+        told = [
+            worker(
+                id=f"w{number}",
+                beat_at=beat_at,
+                run=Run(activity="computing", model="slow", version=1, since=NOW - ago_s, expected_s=usual_s),
+                waiting={"half": pulled} if pulled else {},
+                rates={"half": rate} if rate else {},
+            )
+            for number, (usual_s, ago_s, pulled, rate) in enumerate(devices)
+        ]
+        found = starts_in(HALF, 1, told, ahead, now).wait_s
+        if found is not None:
+            assert last is None or found <= last * 1.1 + 0.01
+            last = found if last is None else min(last, found)
 
 
 def test_jobs_that_the_worker_has_pulled_are_in_front() -> None:
@@ -130,7 +187,7 @@ def test_a_load_ahead_of_need_is_no_job_s_wait() -> None:
     rolling = worker(models=both, run=ahead)
     assert wait(rolling, ahead=0) is None
     assert wait(rolling, ahead=10) == 1.0
-    assert starts_in(HALF, 2, [rolling], 10, NOW) is None, "the new version is not there yet"
+    assert starts_in(HALF, 2, [rolling], 10, NOW).wait_s is None, "the new version is not there yet"
     assert in_front("half", [rolling], is_pulled=False) == ""
     assert in_front("half", [replace(rolling, waiting={"half": 1})], is_pulled=True) == ""
 

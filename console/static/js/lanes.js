@@ -46,11 +46,17 @@ export function shortHost(host) {
   return name.length > 20 ? `${name.slice(0, 12)}…` : name;
 }
 
+/** A run that is late by less is about to end: what is usual is a mean. As the gateway has it. */
+const SOON_OVER_S = 0.5;
+
 /** How long a run or load has lasted, if long enough to read, and how long it usually takes. */
 function spent(run, now) {
   const seconds = now - run.since;
   if (seconds < 1) return "";
-  return run.expected_s >= 0.1 ? `for ${duration(seconds)}, usually ${duration(run.expected_s)}` : `for ${duration(seconds)}`;
+  const lasts = `for ${duration(seconds)}`;
+  if (!run.expected_s) return lasts;
+  if (seconds > run.expected_s + SOON_OVER_S) return `${lasts}, longer than usual (${duration(run.expected_s)})`;
+  return run.expected_s >= 0.1 ? `${lasts}, usually ${duration(run.expected_s)}` : lasts;
 }
 
 function fact(label, value) {
