@@ -82,8 +82,11 @@ def _idle(lane: LaneRow, queues: Mapping[str, Queue], now: float, found: dict[st
 def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Alarm]) -> None:
     href = f"/models/{model}"
     if queue.lost:
-        jobs, they_run = ("1 job", "it runs") if queue.lost == 1 else (f"{queue.lost} jobs", "they run")
-        text = f"{jobs} of {model} ran on a worker that is gone; {they_run} again when a worker serves {model}."
+        they_run = "it runs" if queue.lost == 1 else "they run"
+        text = (
+            f"{counted(queue.lost, 'job')} of {model} ran on a worker that is gone; {they_run} again when a worker"
+            f" serves {model}."
+        )
         found[f"lost-jobs:{model}"] = Alarm("error", text, href=f"/jobs?state=running&q=model:{model}")
     if queue.waiting and queue.is_paused:
         text = f"{model} is paused and {counted(queue.waiting, 'job waits', 'jobs wait')}."

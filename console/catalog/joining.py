@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from console.catalog.models import ServedModel
+from signalbox.program.words import counted
 
 
 class State(NamedTuple):
@@ -29,7 +30,7 @@ def state_of(model: ServedModel) -> State:
         return State("trying", f"Each request runs alone until a worker has loaded version {number} and tried it.")
     if not tried["joined"]:
         return State("untried", f"Each request runs alone. {found_in(tried)}")
-    return State("joined", f"Up to {model.max_batch_size} rows share a run. {found_in(tried)}")
+    return State("joined", f"Up to {counted(model.max_batch_size, 'row')} in one run. {found_in(tried)}")
 
 
 def found_in(tried: dict[str, Any]) -> str:

@@ -226,7 +226,7 @@ class Signature(Doc, frozen=True, kw_only=True):
 
     @property
     def has_rows(self) -> bool:
-        """Whether all tensors are dense and dimension 0 of each is free: it counts rows, and requests can share a run."""
+        """Whether all tensors are dense with a free dimension 0: it counts rows, and requests can share a run."""
         specs = (*self.inputs.values(), *self.outputs.values())
         return bool(self.inputs) and all(spec.shape and spec.shape[0] == -1 and not spec.kind for spec in specs)
 

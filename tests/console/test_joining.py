@@ -59,7 +59,7 @@ def test_what_a_worker_found_equal_is_published_and_said(digits: Actor) -> None:
     assert state().state == "trying"
     assert services.note_joining("w1", "digits", 2, EQUAL)
     assert joined() == {1: None, 2: ("serving_default",)}
-    assert state() == State("joined", "Up to 32 rows share a run. Found equal, joined and alone: serving_default.")
+    assert state() == State("joined", "Up to 32 rows in one run. Found equal, joined and alone: serving_default.")
     assert not services.note_joining("w2", "digits", 2, UNTRIED), "it is known"
     services.change_settings(digits, "digits", {"max_batch_size": 1})
     assert state().state == "alone"

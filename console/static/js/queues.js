@@ -43,7 +43,7 @@ class QueueView {
     text(cells.drain, row.waiting ? (row.drain_s === null ? "not at this rate" : duration(row.drain_s)) : "–");
     text(cells.wait, row.wait_p50_s === null ? "–" : `${ms(row.wait_p50_s)} · ${ms(row.wait_p99_s)}`);
     text(cells.run, row.run_p50_s === null ? "–" : `${ms(row.run_p50_s)} · ${ms(row.run_p99_s)}`);
-    const covered = row.sampled ? `Of ${number.format(row.sampled)} job${row.sampled === 1 ? "" : "s"} that succeeded since ${clock.format(row.sampled_since * 1000)}` : null;
+    const covered = row.sampled ? `Of ${counted(row.sampled, "job")} that succeeded since ${clock.format(row.sampled_since * 1000)}` : null;
     for (const cell of [cells.wait, cells.run]) attribute(cell, "title", covered);
     this.#spark(row.history);
     this.tick();
