@@ -284,7 +284,7 @@ class QueueRows:
         """On how many GPUs the model is in memory, is loaded, or could not be: one counts once, by its best version."""
         best: dict[str, int] = {}
         for worker in self._workers.values():
-            for resident in worker.models:
+            for resident in worker.models if worker.token else ():  # without its GPU it serves nothing
                 if resident.model == model and resident.state in _BEST:
                     rank = _BEST.index(resident.state)
                     best[worker.device.id] = min(rank, best.get(worker.device.id, rank))

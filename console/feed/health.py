@@ -41,7 +41,7 @@ def gpus(lanes: Collection[LaneRow]) -> Figure:
     if not lanes or doing["unknown"]:
         return Figure("GPU time in use", "unknown", "?" if lanes else "–", note)
     share = sum(lane.use or 0.0 for lane in lanes) / len(lanes)
-    return Figure("GPU time in use", "ok", f"{share:.0%}", note)
+    return Figure("GPU time in use", "late" if doing["expired"] else "ok", f"{share:.0%}", note)
 
 
 def workers(rows: Collection[WorkerRow]) -> Figure:

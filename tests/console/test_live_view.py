@@ -318,7 +318,7 @@ def test_the_row_of_a_model_that_nobody_calls_is_left_alone() -> None:
         board.presence("w1", worker("w1", in_flight={"other": second}), T0 + second)
         board.age(T0 + second, is_blind=False)
     assert row(board, "queues", "digits") is before
-    board.presence("w1", worker("w1", models=(Residency(model="digits", version=1, state="ready"),)), T0 + 100)
+    board.presence("w1", worker("w1", token=7, models=(Residency(model="digits", version=1, state="ready"),)), T0 + 100)
     assert row(board, "queues", "digits").ready == 1
 
 
@@ -383,11 +383,13 @@ def test_a_gpu_counts_once_however_many_versions_of_a_model_it_has_in_memory() -
     assert (row(board, "queues", "digits").ready, row(board, "queues", "digits").label) == (1, "ready 1/2")
     other = Device(id="GPU-2", kind="nvidia", name="H200")
     failed = Residency(model="digits", version=2, state="failed")
-    board.presence("b", worker("b", device=other, models=(both[0], failed)), T0)
+    board.presence("b", worker("b", device=other, models=both), T0)
+    assert row(board, "queues", "digits").ready == 1, "in memory of a worker that does not hold its GPU"
+    board.presence("b", worker("b", token=8, device=other, models=(both[0], failed)), T0)
     found = row(board, "queues", "digits")
     assert (found.ready, found.failed, found.label) == (2, 0, "ready")
     board.presence("a", None, T0 + 1)
-    board.presence("b", worker("b", device=other, models=(failed,)), T0 + 1)
+    board.presence("b", worker("b", token=8, device=other, models=(failed,)), T0 + 1)
     found = row(board, "queues", "digits")
     assert (found.ready, found.failed, found.state, found.label) == (0, 1, "failed", "does not load")
 

@@ -18,7 +18,7 @@ const BAND = { held: [17, 3], restarting: [11, 9], handover: [7, 6], expired: [0
 const HEIGHT = 20;
 const SHARE_S = 5;
 
-const percent = (share) => (share > 0 && share < 0.01 ? "under 1 %" : `${Math.round(share * 100)} %`);
+const percent = (share) => (share > 0 && share < 0.01 ? "under 1%" : `${Math.round(share * 100)}%`);
 
 /** A lane's state in words: that of its lease, and while it is held the share of time in which it is in use. */
 function words(row) {
@@ -119,7 +119,7 @@ class LaneView {
     this.#waiters(row);
     this.#jobs(row);
     text(this.models, row.models.length ? `resident: ${row.models.join(", ")}` : "");
-    text(this.run, row.run ? `${row.run.activity} ${row.run.model}:${row.run.version}` : row.activity === "restarting" ? "its runner ended; the next one starts" : row.word === "partly" || row.word === "computing" ? "short runs" : row.activity === "idle" ? "nothing" : row.holder ? "not said" : "–");
+    text(this.run, row.run ? `${row.run.activity} ${row.run.model}:${row.run.version}` : row.activity === "restarting" ? "no runner yet" : row.word === "partly" || row.word === "computing" ? "short runs" : row.activity === "idle" ? "nothing" : row.holder ? "not said" : "–");
     attribute(this.run, "title", row.run ? `${row.run.model}:${row.run.version}` : null);
     this.run.classList.toggle("muted", !row.run);
     if (this.release) this.release.hidden = row.state !== "held";

@@ -40,7 +40,7 @@ class QueueView {
     attribute(cells.running, "title", row.lost ? "Lost: begun on a worker that is gone, and to run again" : null);
     text(cells.in, rate(row.arrived_per_s));
     text(cells.out, rate(row.ended_per_s));
-    text(cells.drain, row.waiting ? (row.drain_s === null ? "not at this rate" : duration(row.drain_s)) : "–");
+    text(cells.drain, row.waiting ? (row.drain_s === null ? "not falling" : duration(row.drain_s)) : "–");
     text(cells.wait, row.wait_p50_s === null ? "–" : `${ms(row.wait_p50_s)} · ${ms(row.wait_p99_s)}`);
     text(cells.run, row.run_p50_s === null ? "–" : `${ms(row.run_p50_s)} · ${ms(row.run_p99_s)}`);
     const covered = row.sampled ? `Of ${counted(row.sampled, "job")} that succeeded since ${clock.format(row.sampled_since * 1000)}` : null;
