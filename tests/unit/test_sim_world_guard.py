@@ -80,6 +80,21 @@ def test_runner_that_dies_on_its_way_out_has_left() -> None:
     assert fed(machine, ("died", 7, -9)) == [("tell", "died 7 -9"), ("reopen", 0), ("tell", "left")]
 
 
+def test_flock_of_a_runner_that_died_is_given_back_when_the_supervisor_asks() -> None:
+    machine = inside()
+    assert fed(machine, ("died", 7, -9)) == [("tell", "died 7 -9")]
+    assert fed(machine, ("unlock",)) == [("arm", 0), ("reopen", 0), ("tell", "unlocked")]
+    assert (machine.is_locked, machine.token) == (False, 0)
+
+
+def test_new_runner_that_shares_the_flock_dies_before_it_is_given_back() -> None:
+    machine = inside()
+    fed(machine, ("died", 7, -9), ("spawn",), ("spawned", 8))
+    assert fed(machine, ("unlock",)) == [("arm", 0), ("kill", 0)]
+    assert machine.is_locked
+    assert fed(machine, ("died", 8, -9)) == [("tell", "died 8 -9"), ("reopen", 0), ("tell", "unlocked")]
+
+
 def test_end_of_the_supervisor_waits_for_the_end_of_the_runner() -> None:
     machine = inside()
     assert fed(machine, ("hung_up",)) == [("arm", 0), ("kill", 0)]
