@@ -25,7 +25,7 @@ SBOM ?= build/sbom
 # Where the published clients that tests run are locked.
 CLIENTS := tests/conformance/clients
 
-.PHONY: help up production demo check test verify cover lint format types bench chaos sim scope protocol mutants fuzz lock sbom screenshots proto clean debian
+.PHONY: help up production demo check test verify cover lint format types bench chaos sim scope mutants fuzz lock sbom screenshots proto clean debian
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,9 +74,6 @@ sim: $(VENV)/dev.stamp ## SEEDS simulated systems in virtual time, faults and al
 
 scope: $(VENV)/dev.stamp ## every state of a small lease, guard and lock (ARGS="--faults 2" takes hours)
 	$(BIN)/python -m verification.scope $(ARGS)
-
-protocol: $(VENV)/dev.stamp ## every state of their protocol, with no time in it (ARGS="--faults 4" takes a quarter of an hour)
-	$(BIN)/python -m verification.protocol $(ARGS)
 
 mutants: debian $(VENV)/dev.stamp ## break the code on purpose, one way after another: the tests must notice
 	$(BIN)/python -m verification.mutants $(ARGS)
