@@ -3,8 +3,8 @@
 import argparse
 import sys
 
-from verification.graph import Found
 from verification.scope.explore import explore
+from verification.scope.graph import Found
 from verification.scope.nodes import Machines
 from verification.scope.steps import KINDS, Step, faults_of
 from verification.scope.walk import Walked, walk_many

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterable, Iterator
 
-from verification.graph import Found, Graph
 from verification.scope.frozen import digest
+from verification.scope.graph import Found, Graph
 from verification.scope.nodes import Machines
 from verification.scope.steps import (
     FAULT_NAMES,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from verification.graph import told_path
 from verification.scope.frozen import digest
+from verification.scope.graph import told_path
 from verification.scope.nodes import Machines
 from verification.scope.steps import FAULT_NAMES, KINDS, Step, faults, orders, prompt_steps, slow_steps, taken
 from verification.scope.world import Violation, World
