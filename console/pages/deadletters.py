@@ -11,7 +11,7 @@ from console.bounds import MOST_NUMBER, number
 from console.jobs import deadletters
 from console.web.guards import sees
 from signalbox.jobs.deadletters import Page
-from signalbox.program.errors import Unavailable
+from signalbox.program.errors import Misconfigured, Unavailable
 
 _SIZE: Final = 50
 
@@ -24,7 +24,7 @@ def index(request: HttpRequest) -> HttpResponse:
     page, why_unknown = Page([], None), ""
     try:
         page = deadletters.page(model="", after=after, size=_SIZE)
-    except Unavailable as error:
+    except (Unavailable, Misconfigured) as error:
         why_unknown = error.public_message
     context = {
         "letters": page.letters,

@@ -56,9 +56,10 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
 
 @pytest.fixture(autouse=True)
 def console(tmp_path: Path, settings: Any) -> Iterator[ConsoleSettings]:
-    """Settings of this test: a pepper, and a repository of its own."""
+    """Settings of this test: no NATS, a pepper, and a repository of its own."""
     settings.CONSOLE = replace(
         django_settings.CONSOLE,
+        nats_url="nats://127.0.0.1:1",  # nobody listens there; a developer's own NATS may at the usual port
         key_pepper="pepper of the tests",
         data_dir=str(tmp_path / "console"),
         repository_dir=str(tmp_path / "models"),

@@ -102,7 +102,7 @@ def test_every_operation_refuses_a_field_it_does_not_have_and_names_the_nearest(
         ("model=digits&state=succeeded", 2),
         ("state=failed,running", 2),
         ("q=model:digits&state=failed", 1),
-        ("key=unknown", 0),
+        ("account=unknown", 0),
     ],
 )
 def test_each_filter_is_a_parameter_too(program: Client, query: str, found: int) -> None:

@@ -31,7 +31,7 @@ def test_who_has_them_all_is_named_and_names_are_bounded() -> None:
     assert not fronts.alarms(1.0)
     own.append(RefusedConnections(since=5.0, open=9, bound=20, refused={"limit_exceeded:x": 1}, address="10.0.0.9"))
     assert fronts.alarms(1.0)["front"].text == (
-        "The console has turned 1 connections away: 9 of 20 are open, and 10.0.0.9 has all that one address may."
+        "The console has turned 1 connection away: 9 of 20 are open, and 10.0.0.9 has all that one address may."
     )
     for number in range(200):
         fronts.hear(RefusedConnections(name=str(number), since=1.0, open=1, bound=1, refused={}), 1.0)

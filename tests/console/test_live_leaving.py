@@ -101,7 +101,7 @@ async def test_who_is_gone_when_the_writer_sends_leaves(feed: Feed, error: Excep
     assert await present(feed) == (0, 0)
 
 
-@pytest.mark.parametrize("part", ["_allowed", "_has_budget", "push", "_recheck"])
+@pytest.mark.parametrize("part", ["_refusal", "_has_budget", "push", "_recheck"])
 async def test_a_fault_of_ours_ends_the_connection_and_frees_its_place(
     feed: Feed, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
