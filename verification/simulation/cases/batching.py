@@ -7,7 +7,7 @@ import pytest
 from signalbox.bus.writes import GroupedWrite
 from signalbox.program.errors import StaleRevision
 from signalbox.wire.names import Header, Stream
-from verification.simulation.cases.rig import CaseRig, Staged, batch, case, consumer, get, info, pulling, raw, stream
+from verification.simulation.cases.rig import CaseRig, Staged, batch, case, consumer, get, info, pulling, stream
 
 EXPECTED = Header.EXPECTED_LAST.value
 
@@ -149,16 +149,6 @@ async def a_wrong_lifetime_refuses_the_batch(rig: CaseRig) -> None:
     bus = await rig.bus()
     messages: list[Staged] = [(rig.st("a"), b"x", {}), (rig.st("b"), b"x", {"Nats-TTL": "500ms"})]
     assert await batch(bus, rig.id, messages) == (0, 0, 10165)
-
-
-@case
-async def a_batch_without_a_number_or_with_a_wrong_end_is_refused(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    assert await raw(bus, rig.st(), b"x", {"Nats-Batch-Id": rig.id}) == (0, 10175)
-    assert await batch(bus, "x" * 65, [(rig.st(), b"x", {})]) == (0, 0, 10179)
-    messages: list[Staged] = [(rig.st(n), b"x", {}) for n in "ab"]
-    assert await batch(bus, rig.id, messages, commit="2") == (0, 0, 10200)
-    assert await bus.leader_get(Stream.STATE, rig.st("a")) is None
 
 
 @case

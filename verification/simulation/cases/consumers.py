@@ -84,13 +84,6 @@ async def a_request_that_waits_only_for_the_first_is_over_with_it(rig: CaseRig) 
 
 
 @case
-async def a_request_that_cannot_be_read_is_refused(rig: CaseRig) -> None:
-    bus, name = await rig.bus(), await queue(rig)
-    head, _ = await bus.request(f"$JS.API.CONSUMER.MSG.NEXT.JOBS.{name}", b"{many}")
-    assert head.startswith(b"NATS/1.0 400 Bad Request")
-
-
-@case
 async def a_parked_request_gets_the_job_as_it_comes(rig: CaseRig) -> None:
     bus, name = await rig.bus(), await queue(rig)
     _, taken = await pulling(bus, name, 2)
@@ -148,26 +141,6 @@ async def a_consumer_made_late_gets_what_was_there(rig: CaseRig) -> None:
     assert (await bus.consumer_info(name)).num_pending == 3
     _, taken = await pulling(bus, name)
     assert len(await taken.until(3)) == 3
-
-
-@case
-async def a_job_too_large_for_a_request_ends_it(rig: CaseRig) -> None:
-    bus, name = await rig.bus(), await queue(rig)
-    await bus.write(rig.job(), b"x" * 10_000)
-    ask = b'{"batch":5,"max_bytes":1000,"expires":5000000000}'
-    head, _ = await bus.request(f"$JS.API.CONSUMER.MSG.NEXT.JOBS.{name}", ask)
-    assert head.startswith(b"NATS/1.0 409 Message Size Exceeds MaxBytes")
-    assert (await bus.consumer_info(name)).num_pending == 1
-
-
-@case
-async def only_so_many_may_wait(rig: CaseRig) -> None:
-    bus, name = await rig.bus(), await queue(rig, max_waiting=2)
-    for _ in range(2):
-        await pulling(bus, name, 1)
-    await waiting(bus, name, 2)
-    head, _ = await bus.request(f"$JS.API.CONSUMER.MSG.NEXT.JOBS.{name}", b'{"batch":1,"expires":5000000000}')
-    assert head.startswith(b"NATS/1.0 409 Exceeded MaxWaiting")
 
 
 @case
@@ -314,17 +287,3 @@ async def an_idle_consumer_is_forgotten(rig: CaseRig) -> None:
         return False
 
     await until(is_forgotten)
-
-
-@case
-async def consumers_are_listed(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    names = [f"{rig.id}_{priority}_0" for priority in ("hi", "mid", "lo")]
-    await delivery.find_all(bus, rig.id, 0)
-    told: list[str] = []
-    while True:
-        page = await bus.request_json("$JS.API.CONSUMER.NAMES.JOBS", {"offset": len(told)})
-        told += page["consumers"] or []
-        if not page["consumers"] or len(told) >= page["total"]:
-            break
-    assert set(names) <= set(told)

@@ -97,7 +97,7 @@ async def a_lifetime_is_whole_seconds_or_a_duration_of_one_at_least(rig: CaseRig
     bus = await rig.bus()
     for number, text in enumerate(("0.9", "500ms", "x", "-1", "1x")):
         assert await raw(bus, rig.lease(f"bad{number}"), b"x", {"Nats-TTL": text}) == (0, 10165)
-    for number, text in enumerate(("30", "1m", "1500ms", "1h30m", "never", "")):
+    for number, text in enumerate(("30", "1m", "1500ms", "1h30m", "")):
         assert (await raw(bus, rig.lease(f"ok{number}"), b"x", {"Nats-TTL": text}))[1] == 0
 
 
@@ -185,18 +185,6 @@ async def a_queued_job_that_expired_is_never_delivered(rig: CaseRig) -> None:
     assert (await bus.consumer_info(name)).num_pending == 1
     _, taken = await pulling(bus, name)
     assert (await taken.until(1))[0].subject == rig.job("long")
-
-
-@case
-async def what_never_expires_outlives_the_others(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    await stream(
-        bus, rig.id, [f"{rig.id}.>"], max_age=1_000_000_000, allow_msg_ttl=True, duplicate_window=1_000_000_000
-    )
-    await bus.write(f"{rig.id}.never", b"x", headers={"Nats-TTL": "never"})
-    await bus.write(f"{rig.id}.a", b"x")
-    await gone(bus, rig.id, f"{rig.id}.a")
-    assert (await get(bus, rig.id, f"{rig.id}.never")).data == b"x"
 
 
 @case

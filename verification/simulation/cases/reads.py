@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from signalbox.jobs import payloads
-from signalbox.program.errors import Misconfigured, NotFound, Unavailable
+from signalbox.program.errors import NotFound, Unavailable
 from signalbox.wire.names import Bucket, Stream
 from verification.simulation.cases.rig import CaseRig, case, get, info, refusal, stream
 
@@ -110,14 +110,6 @@ async def the_next_message_of_a_subject_is_found_from_any_sequence(rig: CaseRig)
 
 
 @case
-async def questions_that_contradict_themselves_are_refused(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    for ask in ({}, {"seq": 1, "last_by_subj": rig.st()}, {"last_by_subj": rig.st(), "next_by_subj": rig.st()}):
-        with pytest.raises(Misconfigured):
-            await bus.request_json("$JS.API.STREAM.MSG.GET.STATE", ask)
-
-
-@case
 async def a_stream_tells_its_subjects(rig: CaseRig) -> None:
     bus = await rig.bus()
     await stream(bus, rig.id, [f"{rig.id}.>"])
@@ -149,8 +141,6 @@ async def a_purge_keeps_what_it_is_told_to(rig: CaseRig) -> None:
     ask = {"filter": f"jobs.{rig.id}.hi.*", "keep": 1}
     assert (await bus.request_json("$JS.API.STREAM.PURGE.JOBS", ask))["purged"] == 3
     assert await bus.leader_get(Stream.JOBS, rig.job("3")) is not None
-    both = ask | {"seq": 3}
-    assert await refusal(bus.request_json("$JS.API.STREAM.PURGE.JOBS", both)) == 10003
 
 
 @case
@@ -174,28 +164,6 @@ async def a_bucket_deletes_no_messages(rig: CaseRig) -> None:
     ask = bus.request_json("$JS.API.STREAM.MSG.DELETE.KV_leases", {"seq": seq})
     assert await refusal(ask) == 10057
     assert await bus.leader_get(Bucket.LEASES.stream, rig.lease()) is not None
-
-
-@case
-async def two_streams_do_not_share_a_subject(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    await stream(bus, rig.id, [f"{rig.id}.a.>"])
-    again = stream(bus, f"{rig.id}-2", [f"{rig.id}.*.b"])
-    assert await refusal(again) == 10065
-    with pytest.raises(Misconfigured):
-        await stream(bus, rig.id, [f"{rig.id}.c"])
-
-
-@case
-async def a_deleted_stream_is_gone_with_its_subjects(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    await stream(bus, rig.id, [f"{rig.id}.>"])
-    await bus.write(f"{rig.id}.a")
-    await bus.request_json(f"$JS.API.STREAM.DELETE.{rig.id}")
-    with pytest.raises(Unavailable):
-        await bus.write(f"{rig.id}.a")
-    await stream(bus, rig.id, [f"{rig.id}.>"])
-    assert await bus.write(f"{rig.id}.a") == 1
 
 
 @case

@@ -196,14 +196,14 @@ async def raw(bus: Bus, subject: str, data: bytes = b"", headers: Mapping[str, s
 
 
 async def batch(
-    bus: Bus, name: str, messages: Sequence[Staged], *, commit: str = "1", numbers: list[int] | None = None
+    bus: Bus, name: str, messages: Sequence[Staged], *, numbers: list[int] | None = None
 ) -> tuple[int, int, int]:
     """An atomic batch by hand: ``(last sequence, count, 0)`` or ``(0, 0, error number)``."""
     numbers = numbers or list(range(1, len(messages) + 1))
     for (subject, data, headers), number in zip(messages[:-1], numbers, strict=False):
         bus.send(subject, b"", _fields(headers, name, number), data)
     subject, data, headers = messages[-1]
-    fields = _fields(headers, name, numbers[-1]) + f"Nats-Batch-Commit: {commit}\r\n".encode()
+    fields = _fields(headers, name, numbers[-1]) + b"Nats-Batch-Commit: 1\r\n"
     _, body = await bus.request(subject, data, fields=fields, is_write=True)
     ack = decode_puback(body)
     return (0, 0, ack.error.err_code) if ack.error is not None else (ack.seq, ack.count, 0)

@@ -6,10 +6,9 @@ import pytest
 
 from signalbox.program.errors import Ambiguous, QueueFull, StaleRevision, TooLarge, Unavailable
 from signalbox.wire.names import Bucket, Header, Stream
-from verification.simulation.cases.rig import CaseRig, case, get, info, raw, refusal, stream, until
+from verification.simulation.cases.rig import CaseRig, case, get, info, raw, stream, until
 
 EXPECTED = Header.EXPECTED_LAST.value
-OTHER = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 
 @case
@@ -67,24 +66,6 @@ async def the_same_compare_and_set_with_the_same_id_is_stale_not_duplicate(rig: 
     with pytest.raises(StaleRevision) as stale:
         await bus.write(rig.st(), b"1", expect=0, msg_id=f"{rig.id}-once")
     assert stale.value.last == first
-
-
-@case
-async def a_write_can_be_fenced_by_another_subject(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    fence = await bus.write(rig.st("fence"), b"1")
-    fenced = {EXPECTED: str(fence), OTHER: rig.st("fence")}
-    assert (await raw(bus, rig.st("b"), b"in", fenced))[1] == 0
-    moved = await bus.write(rig.st("fence"), b"2")
-    assert await raw(bus, rig.st("b"), b"late", fenced) == (0, 10071)
-    assert moved > fence
-    assert (await get(bus, Stream.STATE, rig.st("b"))).data == b"in"
-
-
-@case
-async def a_fence_without_a_sequence_is_refused(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    assert await raw(bus, rig.st(), b"x", {OTHER: rig.st("fence")}) == (0, 10193)
 
 
 @case
@@ -203,9 +184,8 @@ async def of_a_record_only_the_last_is_kept(rig: CaseRig) -> None:
     bus = await rig.bus()
     first = await bus.write(rig.st(), b"1")
     second = await bus.write(rig.st(), b"2")
-    ask = "$JS.API.STREAM.MSG.GET.STATE"
-    assert await refusal(bus.request_json(ask, {"seq": first})) == 10037
-    assert (await bus.request_json(ask, {"seq": second}))["message"]["subject"] == rig.st()
+    ask = {"seq": first, "next_by_subj": rig.st()}
+    assert (await bus.request_json("$JS.API.STREAM.MSG.GET.STATE", ask))["message"]["seq"] == second
 
 
 @case

@@ -5,20 +5,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from verification.simulation.nats.consumer import Consumer
 from verification.simulation.nats.direct import Direct
-from verification.simulation.nats.messages import Msg, Refusal, decode, encode, stamp
+from verification.simulation.nats.messages import Refusal, decode, encode, stamp
 from verification.simulation.nats.stream import Stream
-from verification.simulation.nats.subjects import collide, matcher
+from verification.simulation.nats.subjects import matcher
 
 if TYPE_CHECKING:
     from verification.simulation.nats.server import Server
 
-_PAGE: Final = 256
 _SUBJECTS_PAGE: Final = 100_000
 _NO_STREAM: Final = Refusal(404, 10059, "stream not found")
 _NO_CONSUMER: Final = Refusal(404, 10014, "consumer not found")
 _NO_MESSAGE: Final = Refusal(404, 10037, "no message found")
 _CONSUMER_EXISTS: Final = Refusal(400, 10148, "consumer already exists")
-_BAD_REQUEST: Final = Refusal(400, 10003, "bad request")
 _AWAY: Final = Refusal(503, 10008, "JetStream system temporarily unavailable")
 
 Doc = dict[str, Any]
@@ -32,16 +30,12 @@ class Api:
         self._direct = Direct(server)
         self._acts: dict[str, Callable[[list[str], Doc], Doc]] = {
             "STREAM.CREATE": self._create,
-            "STREAM.UPDATE": self._update,
-            "STREAM.DELETE": self._delete,
             "STREAM.INFO": self._info,
             "STREAM.PURGE": self._purge,
             "STREAM.MSG.GET": self._get,
             "STREAM.MSG.DELETE": self._remove,
             "CONSUMER.CREATE": self._consume,
             "CONSUMER.INFO": self._consumer_info,
-            "CONSUMER.NAMES": self._consumer_names,
-            "CONSUMER.LIST": self._consumer_list,
             "CONSUMER.DELETE": self._consumer_delete,
         }
 
@@ -96,26 +90,8 @@ class Api:
             raise _NO_STREAM
         return stream
 
-    def _create(self, names: list[str], doc: Doc) -> Doc:
-        if names[0] in self._server.streams:
-            if self._server.streams[names[0]].config == doc:
-                return self._described(self._server.streams[names[0]])
-            raise Refusal(400, 10058, "stream name already in use with a different configuration")
-        for mine in doc.get("subjects") or []:
-            for other in self._server.streams.values():
-                if any(collide(mine, theirs) for theirs in other.config.get("subjects") or []):
-                    raise Refusal(400, 10065, "subjects overlap with an existing stream")
+    def _create(self, _: list[str], doc: Doc) -> Doc:
         return self._described(self._server.add_stream(doc))
-
-    def _update(self, names: list[str], doc: Doc) -> Doc:
-        stream = self._stream(names)
-        stream.configure(stream.config | doc)
-        return self._described(stream)
-
-    def _delete(self, names: list[str], _: Doc) -> Doc:
-        self._stream(names)
-        self._server.drop_stream(names[0])
-        return {"success": True}
 
     def _info(self, names: list[str], doc: Doc) -> Doc:
         stream = self._stream(names)
@@ -130,7 +106,7 @@ class Api:
         return answer
 
     def _described(self, stream: Stream) -> Doc:
-        answer: Doc = {
+        return {
             "config": stream.config,
             "created": stamp(stream.created),
             "state": {
@@ -144,37 +120,22 @@ class Api:
             },
             "ts": stamp(self._server.now_ns()),
         }
-        sources = self._server.sources.get(stream.name)
-        return answer | {"sources": [source.as_json() for source in sources]} if sources else answer
 
     def _purge(self, names: list[str], doc: Doc) -> Doc:
         stream = self._stream(names)
         if stream.config.get("deny_purge"):
             raise Refusal(500, 10110, "stream purge not permitted")
-        if doc.get("seq") and doc.get("keep"):
-            raise _BAD_REQUEST
         return {
             "success": True,
             "purged": stream.purge(doc.get("filter") or ">", doc.get("seq", 0), doc.get("keep", 0)),
         }
 
     def _get(self, names: list[str], doc: Doc) -> Doc:
-        stream = self._stream(names)
-        return {"message": self._asked(stream, doc).as_json()}
-
-    def _asked(self, stream: Stream, doc: Doc) -> Msg:
-        seq, last, following = (doc.get(name) for name in ("seq", "last_by_subj", "next_by_subj"))
-        if (seq and last) or (last and following) or not (seq or last or following):
-            raise _BAD_REQUEST
-        if last:
-            found = stream.last(last)
-        elif following:
-            found = stream.next(following, seq or 0)
-        else:
-            found = stream.msgs.get(seq or 0)
+        stream, last = self._stream(names), doc.get("last_by_subj")
+        found = stream.last(last) if last else stream.next(doc["next_by_subj"], doc.get("seq", 0))
         if found is None:
             raise _NO_MESSAGE
-        return found
+        return {"message": found.as_json()}
 
     def _remove(self, names: list[str], doc: Doc) -> Doc:
         stream = self._stream(names)
@@ -210,17 +171,6 @@ class Api:
 
     def _consumer_info(self, names: list[str], _: Doc) -> Doc:
         return self._consumer(names).info()
-
-    def _consumer_names(self, names: list[str], doc: Doc) -> Doc:
-        stream, offset = self._stream(names), doc.get("offset", 0)
-        page = sorted(stream.consumers)[offset : offset + _PAGE]
-        return {"total": len(stream.consumers), "offset": offset, "limit": _PAGE, "consumers": page or None}
-
-    def _consumer_list(self, names: list[str], doc: Doc) -> Doc:
-        answer = self._consumer_names(names, doc)
-        consumers = self._stream(names).consumers
-        answer["consumers"] = [consumers[name].info() for name in answer["consumers"] or []]
-        return answer
 
     def _consumer_delete(self, names: list[str], _: Doc) -> Doc:
         consumer = self._consumer(names)

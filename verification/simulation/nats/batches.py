@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Final
 from verification.simulation.nats.messages import (
     BATCH_COMMIT,
     BATCH_SEQUENCE,
-    EXPECTED_OTHER,
     EXPECTED_SUBJECT,
     MSG_ID,
-    ROLLUP,
     Msg,
     Refusal,
 )
@@ -20,8 +18,6 @@ from verification.simulation.nats.messages import (
 if TYPE_CHECKING:
     from verification.simulation.nats.stream import Stream
 
-_LARGEST: Final = 1000
-_MOST_OPEN: Final = 50
 _FORGOTTEN_AFTER_S: Final = 10.0
 _INCOMPLETE: Final = Refusal(400, 10176, "atomic publish batch is incomplete")
 
@@ -41,24 +37,13 @@ class Batches:
         stream.judge.check_size(head, data)
         if not stream.config.get("allow_atomic"):
             raise Refusal(400, 10174, "atomic publish is disabled")
-        if len(batch) > 64:
-            raise Refusal(400, 10179, "atomic publish batch ID is invalid")
-        number = fields.get(BATCH_SEQUENCE)
-        if number is None:
-            raise Refusal(400, 10175, "atomic publish sequence is missing")
-        staged = self._staged(batch, int(number))
-        commit = fields.get(BATCH_COMMIT)
-        if commit is not None and commit != "1":
-            del self._open[batch]
-            raise Refusal(400, 10200, "atomic publish batch commit is invalid")
+        number = int(fields[BATCH_SEQUENCE])
+        staged = self._staged(batch, number)
         staged.append((subject, head, data, fields))
-        if len(staged) != int(number):
+        if len(staged) != number:
             del self._open[batch]
             raise _INCOMPLETE
-        if len(staged) > _LARGEST:
-            del self._open[batch]
-            raise Refusal(400, 10199, f"atomic publish batch is too large: {_LARGEST}")
-        if commit is None:
+        if BATCH_COMMIT not in fields:
             return None
         del self._open[batch]
         self._judge(staged)
@@ -76,8 +61,6 @@ class Batches:
         if known is None:
             if number != 1:
                 raise _INCOMPLETE
-            if len(self._open) >= _MOST_OPEN:
-                raise Refusal(429, 10210, "atomic publish too many inflight")
             known = ([], now)
         self._open[batch] = (known[0], now)
         return known[0]
@@ -97,15 +80,12 @@ class Batches:
                     raise Refusal(400, 10201, "atomic publish batch contains duplicate message id")
                 stream.judge.check_batch_id(fields)
                 ids.add(msg_id)
-            about = fields.get(EXPECTED_OTHER, subject)
-            if EXPECTED_SUBJECT in fields and about in written:
+            if EXPECTED_SUBJECT in fields and subject in written:
                 raise Refusal(400, 10164, "wrong last sequence")
-            if judged.get(about) != fields.get(EXPECTED_SUBJECT, ""):
+            if judged.get(subject) != fields.get(EXPECTED_SUBJECT, ""):
                 stream.judge.check_expected(subject, fields)
-                judged[about] = fields.get(EXPECTED_SUBJECT, "")
+                judged[subject] = fields.get(EXPECTED_SUBJECT, "")
             stream.judge.check_rollup(fields)
-            if fields.get(ROLLUP) == "sub" and subject in written:
-                raise Refusal(500, 10111, "batch rollup sub invalid")
             written.add(subject)
             size += Msg(0, 0, subject, head, data, 0, 0.0).size
             stream.judge.check_totals(count, size)

@@ -3,7 +3,6 @@
 It lives in the memory of one server: it is gone, or begins anew, when that server is killed.
 """
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from verification.simulation.nats.messages import NANO, Msg, Refusal, stamp, with_headers
@@ -39,10 +38,6 @@ class Consumer:
         self.next_seq = max(1, stream.first_seq)
         if config.get("deliver_policy") == "by_start_sequence":
             self.next_seq = max(1, config.get("opt_start_seq", 1))
-        elif config.get("deliver_policy") == "by_start_time":
-            since = datetime.fromisoformat(config["opt_start_time"]).timestamp() * NANO
-            later = (msg.seq for msg in stream.msgs.values() if msg.ts >= since)
-            self.next_seq = next(later, stream.last_seq + 1)
         self.delivered, self.delivered_seq = 0, self.next_seq - 1
 
     def configure(self, config: dict[str, Any]) -> None:
@@ -51,7 +46,6 @@ class Consumer:
             if config.get(name) != self.config.get(name):
                 raise Refusal(500, 10012, f"{name} can not be updated")
         self.config = config
-        self._most_waiting = config.get("max_waiting", 512)
         self._is_head_only = bool(config.get("headers_only"))
         self._forgotten_after_s = config.get("inactive_threshold", 0) / NANO
         if self._forgotten_after_s:
@@ -94,19 +88,14 @@ class Consumer:
     # ------------------------------------------------------------------------------ asking
 
     def ask(self, reply: bytes, body: bytes) -> None:
-        """A pull request: JSON, a bare number, or nothing for one message."""
+        """A pull request."""
         self._heard_at = self._server.loop_time()
-        try:
-            pull = Pull(reply, body, self._heard_at)
-        except ValueError as error:
-            self.waiting.refuse(reply, 400, f"Bad Request - {error}")
-            return
+        pull = Pull(reply, body, self._heard_at)
         is_now_or_never = pull.is_one_shot and not pull.ends_at
         if is_now_or_never and not self.num_pending:
             self.waiting.refuse(reply, 404, "No Messages")
-        elif not self.waiting.park(pull, self._most_waiting):
-            self.waiting.refuse(reply, 409, "Exceeded MaxWaiting")
         else:
+            self.waiting.park(pull)
             self.serve()
             self.waiting.arm()
 
@@ -124,7 +113,7 @@ class Consumer:
             if msg is None:
                 self.next_seq = self.stream.last_seq + 1
                 break
-            asked = self.waiting.take(msg)
+            asked = self.waiting.take()
             if asked is None:
                 self.next_seq = msg.seq
                 break

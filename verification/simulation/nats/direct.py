@@ -1,10 +1,9 @@
 """Direct gets: any replica answers, and one may lag behind."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from verification.simulation.nats.messages import NANO, Msg, decode, stamp, status_block, with_headers
+from verification.simulation.nats.messages import Msg, decode, stamp, status_block, with_headers
 from verification.simulation.nats.subjects import is_literal, matcher
 
 if TYPE_CHECKING:
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from verification.simulation.nats.stream import Stream
 
 _MOST_SUBJECTS: Final = 1024
-_MOST_BYTES: Final = 64 * 1024 * 1024
 _NOT_FOUND: Final = b"NATS/1.0 404 Message Not Found\r\n\r\n"
 _NO_RESULTS: Final = b"NATS/1.0 404 No Results\r\n\r\n"
 
@@ -58,32 +56,20 @@ class Direct:
             self._send(view.stream, found, doc, reply, view.stream.last_seq)
 
     def _following(self, view: "_View", doc: dict[str, Any], reply: bytes) -> None:
-        batch = doc.get("batch", 0)
-        if not doc.get("seq") and not doc.get("next_by_subj") and not doc.get("start_time"):
-            self._server.answer(reply, b"", status_block(408, "Empty Request"))
-            return
-        found = view.following(
-            doc.get("next_by_subj") or ">", doc.get("seq", 0), _nanoseconds(doc.get("start_time")), batch or 1
-        )
-        if not found:
-            self._server.answer(reply, b"", _NOT_FOUND)
-        elif batch:
+        found = view.following(doc["next_by_subj"], doc["seq"], doc["batch"])
+        if found:
             self._send(view.stream, found, doc, reply)
         else:
-            self._server.answer(reply, found[0].data, _described(view.stream, found[0]))
+            self._server.answer(reply, b"", _NOT_FOUND)
 
     def _send(self, stream: "Stream", found: list[Msg], doc: dict[str, Any], reply: bytes, upto: int = 0) -> None:
         """Messages, then the status that ends them."""
         batch = doc.get("batch") or len(found)
-        room = doc.get("max_bytes") or _MOST_BYTES
         last = 0
         for number, msg in enumerate(found[:batch], 1):
             more = f"Nats-Num-Pending: {len(found) - number}\r\nNats-Last-Sequence: {last}\r\n"
             self._server.route(reply.decode(), b"", _described(stream, msg, more), msg.data)
             last = msg.seq
-            room -= len(msg.subject) + len(msg.head) + len(msg.data)
-            if room <= 0:
-                break
         fields: dict[str, object] = {"Nats_Num_Pending": max(0, len(found) - batch)}
         fields["Nats_Last_Sequence"] = last
         if upto:
@@ -122,12 +108,12 @@ class _View:
         found = [msg for name in names if (msg := self.last(name)) is not None]
         return sorted(found, key=lambda msg: msg.seq)
 
-    def following(self, pattern: str, seq: int, ts: int, limit: int) -> list[Msg]:
-        """Messages that fit, from a sequence or a time on."""
+    def following(self, pattern: str, seq: int, limit: int) -> list[Msg]:
+        """Messages that fit, from a sequence on."""
         fits = matcher(pattern)
         found: list[Msg] = []
         for msg in self.stream.from_(seq):
-            if fits(msg.subject) and msg.ts >= ts and msg.at <= self._moment:
+            if fits(msg.subject) and msg.at <= self._moment:
                 found.append(msg)
                 if len(found) > limit:
                     break
@@ -140,9 +126,3 @@ def _described(stream: "Stream", msg: Msg, more: str = "") -> bytes:
         f"Nats-Stream: {stream.name}\r\nNats-Subject: {msg.subject}\r\nNats-Sequence: {msg.seq}\r\n"
         f"Nats-Time-Stamp: {stamp(msg.ts)}\r\n{more}",
     )
-
-
-def _nanoseconds(text: str | None) -> int:
-    if not text:
-        return 0
-    return int(datetime.fromisoformat(text).timestamp() * NANO)

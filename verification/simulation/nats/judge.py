@@ -3,8 +3,6 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from verification.simulation.nats.messages import (
-    EXPECTED_LAST,
-    EXPECTED_OTHER,
     EXPECTED_SUBJECT,
     MSG_ID,
     ROLLUP,
@@ -82,17 +80,12 @@ class Judge:
         """The compare-and-set of a write."""
         expected = fields.get(EXPECTED_SUBJECT)
         if expected is not None:
-            about = fields.get(EXPECTED_OTHER, subject)
-            if about in self._stream.in_flight:
+            if subject in self._stream.in_flight:
                 raise _IN_PROCESS
-            found = self._stream.last(about)
+            found = self._stream.last(subject)
             last = found.seq if found is not None else 0
             if last != int(expected):
                 raise wrong_last(last)
-        elif EXPECTED_OTHER in fields:
-            raise Refusal(400, 10193, "missing sequence for expected last sequence per subject")
-        if EXPECTED_LAST in fields and int(fields[EXPECTED_LAST]) != self._stream.last_seq:
-            raise wrong_last(self._stream.last_seq)
 
     def check_rollup(self, fields: dict[str, str]) -> None:
         """Whether a rollup is allowed here."""
@@ -145,7 +138,7 @@ class Judge:
                 raise Refusal(503, 10077, "maximum bytes exceeded")
 
     def ttl(self, fields: dict[str, str]) -> int:
-        """Nanoseconds that a message is to live: 0 = not said, -1 = for ever."""
+        """Nanoseconds that a message is to live: 0 = not said."""
         text = fields.get(TTL)
         if text is None:
             return 0

@@ -12,9 +12,7 @@ NANO: Final = 1_000_000_000
 encode: Final = msgspec.json.Encoder().encode
 decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
-EXPECTED_LAST: Final = "Nats-Expected-Last-Sequence"
 EXPECTED_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
-EXPECTED_OTHER: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 MSG_ID: Final = "Nats-Msg-Id"
 ROLLUP: Final = "Nats-Rollup"
 TTL: Final = "Nats-TTL"
@@ -77,9 +75,7 @@ def server_headers(head: bytes) -> dict[str, str]:
 
 
 def ttl_ns(text: str) -> int:
-    """Lifetime that ``Nats-TTL`` asks for, 0 = none, -1 = never expires. Raises ``ValueError``."""
-    if text.lower() == "never":
-        return -1
+    """Lifetime that ``Nats-TTL`` asks for, 0 = none. Raises ``ValueError``."""
     if not text:
         return 0
     if text.isdigit():

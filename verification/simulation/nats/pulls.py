@@ -1,10 +1,9 @@
 """The pull requests parked at one consumer: whose turn it is, and when each is over."""
 
-import json
 from collections import deque
 from typing import TYPE_CHECKING
 
-from verification.simulation.nats.messages import NANO, Msg, status_block
+from verification.simulation.nats.messages import NANO, decode, status_block
 
 if TYPE_CHECKING:
     from verification.simulation.nats.server import Server
@@ -13,12 +12,14 @@ if TYPE_CHECKING:
 class Pull:
     """A pull request. n: messages it still takes; ends_at: time of the loop, 0 = never."""
 
-    __slots__ = ("bytes_left", "ends_at", "is_one_shot", "n", "reply", "taken")
+    __slots__ = ("ends_at", "is_one_shot", "n", "reply", "taken")
 
     def __init__(self, reply: bytes, body: bytes, now: float) -> None:
-        """Raises ``ValueError`` for what is no request."""
         self.reply = reply
-        self.n, expires_s, self.bytes_left, self.is_one_shot = _request(body)
+        asked = decode(body)
+        self.n = asked.get("batch") or 1
+        expires_s = asked.get("expires", 0) / NANO
+        self.is_one_shot = bool(asked.get("no_wait"))
         self.ends_at = now + expires_s if expires_s else 0.0
         self.taken = 0
 
@@ -35,31 +36,21 @@ class Pulls:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def park(self, pull: Pull, most: int) -> bool:
-        """Have it wait its turn; False where too many do."""
-        if len(self._waiting) >= most:
-            self.drop_deaf()
-        if len(self._waiting) >= most:
-            return False
+    def park(self, pull: Pull) -> None:
+        """Have it wait its turn."""
         self._waiting.append(pull)
-        return True
 
-    def take(self, msg: Msg) -> Pull | None:
+    def take(self) -> Pull | None:
         """The one whose turn it is: each takes one and goes to the end of the line."""
-        size = len(msg.subject) + len(msg.head) + len(msg.data) + 60
         while self._waiting:
             pull = self._waiting[0]
             if pull.ends_at and pull.ends_at <= self._server.loop_time():
                 self._close(pull, 408, "Request Timeout")
-            elif pull.bytes_left and size > pull.bytes_left:
-                self._close(pull, 409, "Message Size Exceeds MaxBytes")
             elif not self._server.interest.of(pull.reply.decode()):
                 self._waiting.popleft()
             else:
                 pull.n -= 1
                 pull.taken += 1
-                if pull.bytes_left:
-                    pull.bytes_left = max(1, pull.bytes_left - size)
                 self._waiting.popleft()
                 if pull.n:
                     self._waiting.append(pull)
@@ -114,13 +105,5 @@ class Pulls:
         self._waiting.remove(pull)
         counts: dict[str, object] = {}
         if is_counted:
-            counts = {"Nats_Pending_Messages": pull.n, "Nats_Pending_Bytes": pull.bytes_left}
+            counts = {"Nats_Pending_Messages": pull.n, "Nats_Pending_Bytes": 0}
         self._server.route(pull.reply.decode(), b"", status_block(code, text, **counts))
-
-
-def _request(body: bytes) -> tuple[int, float, int, bool]:
-    """``(messages, seconds, bytes, no wait)`` of a pull request."""
-    if not body.startswith(b"{"):
-        return int(body) if body.isdigit() else 1, 0.0, 0, False
-    doc = json.loads(body)
-    return (doc.get("batch") or 1, doc.get("expires", 0) / NANO, doc.get("max_bytes", 0), bool(doc.get("no_wait")))

@@ -311,15 +311,6 @@ class Server:
         self._index()
         return stream
 
-    def drop_stream(self, name: str) -> None:
-        """Delete a stream with its consumers."""
-        stream = self.streams.pop(name)
-        for consumer in list(stream.consumers.values()):
-            consumer.deleted()
-        for source in self.sources.pop(name, []):
-            source.close()
-        self._index()
-
     def _index(self) -> None:
         self._captures.clear()
         for stream in self.streams.values():

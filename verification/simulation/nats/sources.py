@@ -31,10 +31,6 @@ class Source:
             self._seq = self._origin.last_seq
             self._origin.on_stored.append(self._stored)
 
-    def as_json(self) -> dict[str, Any]:
-        """As ``STREAM.INFO`` answers it."""
-        return {"name": self.name, "lag": 0, "active": -1 if self._origin is None else 1_000_000}
-
     def copy(self) -> None:
         """Take over what is new there."""
         self._is_due = False
@@ -47,11 +43,6 @@ class Source:
                 line = f"Nats-Stream-Source: {self.name} {msg.seq} {self._rule[0]} {self._rule[1]} {msg.subject}\r\n"
                 head = with_headers(_STRIPPED.sub(b"", msg.head), line)
                 self._stream.store(subject, head, msg.data)
-
-    def close(self) -> None:
-        """Copy no more."""
-        if self._origin is not None and self._stored in self._origin.on_stored:
-            self._origin.on_stored.remove(self._stored)
 
     def _stored(self, _: Msg) -> None:
         if not self._is_due:

@@ -110,7 +110,7 @@ class Stream:
         ttl = self.judge.ttl(fields) if fields else 0
         before = self.subjects.get(subject)
         tail = before[-1] if before else 0
-        msg = Msg(self.last_seq + 1, ts, subject, head, data, ts + ttl if ttl > 0 else ttl, server.loop_time())
+        msg = Msg(self.last_seq + 1, ts, subject, head, data, ts + ttl if ttl else 0, server.loop_time())
         self._remember(subject, tail)
         self._insert(msg)
         self._enforce(subject)
@@ -121,7 +121,7 @@ class Stream:
                 self._roll_up(fields[ROLLUP], msg)
         if self._republished is not None and (event := self._republished(subject)) is not None:
             self._republish(event, msg, tail)
-        if self._max_age or msg.expires > 0:
+        if self._max_age or msg.expires:
             self.arm()
         for told in self.on_stored:
             told(msg)
@@ -136,7 +136,7 @@ class Stream:
             self.first_seq = msg.seq
         self.subjects.setdefault(msg.subject, []).append(msg.seq)
         self.size += msg.size
-        if msg.expires > 0:
+        if msg.expires:
             heapq.heappush(self._expiring, (msg.expires, msg.seq))
 
     def _enforce(self, subject: str) -> None:
@@ -208,7 +208,7 @@ class Stream:
             heapq.heappop(expiring)
         waits = [expiring[0][0] - self.server.now_ns()] if expiring else []
         if self._max_age:
-            oldest = next((m.ts for m in self.msgs.values() if m.expires >= 0), None)
+            oldest = next((m.ts for m in self.msgs.values()), None)
             if oldest is not None:
                 waits.append(oldest + self._max_age - self.server.now_ns())
         if not waits:
@@ -240,8 +240,7 @@ class Stream:
             for msg in list(self.msgs.values()):
                 if msg.ts > now - self._max_age:
                     break
-                if msg.expires >= 0:
-                    self.remove(msg.seq)
+                self.remove(msg.seq)
         due: list[int] = []
         while self._expiring and self._expiring[0][0] <= now:
             due.append(heapq.heappop(self._expiring)[1])

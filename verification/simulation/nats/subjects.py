@@ -51,17 +51,6 @@ def is_subset(pattern: str, other: str) -> bool:
     return len(mine) == len(theirs)
 
 
-def collide(one: str, other: str) -> bool:
-    """Whether some subject fits both patterns."""
-    mine, theirs = one.split("."), other.split(".")
-    for a, b in zip(mine, theirs, strict=False):
-        if ">" in (a, b):
-            return True
-        if a != b and "*" not in (a, b):
-            return False
-    return len(mine) == len(theirs)
-
-
 def transform(src: str, dest: str) -> Callable[[str], str | None]:
     """Maps ``src`` to ``dest``; both end in ``>``, as all of ours do. None = does not apply."""
     if not (src.endswith(">") and dest.endswith(">")):
