@@ -487,12 +487,23 @@ def test_every_data_file_that_the_index_names_must_be_there(tmp_path: Path, shar
         savedmodel.inspect(tmp_path)
 
 
+def collected(*names: str) -> bytes:
+    """Assets as ``SavedModelBuilder`` of TensorFlow 1 writes them: a collection of packed messages."""
+    kind = field(1, "type.googleapis.com/tensorflow.AssetFileDef")
+    packed = b"".join(field(1, kind + field(2, field(2, name))) for name in names)
+    return field(4, field(1, "saved_model_assets") + field(2, field(5, packed)))
+
+
 @pytest.mark.parametrize(
     ("name", "words"), [("words.txt", "assets/words.txt is missing"), ("../out.txt", "out.txt lies outside")]
 )
-def test_an_asset_that_the_graph_names_must_be_there(tmp_path: Path, name: str, words: str) -> None:
-    data = meta(SERVE, field(2, field(1, PLAIN)), ENTRY, field(6, field(2, "here.txt")), field(6, field(2, name)))
-    (tmp_path / "saved_model.pb").write_bytes(data)
+@pytest.mark.parametrize("is_collected", [False, True])
+def test_an_asset_that_the_graph_names_must_be_there(
+    tmp_path: Path, name: str, words: str, *, is_collected: bool
+) -> None:
+    plain = field(6, field(2, "here.txt")) + field(6, field(2, name))
+    assets = collected("here.txt", name) if is_collected else plain
+    (tmp_path / "saved_model.pb").write_bytes(meta(SERVE, field(2, field(1, PLAIN)), ENTRY, assets))
     (tmp_path / "assets").mkdir()
     for found in ("assets/here.txt", "out.txt"):
         (tmp_path / found).touch()

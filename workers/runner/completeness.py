@@ -1,6 +1,7 @@
 """Whether all files are there that a SavedModel names: its variables' index and data, and its assets.
 
-Field numbers are those of TensorFlow's meta_graph.proto, saver.proto and saved_object_graph.proto.
+Field numbers are those of TensorFlow's meta_graph.proto, saver.proto and saved_object_graph.proto, and of protobuf's
+any.proto.
 """
 
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from workers.runner.protowire import single, submessages, text
 _MOST_NAMED: Final = 3
 _LONGEST_NAME: Final = 100
 _INDEX: Final = "variables/variables.index"
+_ASSETS: Final = "saved_model_assets"
 _WHOLE: Final = "Copy, or upload, the whole folder, then register it again."
 _Facts = dict[str, tuple[int, int, int]]
 
@@ -64,7 +66,7 @@ def _restores(graph: memoryview) -> bool:
 
 
 def _lacking_assets(directory: Path, graph: memoryview) -> Iterator[str]:
-    for each in submessages(graph, 6):
+    for each in _assets(graph):
         name = text(each, 2)
         path = PurePosixPath(name)
         shown = (name if name.isprintable() else ascii(name))[:_LONGEST_NAME]
@@ -72,3 +74,12 @@ def _lacking_assets(directory: Path, graph: memoryview) -> Iterator[str]:
             yield f"assets/{shown} lies outside of the version's folder"
         elif not (directory / "assets" / path).is_file():
             yield f"assets/{shown} is missing"
+
+
+def _assets(graph: memoryview) -> Iterator[memoryview]:
+    """Each AssetFileDef, those too that programs for TensorFlow 1 write: packed, as a collection."""
+    yield from submessages(graph, 6)
+    for entry in submessages(graph, 4):
+        if text(entry, 1) == _ASSETS:
+            collection = single(single(entry, 2), 5)
+            yield from (single(packed, 2) for packed in submessages(collection, 1))
