@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, system_actor
-from console.audit.acts import Target, act, check, preparing
+from console.audit.acts import AuditedValues, Target, act, check, preparing
 from console.bounds import MOST_NUMBER
 from console.catalog import folders, inspection, versions
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
@@ -99,7 +99,7 @@ def register(
         change.after["default"] = model.serving_version
         if listed := {op: why for found in findings.values() for op, why in found.listed.items()}:
             change.after["awaits_approval"] = listed
-        _publish(model)
+        _publish(model, change)
     return model
 
 
@@ -151,7 +151,7 @@ def upload(
             }
             if found.listed:
                 change.after["awaits_approval"] = found.listed
-            _publish(model)
+            _publish(model, change)
             # The move is the last step that can fail, so a version in the database is on disk.
             home.parent.mkdir(parents=True, exist_ok=True)
             if home.exists():
@@ -188,7 +188,7 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
             "approved_operations": version.listed_ops,
             "default": model.serving_version,
         }
-        _publish(model)
+        _publish(model, change)
     return model
 
 
@@ -205,7 +205,7 @@ def change_settings(actor: Actor, name: str, changes: Mapping[str, Any], *, reas
             _ask_for_joining(model)
         _assign(model, changes)
         change.after = {field: getattr(model, field) for field in changes}
-        _publish(model)
+        _publish(model, change)
     return model
 
 
@@ -216,7 +216,7 @@ def set_enabled(actor: Actor, name: str, *, is_enabled: bool, reason: str = "") 
         model = _locked(name)
         change.before = {"is_enabled": model.is_enabled}
         model.is_enabled = is_enabled
-        _publish(model)
+        _publish(model, change)
     return model
 
 
@@ -229,7 +229,7 @@ def set_default(actor: Actor, name: str, number: int | None, *, reason: str = ""
         if number is not None:
             _served_version(model, number)
         model.default_version = number
-        _publish(model)
+        _publish(model, change)
     return model
 
 
@@ -249,7 +249,7 @@ def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason
             version = _served_version(model, number)
             _require_available(name, number)
             VersionLabel.objects.update_or_create(model=model, name=label, defaults={"version": version})
-        _publish(model)
+        _publish(model, change)
     return model
 
 
@@ -273,27 +273,31 @@ def note_joining(worker: str, name: str, number: int, found: messages.Joining) -
             "at": timezone.now().isoformat(),
         }
         version.save(update_fields=["joining"])
-        if not (found.differs and model.rows_independent and number == model.serving_version):
-            _publish(model)
+        if not (model.rows_independent and _difference(model)):
+            _publish(model, AuditedValues())
             return True
-        reason = f"Joined, requests of version {number} get other answers."
+        reason = f"Joined, requests of version {model.serving_version} get other answers."
         with act(system_actor("trial"), Act.MODELS_SETTINGS, Target("model", name), reason=reason) as change:
-            model.rows_independent = False
-            change.before = {"rows_independent": True}
-            change.after = {"rows_independent": False, "version": number, "differs": found.differs[:_MOST_WORDS]}
-            _publish(model)
+            _publish(model, change)
     return True
+
+
+def _difference(model: ServedModel) -> str:
+    """How answers of joined requests differ at the version that requests without a label get; empty where none do."""
+    number = model.serving_version
+    tried = _version(model, number).tried if number is not None else None
+    return tried["differs"] if tried is not None else ""
 
 
 def _ask_for_joining(model: ServedModel) -> None:
     """Have versions tried again that could not be tried. Raises :class:`Conflict` where the one that serves differs."""
+    if differs := _difference(model):
+        raise Conflict(
+            f"rows_independent: a worker has tried version {model.serving_version}. Joined, requests get other "
+            f"answers. {differs} Register a version whose rows are independent."
+        )
     for version in model.versions.all():
         tried = version.tried
-        if tried is not None and tried["differs"] and version.number == model.serving_version:
-            raise Conflict(
-                f"rows_independent: a worker has tried version {version.number}. Joined, requests get other answers. "
-                f"{tried['differs']} Register a version whose rows are independent."
-            )
         if tried is not None and tried["untried"]:
             version.joining = None
             version.save(update_fields=["joining"])
@@ -364,7 +368,16 @@ def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
         raise InvalidRequest(faults) from error
 
 
-def _publish(model: ServedModel) -> None:
+def _publish(model: ServedModel, change: AuditedValues) -> None:
+    """Save and publish. Where the version that serves now is known to differ, no setting joins its requests."""
+    if model.rows_independent and (differs := _difference(model)):
+        model.rows_independent = False
+        change.before = {**change.before, "rows_independent": True}
+        change.after = {
+            **change.after,
+            "rows_independent": False,
+            "differs": f"Version {model.serving_version}: {differs}",
+        }
     model.updated_at = timezone.now()
     model.save()
     # Read back: prefetched or cached relations must not be what is published.

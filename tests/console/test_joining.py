@@ -1,6 +1,7 @@
 """Whether requests of a model are joined: asked for, tried by a worker, recorded, and said."""
 
 import asyncio
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import services
 from console.catalog.joining import State, state_of
-from console.catalog.models import ModelVersion
+from console.catalog.models import ModelVersion, ServedModel
+from console.config import ConsoleSettings
 from console.controller.joining import keep_joinings
 from console.operators import services as operators
 from signalbox.bus.client import Bus
@@ -24,6 +26,7 @@ from signalbox.wire.messages import Device, Joining, Residency, Worker
 from signalbox.wire.names import Bucket, token
 from tests.console.conftest import FOUND, in_thread, submit
 from tests.console.test_models import published
+from tests.console.test_upload import tar
 
 Browser = Callable[[str], Client]
 WORDS = 'Signature "serving_default": joined with other requests, output "y" differs by up to 50 % of its value.'
@@ -83,7 +86,7 @@ def test_a_difference_refuses_the_setting_and_the_audit_says_why(digits: Actor) 
     entry = AuditEntry.objects.filter(act="models.settings").latest("pk")
     assert (entry.actor_name, entry.reason) == ("system:trial", "Joined, requests of version 2 get other answers.")
     assert ("rows_independent", True, False) in entry.changes
-    assert entry.after["differs"] == WORDS
+    assert entry.after["differs"] == f"Version 2: {WORDS}"
     with pytest.raises(Conflict, match="a worker has tried version 2") as refused:
         services.change_settings(digits, "digits", ASK)
     assert WORDS in refused.value.public_message
@@ -96,8 +99,51 @@ def test_a_version_that_does_not_serve_and_differs_leaves_the_setting(digits: Ac
     assert published().batching.rows_independent
     assert joined() == {1: (), 2: ("serving_default",)}
     assert state().state == "joined"
+
+
+def choose(who: Actor, _: Path, number: int | None = 2) -> None:
+    ModelVersion.objects.update(listed_ops={})
+    ServedModel.objects.update(default_version=1)
+    services.set_default(who, "digits", number)
+
+
+def choose_the_highest(who: Actor, base: Path) -> None:
+    choose(who, base, None)
+
+
+def approve(who: Actor, _: Path) -> None:
+    services.approve(who, "digits", 2)
+
+
+def register(who: Actor, base: Path) -> None:
+    ModelVersion.objects.filter(number=2).update(digest="e" * 64)
+    services.register(who, "digits", str(base))
+
+
+def upload(who: Actor, _: Path) -> None:
+    ModelVersion.objects.filter(number=2).update(digest="e" * 64)
+    services.upload(who, "digits", io.BytesIO(tar(("saved_model.pb", b"x"))), number=2)
+
+
+@pytest.mark.parametrize("move", [choose, choose_the_highest, approve, register, upload])
+def test_what_moves_requests_to_a_version_that_differs_takes_the_setting_away_and_audits_it(
+    digits: Actor, base: Path, console: ConsoleSettings, move: Callable[[Actor, Path], None]
+) -> None:
+    services.change_settings(digits, "digits", ASK)
+    services.note_joining("w1", "digits", 1, EQUAL)
+    ModelVersion.objects.filter(number=2).update(
+        listed_ops={"MyOp": "nobody knows it"},
+        added_by="another",
+        joining={"joined": [], "differs": WORDS, "untried": "", "digest": FOUND.digest},
+    )
+    assert state().state == "joined"
+    move(digits, base)
+    assert (state().state, published().default_version, published().batching.rows_independent) == ("refused", 2, False)
+    entry = AuditEntry.objects.latest("pk")
+    assert ("rows_independent", True, False) in entry.changes
+    assert entry.after["differs"] == f"Version 2: {WORDS}"
     services.set_default(digits, "digits", 1)
-    assert state().state == "refused"
+    assert state().state == "alone", "it is asked for again by a person"
 
 
 def test_what_could_not_be_tried_is_tried_again_where_it_is_asked_for_again(digits: Actor) -> None:
