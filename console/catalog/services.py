@@ -81,15 +81,10 @@ def register(
     with preparing(actor, Act.MODELS_REGISTER, target, asked=asked):
         base, places, findings = _inspected(name, path)
     with act(actor, Act.MODELS_REGISTER, target, asked=asked) as change:
-        model, is_new = ServedModel.objects.get_or_create(
-            name=name, defaults={"base_path": settings.CONSOLE.kept_path(base), "description": description}
-        )
-        if changes and not is_new:
-            raise Conflict(f"settings: {name} exists and has its own; change them apart.")
-        _assign(model, changes or {})
+        model, given = _found_or_made(name, base, description, changes or {})
         before = model.serving_version
         change.before = {"default": before}
-        change.after = {"path": str(base), "versions": sorted(findings)}
+        change.after = {"path": str(base), "versions": sorted(findings), **given}
         for number, found in findings.items():
             _, replaced = _add(model, number, places[number], found, "path", actor)
             if replaced:
@@ -129,13 +124,7 @@ def upload(
             folder = _unpacked(archive, staging)
             found = inspection.inspect(folder)
         with act(actor, Act.MODELS_REGISTER, target, asked=asked) as change:
-            model, _ = ServedModel.objects.get_or_create(
-                name=name,
-                defaults={
-                    "base_path": settings.CONSOLE.kept_path(settings.CONSOLE.repository / name),
-                    "description": description,
-                },
-            )
+            model, given = _found_or_made(name, settings.CONSOLE.repository / name, description, {})
             before = model.serving_version
             chosen = number if number is not None else _next_number(model)
             known = model.versions.filter(number=chosen).first()
@@ -148,6 +137,7 @@ def upload(
                 "digest": found.digest,
                 "size_bytes": found.size_bytes,
                 "default": model.serving_version,
+                **given,
             }
             if found.listed:
                 change.after["awaits_approval"] = found.listed
@@ -326,6 +316,18 @@ def _check_rights(actor: Actor, target: Target, is_default: bool | None, asked: 
 def _choice(is_default: bool | None) -> dict[str, bool]:
     """What was said of the default, for the audit: nothing where nothing was."""
     return {} if is_default is None else {"is_default": is_default}
+
+
+def _found_or_made(
+    name: str, base: Path, description: str, changes: Mapping[str, Any]
+) -> tuple[ServedModel, dict[str, Any]]:
+    """The model, and for the audit what was given for a new one. Raises :class:`Conflict` for changes to an old one."""
+    defaults = {"base_path": settings.CONSOLE.kept_path(base), "description": description}
+    model, is_new = ServedModel.objects.get_or_create(name=name, defaults=defaults)
+    if changes and not is_new:
+        raise Conflict(f"settings: {name} exists and has its own; change them apart.")
+    _assign(model, changes)
+    return model, ({"description": description} if is_new and description else {}) | dict(changes)
 
 
 def _choose_default(model: ServedModel, before: int | None, new: int, is_default: bool | None) -> None:

@@ -379,6 +379,20 @@ def test_who_adds_a_version_says_whether_requests_get_it(
     assert (entry.before["default"], entry.after["default"]) == (1, serves)
 
 
+def test_settings_given_at_a_registration_stand_in_its_audit_entry(admin: Actor, base: Path) -> None:
+    changes = {"rows_independent": True, "max_batch_size": 8}
+    services.register(admin, "digits", str(base), description="Digits.", changes=changes)
+    entry = AuditEntry.objects.get(act="models.register")
+    assert entry.after == {
+        "path": str(base),
+        "versions": [1, 2],
+        "description": "Digits.",
+        "rows_independent": True,
+        "max_batch_size": 8,
+        "default": 2,
+    }
+
+
 def test_the_form_asks_which_version_is_the_default_and_the_page_says_it(
     browser: Browser, admin: Actor, base: Path
 ) -> None:
