@@ -148,12 +148,14 @@ class RegisterIn(Strict):
 class UploadIn(Strict):
     """Upload an archive, as multipart form data.
 
-    is_default: requests without a version get this one; false: the default stays; null: as the model is set.
+    rows_independent: the setting of a new model. is_default: requests without a version get this one; false: the
+    default stays; null: as the model is set.
     """
 
     archive = serializers.FileField()
     number = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER, required=False, default=None)
     description = serializers.CharField(max_length=300, required=False, default="", allow_blank=True)
+    rows_independent = serializers.BooleanField(required=False, default=False)
     is_default = serializers.BooleanField(required=False, default=None, allow_null=True)
 
 

@@ -88,7 +88,8 @@ class Models(Endpoint):
         # here the refusal is written into the audit.
         check(self.actor(request), Act.MODELS_REGISTER, Target("model", name))
         self.confirmed(request)
-        version = catalog.upload(self.actor(request), name, **self.given(request, wire.UploadIn))
+        given = catalog.with_joining(self.given(request, wire.UploadIn))
+        version = catalog.upload(self.actor(request), name, **given)
         why = catalog.why_unpublished(name)
         return Response({**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201)
 

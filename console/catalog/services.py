@@ -105,16 +105,18 @@ def upload(
     *,
     number: int | None = None,
     description: str = "",
+    changes: Mapping[str, Any] | None = None,
     is_default: bool | None = None,
 ) -> ModelVersion:
     """Add one version from an archive; the next number unless one is given. One that never loaded is replaced.
 
-    is_default: see :func:`_choose_default`. One with operations that need approval does not serve before
+    changes, is_default: as :func:`register` has them. One with operations that need approval does not serve before
     :func:`approve`.
-    Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason, :class:`Conflict` if the number is taken.
+    Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason, :class:`Conflict` if the number is taken or
+    the model has settings of its own.
     """
     target = Target("model", name)
-    asked = {"version": "the next one" if number is None else number, **_choice(is_default)}
+    asked = {"version": "the next one" if number is None else number, **_choice(is_default), **(changes or {})}
     _check_rights(actor, target, is_default, asked)
     staging = settings.CONSOLE.repository / ".staging" / secrets.token_hex(8)
     staging.mkdir(parents=True, mode=0o700)
@@ -124,7 +126,7 @@ def upload(
             folder = _unpacked(archive, staging)
             found = inspection.inspect(folder)
         with act(actor, Act.MODELS_REGISTER, target, asked=asked) as change:
-            model, given = _found_or_made(name, settings.CONSOLE.repository / name, description, {})
+            model, given = _found_or_made(name, settings.CONSOLE.repository / name, description, changes or {})
             before = model.serving_version
             chosen = number if number is not None else _next_number(model)
             known = model.versions.filter(number=chosen).first()
@@ -150,6 +152,12 @@ def upload(
         return version
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def with_joining(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a form gives :func:`register` or :func:`upload`: ``rows_independent``, where ticked, among ``changes``."""
+    rest = {name: value for name, value in given.items() if name != "rows_independent"}
+    return {**rest, "changes": {"rows_independent": True} if given["rows_independent"] else {}}
 
 
 def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> ServedModel:

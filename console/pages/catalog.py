@@ -47,6 +47,17 @@ class DefaultField(forms.TypedChoiceField):
         self.choices = [("new", "The new version"), ("old", f"Version {version}, the default now")]
 
 
+class JoinedField(forms.BooleanField):
+    """Whether the rows of a new model are independent: the settings given for it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            required=False,
+            label=JOINED,
+            help_text="Of a new model, and only if each row's answer depends on that row alone. A worker tries it.",
+        )
+
+
 class RegisterForm(forms.Form):
     """Point at a path."""
 
@@ -56,11 +67,7 @@ class RegisterForm(forms.Form):
         help_text="Folder with VERSION/saved_model.pb in it, or one version's folder, as workers see it.",
     )
     description = forms.CharField(max_length=300, required=False)
-    rows_independent = forms.BooleanField(
-        required=False,
-        label=JOINED,
-        help_text="Of a new model, and only if the answer to each row depends on that row alone. A worker tries it.",
-    )
+    rows_independent = JoinedField()
     is_default = DefaultField()
 
 
@@ -73,6 +80,7 @@ class UploadForm(forms.Form):
         label="Version", required=False, min_value=1, max_value=MOST_NUMBER, help_text="Empty: the next one."
     )
     description = forms.CharField(max_length=300, required=False)
+    rows_independent = JoinedField()
     is_default = DefaultField()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -122,9 +130,7 @@ def register(request: HttpRequest) -> HttpResponse:
     form = RegisterForm(request.POST or None, initial=_given(request))
     if form.is_valid():
         with refusals_in(form):
-            given = dict(form.cleaned_data)
-            changes = {"rows_independent": True} if given.pop("rows_independent") else {}
-            name = services.register(actor_of(request), changes=changes, **given).name
+            name = services.register(actor_of(request), **services.with_joining(form.cleaned_data)).name
             return _done(request, name, f"{name} is registered", _default_now(name))
     return _add(request, register_form=form, is_bad=form.is_bound)
 
@@ -140,7 +146,7 @@ def upload(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         with refusals_in(form):
             name = form.cleaned_data["name"]
-            version = services.upload(actor_of(request), **form.cleaned_data)
+            version = services.upload(actor_of(request), **services.with_joining(form.cleaned_data))
             done = f"Version {version.number} of {name} is registered"
             return _done(request, name, done, _default_now(name))
     return _add(request, upload_form=form, is_bad=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from channels.db import database_sync_to_async
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from console.accounts.models import User
@@ -169,9 +170,13 @@ def test_page_list_and_rest_say_why_requests_are_or_are_not_joined(
         assert found["state"] == state().state
         return text
 
-    assert "Each request runs alone: the setting" in shown()
+    text = shown()
+    assert "Each request runs alone: the setting" in text
+    assert (text.count("not asked"), "not tried yet" in text) == (2, False)
     services.change_settings(digits, "digits", ASK)
-    assert "being tried" in shown()
+    text = shown()
+    assert "being tried" in text
+    assert ("not asked" in text, text.count("not tried yet")) == (False, 2)
     services.note_joining("w1", "digits", 2, EQUAL)
     assert "Found equal, joined and alone: serving_default." in shown()
     (version,) = [one for one in client.get("/api/models/digits").json()["versions"] if one["number"] == 2]
@@ -194,6 +199,26 @@ def test_the_form_that_registers_a_model_asks(browser: Browser, base: Path) -> N
     form = {"name": "digits", "path": str(base), "is_default": "new", "rows_independent": "on"}
     assert submit(client, "/models/-/register", form).status_code == 302
     assert published().batching.rows_independent
+
+
+def test_the_form_and_the_call_that_upload_a_model_ask_too(
+    browser: Browser, base: Path, console: ConsoleSettings, cast: dict[str, User]
+) -> None:
+    def archive() -> SimpleUploadedFile:
+        return SimpleUploadedFile("digits.tar.gz", tar(("saved_model.pb", b"x")))
+
+    client = browser("model manager")
+    assert client.get("/models/-/upload").content.count(b'name="rows_independent"') == 2
+    form = {"name": "digits", "is_default": "new", "rows_independent": "on"}
+    assert submit(client, "/models/-/upload", {**form, "archive": archive()}).status_code == 302
+    assert published().batching.rows_independent
+    assert AuditEntry.objects.get(act="models.register").after["rows_independent"] is True
+    assert submit(client, "/models/-/upload", {**form, "archive": archive()}).status_code == 400, "it is there"
+    _, text = operators.create_token(Actor(user=cast["model manager"]), "tests", 1)
+    program = Client(headers={"Authorization": f"Bearer {text}"})
+    for name, said, asked in (("a", {"rows_independent": "true"}, True), ("b", {}, False)):
+        answer = program.post(f"/api/models/{name}/versions", {"archive": archive(), **said})
+        assert (answer.status_code, services.find(name).rows_independent) == (202, asked), answer.content
 
 
 @pytest.mark.django_db(transaction=True)
