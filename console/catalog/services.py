@@ -422,6 +422,9 @@ def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, i
         if findings[number].digest == known[number].digest:
             del findings[number]
     if not findings:
+        for number, place in places.items():
+            if (folder := known[number].folder) != str(place):
+                raise Conflict(f"Version {number} is registered already, from {folder}. It keeps that folder.")
         raise Conflict(
             f"Every version below {path} is registered already; one that workers have loaded keeps its files."
         )

@@ -123,6 +123,8 @@ def test_two_folders_of_one_number_are_refused_by_name(admin: Actor, base: Path)
         services.register(admin, "digits", str(base))
     services.register(admin, "digits", str(base / "0001"))  # which of them was said
     assert [v.path for v in published().versions] == [str(base / "0001")]
+    with pytest.raises(Conflict, match=rf"Version 1 is registered already, from {base}/0001\."):
+        services.register(admin, "digits", str(base / "1"))
 
 
 @pytest.mark.parametrize("path", ["relative/path", "/no/such/folder", "/"])
