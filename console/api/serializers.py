@@ -347,9 +347,13 @@ class AuditQuery(Strict):
 
 
 class JobOut(serializers.ModelSerializer[Job]):
-    """A job, as of its last event. standing: what has become of it since; empty where its state says it."""
+    """A job, as of its last event. standing: what has become of it since; empty where its state says it.
+
+    parts: of the present attempt, in milliseconds, up to now.
+    """
 
     standing = serializers.SerializerMethodField()
+    parts = serializers.SerializerMethodField()
 
     class Meta:
         model = Job
@@ -358,6 +362,10 @@ class JobOut(serializers.ModelSerializer[Job]):
     def get_standing(self, job: Job) -> str:
         """That its worker is gone, its deadline past, or NATS away, in a sentence."""
         return standing.of(job).why
+
+    def get_parts(self, job: Job) -> dict[str, float]:
+        """Where the time of its last attempt went, while it is open up to now."""
+        return dict(standing.so_far(job).parts)
 
 
 class EventOut(serializers.ModelSerializer[JobEvent]):

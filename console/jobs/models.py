@@ -6,7 +6,6 @@ import msgspec
 from django.db import models
 from django.db.models import Func, Q
 
-from signalbox.jobs import times
 from signalbox.wire.messages import EndedAttempt
 
 HAS_ERROR: Final = ~Q(error_code=Func(template="''", output_field=models.CharField()))
@@ -92,11 +91,6 @@ class Job(models.Model):
             phases=self.phases,
             is_cancel_asked=self.is_cancel_asked,
         )
-
-    @property
-    def spent(self) -> times.Times:
-        """How long it waited, ran, and took in all."""
-        return times.split(self)
 
     @property
     def attempts(self) -> list[EndedAttempt]:

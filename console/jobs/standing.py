@@ -1,5 +1,6 @@
 """How an open job stands now, beside what its last record says: its worker may be gone, its deadline past."""
 
+from copy import copy
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -8,6 +9,7 @@ from django.utils import timezone
 from console.feed.programs import PROJECTOR
 from console.feed.running import running
 from console.jobs.models import Job
+from signalbox.jobs import times
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.repair import GRACE_S
 
@@ -52,6 +54,19 @@ def of(job: Job) -> Standing:
     elif job.deadline_at is not None and (timezone.now() - job.deadline_at).total_seconds() > GRACE_S:
         return Standing("late", "queued, past its deadline", _OVERDUE)
     return Standing(job.state, job.state)
+
+
+def so_far(job: Job) -> Job:
+    """The job with the parts of an open attempt up to now. It is a copy, and never saved."""
+    shown = copy(job)
+    age_ms = (timezone.now() - job.created_at).total_seconds() * 1000
+    shown.parts = times.so_far(job, age_ms, is_known=of(job).state not in {"lost", "unknown"})
+    return shown
+
+
+def spent(job: Job) -> times.Times:
+    """How long it has waited and run, up to now, and took in all."""
+    return times.split(so_far(job))
 
 
 def _lost(job: Job) -> str:

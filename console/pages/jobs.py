@@ -62,7 +62,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
         "standing": standing.of(job),
         "old_rows": standing.why_rows_are_old() if job.is_open else "",
         "steps": timeline.steps(job, services.events(job), account.name if account is not None else ""),
-        "lines": timeline.lines(job),
+        "lines": timeline.lines(standing.so_far(job)),
         "left_out": timeline.left_out(job),
         "account": account,
         "cancel": outbox.latest_cancel(job_id),

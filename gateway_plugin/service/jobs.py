@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.decoder import too_large
@@ -197,7 +198,7 @@ class JobService:
             "started_at": instant(_started_at(record)),
             "finished_at": instant(record.finished_at),
             "deadline_at": instant(record.deadline_at),
-            "attempts": attempts(record),
+            "attempts": attempts(self._so_far(record)),
             "timeline": timeline(record),
             "urls": {"self": f"/v1/jobs/{record.id}", "cancel": f"/v1/jobs/{record.id}/cancel"},
         }
@@ -210,6 +211,15 @@ class JobService:
         if with_result and record.state is State.SUCCEEDED:
             doc["result"] = await self._result_or_reason(End(record, found.body), doc)
         return doc
+
+    def _so_far(self, record: Record) -> Record:
+        """The record with the parts of an open attempt up to now."""
+        is_known = record.state is not State.RUNNING or self._is_attended(record)
+        age_ms = (self._wall() - record.created_at) * 1000
+        return replace(record, parts=times.so_far(record, age_ms, is_known=is_known))
+
+    def _is_attended(self, record: Record) -> bool:
+        return is_attended(record.worker, record.token, record.claimed_at, self._workers.present)
 
     async def _result_or_reason(self, end: End, doc: dict[str, Any]) -> Any:
         try:
@@ -228,7 +238,7 @@ class JobService:
             return record.state.value
         if record.state is State.RUNNING:
             running = f"running, attempt {record.attempt}"
-            if is_attended(record.worker, record.token, record.claimed_at, self._workers.present):
+            if self._is_attended(record):
                 return running
             return f"{running}: its worker is gone; another attempt follows when a worker serves {record.model}"
         return self._why_waiting(record, position)

@@ -37,6 +37,7 @@ LOST: Final = "lost"
 """How an attempt ended of whose end its worker wrote nothing."""
 _NOT_PULLED: Final = frozenset({RETRY, LEASE, QUEUE})
 _NOT_WAITED: Final = frozenset({RUN, COMMIT, UNKNOWN})
+_OPEN: Final = frozenset({State.QUEUED.value, State.RUNNING.value})
 
 Stages = Sequence[tuple[str, float]]
 """The stages of an attempt, by name, each with the UTC second in which it began; the first begins with the pull."""
@@ -76,7 +77,7 @@ class AttemptTimes(NamedTuple):
 class Times(NamedTuple):
     """Milliseconds of all attempts together; None what is not known or has not come yet.
 
-    wait: what is neither run, commit nor unknown. run: without what is still under way.
+    wait: what is neither run, commit nor unknown.
     """
 
     wait_ms: float | None = None
@@ -151,6 +152,31 @@ def unknown(record: Record, until: float) -> Spent:
     return Spent({**record.parts, UNKNOWN: round(lost_ms, 2)}, {}, round(until_ms, 2))
 
 
+def so_far(job: Timed, age_ms: float, *, is_known: bool) -> dict[str, float]:
+    """The parts of the present attempt, up to ``age_ms`` after acceptance; of a job that has ended those that it has.
+
+    What no record tells of yet is in one part: ``retry`` and ``queue`` while the job waits, and while it runs the part
+    that its claim was written in. is_known: False where its worker is gone, or nobody can say: it is ``unknown``.
+    """
+    parts = dict(job.parts)
+    if job.state not in _OPEN:
+        return parts
+    at = _ended_ms(job.attempts) + sum(parts.values())
+    left_ms = max(0.0, age_ms - at)
+    if not is_known:
+        name = UNKNOWN
+    elif job.state == State.RUNNING:
+        name = max(parts, key=PARTS.index, default=UNKNOWN)  # PostgreSQL does not keep their order
+    else:
+        name = QUEUE
+        retry_ms = min(left_ms, max((one.retry_ms for one in job.attempts), default=0.0) - at)
+        if retry_ms > 0:
+            parts[RETRY] = round(retry_ms, 2)
+            left_ms -= retry_ms
+    parts[name] = round(parts.get(name, 0.0) + left_ms, 2)
+    return parts
+
+
 def attempts(job: Timed) -> list[AttemptTimes]:
     """Each attempt that the record keeps, oldest first, without a gap between them; the last one as far as it is known.
 
@@ -178,13 +204,12 @@ def attempts(job: Timed) -> list[AttemptTimes]:
 
 def split(job: Timed) -> Times:
     """Waited, ran, took in all; of the attempts that the record keeps."""
-    is_open = "done" not in job.phases
     wait_ms = run_ms = None
     for parts in (*(one.parts for one in job.attempts), job.parts):
         for name, ms in parts.items():
             if name not in _NOT_WAITED:
                 wait_ms = (wait_ms or 0.0) + ms
-            elif name == RUN and not (is_open and parts is job.parts):
+            elif name == RUN:
                 run_ms = (run_ms or 0.0) + ms
     return Times(
         None if wait_ms is None else round(wait_ms, 2),

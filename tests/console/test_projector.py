@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from console.accounts.models import User
 from console.accounts.roles import sync_groups
-from console.jobs import services, timeline
+from console.jobs import services, standing, timeline
 from console.jobs.fold import Heard, fold
 from console.jobs.models import Job, JobEvent
 from console.live.lifespan import lifespan
@@ -110,7 +110,7 @@ async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
     row = await in_thread(Job.objects.get, pk=job.id)
     assert (row.model, row.version, row.key_id, row.worker, row.gpu) == ("digits", 3, "key1", "w1", "GPU-1")
     assert (row.attempt, row.token, row.batch, row.size_in, row.size_out) == (1, 7, 4, 64, 16)
-    assert row.spent == (150.0, 350.0, 500.0)
+    assert standing.spent(row) == (150.0, 350.0, 500.0)
     events = await in_thread(services.events, row)
     assert events[-1].state == "succeeded"
     # Whether the claim was read before the end overwrote it or not.

@@ -1,5 +1,6 @@
 """How an open job stands now, in the list, on its page and over REST: as presence and the clock have it."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -54,6 +55,37 @@ def test_a_claim_that_is_newer_than_its_workers_presence_is_believed(browser: Br
     feed.view.presence("w1", worker("w1", token=0, beat_at=T0), T0)
     job = make(1, state="running", worker="w1", token=43, claimed_at=timezone.now())
     assert said(browser("viewer"), job) == ('running">running', "")
+
+
+def test_page_list_and_rest_tell_an_open_attempt_s_time_up_to_now(browser: Browser, feed: Feed) -> None:
+    accepted_at = timezone.now() - timedelta(seconds=40)
+    parts = {"queue": 900.0, "run": 100.0}
+    running = make(1, state="running", worker="w1", token=41, created_at=accepted_at, parts=parts, attempt=1)
+    waiting = make(2, state="queued", worker="", created_at=accepted_at, attempt=0)
+    client = browser("viewer")
+
+    def told(job: Job) -> tuple[dict[str, float], str, str]:
+        page, listed = (client.get(url).content.decode() for url in (f"/jobs/{job.pk}", f"/jobs?q=state:{job.state}"))
+        line = page.split('class="shares"')[1]
+        over_rest = client.get(f"/api/jobs/{job.pk}").json()["job"]["parts"]
+        ran = listed.split('data-label="Ran"')[1].split(">")[1].split("<")[0]
+        return over_rest, line.split('aria-label="')[1].split('"')[0], ran
+
+    over_rest, line, ran = told(running)
+    assert 39_000 <= over_rest["run"] <= 60_000
+    assert re.fullmatch(r"Attempt 1: queue 900 ms, run [3-5]\d\.\d+ s", line)
+    assert re.fullmatch(r"[3-5]\d\.\d+ s", ran)
+    over_rest, line, _ = told(waiting)
+    assert 40_000 <= over_rest["queue"] <= 60_000
+    assert re.fullmatch(r"Not begun: queue [4-5]\d\.\d+ s", line)
+    feed.view.presence("w1", None, T0 + 20)
+    over_rest, line, ran = told(running)
+    assert over_rest | {"unknown": 0} == {**parts, "unknown": 0}
+    assert 39_000 <= over_rest["unknown"] <= 60_000
+    assert re.fullmatch(r"Attempt 1: queue 900 ms, run 100 ms, unknown [3-5]\d\.\d+ s", line)
+    assert ran == "100 ms"
+    running.refresh_from_db()
+    assert running.parts == parts, "the row stays as it is"
 
 
 def test_a_queued_job_that_is_past_its_deadline_says_so(browser: Browser, feed: Feed) -> None:

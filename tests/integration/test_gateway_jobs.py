@@ -181,13 +181,19 @@ async def test_a_running_job_whose_worker_is_gone_says_so(front: Rig, mine: Key)
         await reached(front.gateway._workers, "w1", 1)
         here = await front.call("GET", got.headers["Location"], key=mine)
     assert (here.doc["state"], here.doc["phase"]) == ("running", "running, attempt 1")
+    assert "unknown" not in open_parts(here)
     await until_gone(front, "w1")
     gone = await front.call("GET", got.headers["Location"], key=mine)
+    assert open_parts(gone)["unknown"] > 0, "its time goes on, and nobody knows where"
     assert gone.doc["state"] == "running"
     assert gone.doc["phase"].startswith("running, attempt 1: its worker is gone")
     await tell(front, presence(token=99))
     other = await front.call("GET", got.headers["Location"], key=mine)
     assert "its worker is gone" in other.doc["phase"], "it is there, under another lease"
+
+
+def open_parts(got: Reply) -> dict[str, float]:
+    return {part["part"]: part["ms"] for part in got.doc["attempts"][-1]["parts"]}
 
 
 async def until_gone(front: Rig, worker: str) -> None:

@@ -119,7 +119,27 @@ def test_a_job_that_runs_tells_what_it_has_waited_for() -> None:
     assert told(running) == [(1, "w1", "running", parts)]
     assert running.phases == {"pulled": 1000.0, "claimed": 14_000.0}
     assert times.split(running) == Times(wait_ms=14_000.0)
-    assert times.split(claim(None, 1.5, [("batch", 1.0), ("run", 1.2)])).run_ms is None, "it is not over"
+    assert times.split(claim(None, 1.5, [("batch", 1.0), ("run", 1.2)])).run_ms == 300.0, "as far as the record says"
+
+
+def test_the_open_part_of_an_attempt_grows_until_now_and_is_unknown_once_its_worker_is_gone() -> None:
+    running = claim(None, 1.5, [("batch", 1.0), ("run", 1.2)])
+    assert times.so_far(running, 5e3, is_known=True) == {"queue": 1000.0, "batch": 200.0, "run": 3800.0}
+    gone = {"queue": 1000.0, "batch": 200.0, "run": 300.0, "unknown": 38_500.0}
+    assert times.so_far(running, 40e3, is_known=False) == gone == times.unknown(running, 40.0).parts
+    assert times.so_far(running, 0.0, is_known=True) == running.parts, "clocks differ"
+    done = success(running, 6.0, [("batch", 1.0), ("run", 1.2), ("commit", 5.0)])
+    assert times.so_far(done, 40e3, is_known=True) == done.parts
+
+
+def test_a_waiting_job_s_open_part_grows_until_now() -> None:
+    waiting = life.first_record(JOB, State.QUEUED)
+    assert times.so_far(waiting, 9e3, is_known=True) == {"queue": 9000.0}
+    assert times.so_far(waiting, 9e3, is_known=False) == {"unknown": 9000.0}
+    back = life.requeued(claim(None, 1.0, [("run", 1.0)]), DIED, now=2.0, stages=[("run", 1.0)], retry_at=4.0)
+    for now in (3.0, 9.0):
+        told = times.so_far(back, now * 1e3, is_known=True)
+        assert told == life.expired(back, now=now).parts
 
 
 def test_a_record_keeps_the_newest_attempts_and_the_number_of_each() -> None:
