@@ -281,6 +281,26 @@ async def test_health_metadata_configuration_and_readiness(nats: NatsServer, tmp
         assert (anybodys.status, json.loads(anybodys.body)) == (200, {"name": "twice", "ready": True})
 
 
+async def test_while_nats_is_away_no_model_is_ready(own_nats: NatsServer, tmp_path: Path) -> None:
+    async with plugin(own_nats, tmp_path) as at:
+        assert (await at.rest("GET", "/v2/models/twice/ready")).status == 200
+        await own_nats.kill()
+        async with asyncio.timeout(60):
+            while at.made.gateway.is_healthy:
+                await at.infer({"inputs": [x([1.0])]})
+        for path in ("/v2/models/twice/ready", "/v2/models/twice/versions/3/ready"):
+            refused = await at.rest("GET", path)
+            assert (refused.status, json.loads(refused.body)) == (503, {"error": "NATS cannot be reached."})
+        (entry,) = json.loads((await at.rest("POST", "/v2/repository/index")).body)
+        assert entry["state"] == "UNAVAILABLE"
+        reply = await at.grpc("ModelReady", messages.ModelRequest(name="twice").SerializeToString())
+        assert not messages.ModelReadyResponse.FromString(reply).ready
+        back = asyncio.Event()
+        at.made.bus.on_reconnect(back.set)
+        await own_nats.restart()
+        await asyncio.wait_for(back.wait(), 60)
+
+
 async def test_what_could_not_run_now_says_so(nats: NatsServer, tmp_path: Path) -> None:
     async with plugin(nats, tmp_path, is_enabled=False) as at:
         refused = await at.rest("GET", "/v2/models/twice/ready")

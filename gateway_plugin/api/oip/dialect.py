@@ -34,7 +34,7 @@ def open_inference(
     is_healthy: Callable[[], bool],
 ) -> OpenInference:
     """The dialect. is_healthy: whether requests can be accepted now."""
-    targets, views = Targets(catalog), ModelViews(workers)
+    targets, views = Targets(catalog), ModelViews(workers, is_healthy)
     inference = Inference(targets, predictions, Statistics())
     return OpenInference(
         OipRest(

@@ -4,14 +4,14 @@ The messages of :mod:`gateway_plugin.proto.inference_pb2` have the same fields.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import signalbox
 from gateway_plugin.codec.inputs import choose
 from gateway_plugin.codec.oip.datatypes import DATATYPES, datatype
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.availability import Availabilities
+from gateway_plugin.service.availability import Availabilities, Availability
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.wire.messages import Model, TensorSpec
 from signalbox.wire.names import PRIORITIES
@@ -25,6 +25,7 @@ _PLATFORM: Final = "tensorflow_savedmodel"
 _BACKEND: Final = "tensorflow"
 _TYPES: Final = {"BYTES": "TYPE_STRING", "COMPLEX64": "TYPE_INVALID", "COMPLEX128": "TYPE_INVALID"}
 _STATES: Final = {"AVAILABLE": "READY", "LOADING": "LOADING"}
+_AWAY: Final = Availability("END", "UNAVAILABLE", "NATS cannot be reached.")
 _AT_ONCE: Final = 64
 """Models that are looked at before other requests get their turn."""
 
@@ -84,15 +85,16 @@ def _dimensions(spec: TensorSpec) -> list[int]:
 
 
 class ModelViews:
-    """Which models and versions could run now."""
+    """Which models and versions could run now: none while requests cannot be accepted."""
 
-    def __init__(self, workers: LiveWorkers) -> None:
+    def __init__(self, workers: LiveWorkers, is_healthy: Callable[[], bool]) -> None:
         self._workers = workers
+        self._is_healthy = is_healthy
         self._availabilities = Availabilities(workers)
 
     def unready(self, ready: PreparedVersion) -> str:
         """Why a job of a version could not run now; empty where it could."""
-        found = self._availabilities.of(ready.model, ready.version.version)
+        found = self._of(ready.model, ready.version.version)
         return "" if found.is_available else found.message or "The version is being loaded."
 
     async def index(self, models: Iterable[Model], *, is_ready: bool) -> list[dict[str, Any]]:
@@ -101,7 +103,7 @@ class ModelViews:
         entries = []
         for number, model in enumerate(models, 1):
             for version in sorted(one.version for one in model.versions):
-                found = self._availabilities.of(model, version, residencies)
+                found = self._of(model, version, residencies)
                 if found.is_available or not is_ready:
                     state = _STATES.get(found.state, "UNAVAILABLE")
                     entries.append(
@@ -110,3 +112,8 @@ class ModelViews:
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)
         return entries
+
+    def _of(
+        self, model: Model, version: int, residencies: Mapping[tuple[str, int], Collection[str]] | None = None
+    ) -> Availability:
+        return self._availabilities.of(model, version, residencies) if self._is_healthy() else _AWAY
