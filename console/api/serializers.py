@@ -360,7 +360,7 @@ class JobOut(serializers.ModelSerializer[Job]):
         exclude = ("revision",)
 
     def get_standing(self, job: Job) -> str:
-        """That its worker is gone, its deadline past, or NATS away, in a sentence."""
+        """That its worker is gone, its deadline past or NATS away, or why it is not begun, in words."""
         return standing.of(job).why
 
     def get_parts(self, job: Job) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""How an open job stands now, beside what its last record says: its worker may be gone, its deadline past."""
+"""How an open job stands now, beside what its last record says: its worker may be gone, its deadline past,
+or nothing able to begin it."""
 
 from copy import copy
 from datetime import UTC, datetime
@@ -6,12 +7,15 @@ from typing import Final, NamedTuple
 
 from django.utils import timezone
 
+from console.board.rows import Queue
+from console.feed.feed import Feed
 from console.feed.programs import PROJECTOR
 from console.feed.running import running
 from console.jobs.models import Job
 from signalbox.jobs import times
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.repair import GRACE_S
+from signalbox.jobs.waiting import Decided, hindrance
 
 
 class Standing(NamedTuple):
@@ -53,6 +57,8 @@ def of(job: Job) -> Standing:
             return Standing("lost", "running, worker gone", _lost(job))
     elif job.deadline_at is not None and (timezone.now() - job.deadline_at).total_seconds() > GRACE_S:
         return Standing("late", "queued, past its deadline", _OVERDUE)
+    elif why := hindrance(job.model, job.version, _decided(job.model, feed), feed.view.queues.workers()):
+        return Standing("waiting", f"queued: {why}", f"waiting: {why}")
     return Standing(job.state, job.state)
 
 
@@ -67,6 +73,13 @@ def so_far(job: Job) -> Job:
 def spent(job: Job) -> times.Times:
     """How long it has waited and run, up to now, and took in all."""
     return times.split(so_far(job))
+
+
+def _decided(model: str, feed: Feed) -> Decided | None:
+    row = feed.view.topics.topics["queues"].rows.get(model)
+    if not isinstance(row, Queue) or not row.is_known:
+        return None
+    return Decided(row.is_enabled, row.replicas, row.is_paused)
 
 
 def _lost(job: Job) -> str:

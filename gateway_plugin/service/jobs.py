@@ -25,6 +25,7 @@ from signalbox.jobs.holders import is_attended
 from signalbox.jobs.queues import Queues
 from signalbox.jobs.records import Found, Records
 from signalbox.jobs.repair import expire
+from signalbox.jobs.waiting import Decided, hindrance
 from signalbox.program.errors import Bug, Conflict, NotFound, SignalboxError, Unavailable
 from signalbox.program.words import counted
 from signalbox.wire import names, tensors
@@ -246,16 +247,13 @@ class JobService:
     def _why_waiting(self, record: Record, position: QueuePosition) -> str:
         name = record.model
         model = self._catalog.find(name)
-        if model is None or not model.is_enabled or model.replicas <= 0:
-            return f"waiting: the model {name} is disabled or has no replicas"
-        workers = self._workers.serving(model)
-        if not workers:
-            return f"waiting: no worker serves {name}"
-        if self._workers.is_paused(name):
-            return f"waiting: {name} is paused by an operator"
+        decided = Decided(model.is_enabled, model.replicas, self._workers.is_paused(name)) if model else None
+        if why := hindrance(name, record.version, decided, self._workers.present):
+            return f"waiting: {why}"
         if record.attempt:
             reason = f": {record.error.message}" if record.error is not None else ""
             return f"waiting for another attempt after attempt {record.attempt}{reason}"
+        workers = self._workers.serving(model) if model else ()
         front = in_front(name, workers, is_pulled=position.is_pulled)
         return ", ".join(filter(None, (_in_words(position), front)))
 

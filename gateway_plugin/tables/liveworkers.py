@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from signalbox.bus.table import Table
-from signalbox.jobs import delivery
+from signalbox.jobs import delivery, waiting
 from signalbox.wire import placement
 from signalbox.wire.messages import Desired, Model, Worker
 from signalbox.wire.names import token
@@ -29,11 +29,7 @@ class LiveWorkers:
 
     def serving(self, model: Model) -> list[Worker]:
         """Workers at the model's homes that are not leaving."""
-        able = [
-            worker
-            for worker in self.present
-            if worker.state != "draining" and (not worker.serves or model.name in worker.serves)
-        ]
+        able = waiting.able(model.name, self.present)
         homes = placement.homes_of(model, able)
         return [worker for worker in able if worker.device.id in homes]
 

@@ -12,6 +12,7 @@ from console.feed.feed import Feed
 from console.feed.running import running
 from console.jobs.models import Job
 from signalbox.program.settings import Wire
+from signalbox.wire.messages import Desired, Model, Residency
 from tests.console.test_jobs import make
 from tests.console.test_live_view import T0, worker
 
@@ -93,6 +94,35 @@ def test_a_queued_job_that_is_past_its_deadline_says_so(browser: Browser, feed: 
     shown, why = said(browser("viewer"), job)
     assert shown == 'late">queued, past its deadline'
     assert "not begun any more" in why
+
+
+def test_a_queued_job_that_no_worker_can_begin_says_why_in_the_job_api_s_words(browser: Browser, feed: Feed) -> None:
+    job, client = make(1, state="queued", worker="", attempt=0), browser("viewer")
+
+    def waits(why: str) -> None:
+        shown, over_rest = said(client, job)
+        assert (shown, over_rest) == (f'waiting">queued: {why}', f"waiting: {why}")
+
+    waits("there is no model digits")
+    feed.view.model("digits", Model(name="digits", is_enabled=False), T0)
+    waits("the model digits is disabled")
+    feed.view.model("digits", Model(name="digits", replicas=0), T0)
+    waits("the model digits has no replicas")
+    feed.view.model("digits", Model(name="digits"), T0)
+    assert said(client, job) == ('queued">queued', "")
+    feed.view.queues.desired("digits", Desired(is_paused=True), T0)
+    waits("digits is paused by an operator")
+    feed.view.queues.desired("digits", None, T0)
+    for state, why in {"failed": "version 1 of digits does not load", "loading": "", "spare": ""}.items():
+        loaded = Residency(model="digits", version=1, state=state, error="no such file" if why else "")
+        feed.view.presence("w1", worker("w1", token=41, models=(loaded,)), T0)
+        if why:
+            waits(why)
+        else:
+            assert said(client, job) == ('queued">queued', "")
+    for gone in (worker("w1", state="draining"), worker("w1", serves=("other",)), None):
+        feed.view.presence("w1", gone, T0)
+        waits("no worker serves digits")
 
 
 def test_without_nats_an_open_job_is_what_was_last_heard_and_an_ended_one_has_ended(

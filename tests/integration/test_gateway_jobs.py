@@ -173,6 +173,24 @@ async def test_a_paused_model_says_so(front: Rig, mine: Key) -> None:
     assert got.doc["phase"] == "waiting: half is paused by an operator"
 
 
+@pytest.mark.parametrize(
+    ("changes", "state", "words"),
+    [
+        ({"is_enabled": False}, "ready", "the model half is disabled"),
+        ({"replicas": 0}, "ready", "the model half has no replicas"),
+        ({}, "failed", "version 1 of half does not load"),
+    ],
+)
+async def test_a_job_that_no_worker_can_begin_says_why(
+    front: Rig, mine: Key, changes: dict[str, Any], state: str, words: str
+) -> None:
+    got = await submit(front, mine)
+    await tell(front, presence(models=(Residency(model="half", version=1, state=state),)))
+    await front.publish(model(**changes), mine)
+    found = await front.call("GET", got.headers["Location"], key=mine)
+    assert found.doc["phase"] == f"waiting: {words}"
+
+
 async def test_a_running_job_whose_worker_is_gone_says_so(front: Rig, mine: Key) -> None:
     async with ScriptedWorker(front.bus, "half") as worker:
         worker.go.clear()

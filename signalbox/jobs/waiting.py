@@ -1,0 +1,43 @@
+"""Says why no worker begins a model's jobs now: the same words for the job API and the console. Pure."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from signalbox.wire.messages import Worker
+
+_MAY_RUN: Final = frozenset({"ready", "loading", "spare", "crowded"})
+
+
+class Decided(NamedTuple):
+    """What was decided on a model."""
+
+    is_enabled: bool
+    replicas: int
+    is_paused: bool
+
+
+def able(model: str, workers: Iterable[Worker]) -> list[Worker]:
+    """Those of the workers that may serve a model, and are not leaving."""
+    return [one for one in workers if one.state != "draining" and (not one.serves or model in one.serves)]
+
+
+def hindrance(model: str, version: int, decided: Decided | None, workers: Iterable[Worker]) -> str:
+    """Why a job of a model's version is not begun now, in words that follow "waiting:"; empty where it can be.
+
+    decided: None where there is no such model. workers: presence.
+    """
+    if decided is None:
+        return f"there is no model {model}"
+    if not decided.is_enabled:
+        return f"the model {model} is disabled"
+    if decided.replicas <= 0:
+        return f"the model {model} has no replicas"
+    serving = able(model, workers)
+    if not serving:
+        return f"no worker serves {model}"
+    if decided.is_paused:
+        return f"{model} is paused by an operator"
+    states = {one.state for worker in serving for one in worker.models if (one.model, one.version) == (model, version)}
+    if "failed" in states and not states & _MAY_RUN:
+        return f"version {version} of {model} does not load"
+    return ""
