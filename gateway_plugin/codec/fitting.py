@@ -31,16 +31,17 @@ def fit(given: Mapping[str, Tensor], available: Mapping[str, Plan], signature: s
 
 def require_names(given: Collection[str], plan: Plan) -> None:
     """Raise :class:`InvalidInput` for names that are not exactly those of a signature's inputs."""
-    missing = plan.names.difference(given)
-    unknown = missing or set(given) - plan.names
-    if not unknown:
+    missing = sorted(plan.names.difference(given))
+    others = missing or sorted(set(given) - plan.names)[:1]
+    if not others:
         return
-    name = min(unknown)
-    (shown,) = some([name])
+    shown = some(others)
+    listed = ", ".join(f'"{name}"' for name in shown)
+    lacking = f"The request lacks the {'inputs' if len(others) > 1 else 'input'}"
     raise InvalidInput(
-        f'{"There is no" if missing else "There is an unknown"} input "{shown}"; the signature "{plan.name}" has '
+        f'{lacking if missing else "There is an unknown input"} {listed}; the signature "{plan.name}" has '
         f"{plan.listed()}.",
-        input=shown,
+        input=shown[0],
         expected=sorted(plan.names),
         got=some(given),
     )

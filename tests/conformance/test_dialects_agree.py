@@ -93,6 +93,9 @@ def test_over_grpc_defaults_stand_for_what_is_left_out_and_no_input_is_needed(
     served: Served, case: Case, want: list[float]
 ) -> None:
     assert serving_grpc(served, case)["y"].tolist() == want
+    if not case.inputs:
+        for call_it in (inference_grpc, inference_json):
+            assert call_it(served, case)["y"].tolist() == want
 
 
 @pytest.mark.parametrize(
@@ -215,7 +218,8 @@ def serving_grpc(served: Served, case: Case, *outputs: str) -> Arrays:
 
 def inference_json(served: Served, case: Case) -> Arrays:
     inputs = [{**described(name, array), "data": samples.plain(array.ravel())} for name, array in case.inputs.items()]
-    found = post(served, f"/v2/models/{case.model}/infer", json.dumps({"inputs": inputs}).encode())
+    body = {"inputs": inputs, "parameters": {"signature_name": case.signature}}
+    found = post(served, f"/v2/models/{case.model}/infer", json.dumps(body).encode())
     return {one["name"]: shaped(one, one["data"]) for one in found["outputs"]}
 
 

@@ -61,7 +61,7 @@ def test_another_rank_than_the_signature_s_runs_alone() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((A,), 'There is no input "b"; the signature "serving_default" has "a", "b".'),
+        ((A,), 'The request lacks the input "b"; the signature "serving_default" has "a", "b".'),
         ((A, B, tensor("c", [1], "int32")), 'There is an unknown input "c"'),
         ((A, tensor("b", [1, 2], "int64")), 'Input "b": expected int32, got int64.'),
         ((A, Tensor("b", "int32", (2,), b"1234")), 'Input "b": expected 8 bytes for int32[2], got 4 bytes.'),

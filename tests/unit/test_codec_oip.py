@@ -204,16 +204,23 @@ def test_a_shape_is_a_list_of_sizes(shape: Any, words: str) -> None:
         (b"{", "JSON Parse error"),
         (b"{}", 'must have a list of "inputs"'),
         (b'{"inputs": {}}', 'must have a list of "inputs"'),
-        (b'{"inputs": []}', 'must have a list of "inputs"'),
+        (b'{"inputs": []}', 'The request lacks the input "x"; the signature "serving_default" has "x"'),
+        (request(signature_name="pair"), 'The request lacks the inputs "a", "b"; the signature "pair" has "a", "b"'),
         (b'{"inputs": [1]}', '"inputs"[0] must be an object'),
         (b'{"inputs": [{"name": ""}]}', '"inputs"[0] must have a "name"'),
         (b'{"inputs": [{"name": "x"}]}', "expected a datatype (BOOL, INT8"),
         (b'{"inputs": [{"name": "x", "datatype": "float"}]}', 'BYTES, COMPLEX64, COMPLEX128), got "float"'),
         (b'{"parameters": [], "inputs": [{}]}', '"parameters" of the request must be an object'),
         (request(one("float32", [], [0, 2]), one("float32", [], [0, 2])), 'Input "x" is given twice'),
-        (request(one("float32", [], [0], "z")), 'There is no input "x"; the signature "serving_default" has "x"'),
+        (
+            request(one("float32", [], [0], "z")),
+            'The request lacks the input "x"; the signature "serving_default" has "x"',
+        ),
         (request(one("float64", [1, 2], [1, 2])), 'Input "x": expected FP32, got FP64'),
-        (request(one("uint8", [1], [1]), signature_name="nothing"), "has no inputs and cannot be called"),
+        (
+            request(one("uint8", [1], [1]), signature_name="nothing"),
+            'an unknown input "x"; the signature "nothing" has no',
+        ),
         (request(one("float32", [1, 2], [1, 2]), signature_name="no"), "not found in signature def"),
         (
             request({**one("float32", None, [1]), "parameters": {"shared_memory_region": "r"}}),
@@ -223,6 +230,11 @@ def test_a_shape_is_a_list_of_sizes(shape: Any, words: str) -> None:
 )
 def test_malformed_requests_are_refused_with_the_reason(body: bytes, words: str) -> None:
     assert words in refused(body)
+
+
+def test_a_signature_without_inputs_is_called_with_none() -> None:
+    found = decoded(request(signature_name="nothing"))
+    assert (found.tensors, found.signature, found.rows, found.batch_key) == ([], "nothing", 1, "")
 
 
 def test_unknown_fields_are_ignored() -> None:
@@ -328,7 +340,7 @@ def test_a_string_without_json_is_sent_as_it_is() -> None:
     ("name", "body", "words"),
     [
         ("pair", b"1234", "is for a model with one input"),
-        ("nothing", b"", "has no inputs and cannot be called"),
+        ("nothing", b"", "has no inputs"),
         ("loose", b"1234", "cannot be deduced"),
         ("any", b"1234", "cannot be deduced"),
         ("fixed", b"1234", "expected a body that fills the shape [2, 3], got 4 elements"),

@@ -88,7 +88,7 @@ def test_a_predict_request_becomes_the_signature_s_inputs() -> None:
         ),
         (
             SPEC + X + entry("z", b""),
-            "input tensor alias not found in signature: z. Inputs expected to be in the set {n,x}. There is no input",
+            "input tensor alias not found in signature: z. Inputs expected to be in the set {n,x}. The request lacks",
         ),
         (
             SPEC + N + entry("x", tensor("float64", 1)),

@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from gateway_plugin.codec.fitting import fit, misfit, require_names
-from gateway_plugin.codec.inputs import Decoded, Plan, choose, listed
+from gateway_plugin.codec.inputs import Decoded, Plan, choose
 from gateway_plugin.codec.oip.datatypes import datatype
 from gateway_plugin.codec.oip.request import GivenTensor, InferBody
 from gateway_plugin.codec.values import Input
@@ -44,12 +44,9 @@ def decode(found: InferBody, available: Mapping[str, Plan], max_tensor_bytes: in
 def signature_of(parameters: Mapping[str, object], available: Mapping[str, Plan]) -> Plan:
     """The signature that a request's parameters name, or the default one.
 
-    Raises as :func:`inputs.choose`, and :class:`InvalidInput` for one without inputs, which no request can be for.
+    Raises as :func:`inputs.choose`.
     """
-    plan = choose({"signature_name": parameters.get(SIGNATURE, "")}, available)
-    if not plan.inputs:
-        raise InvalidInput(f'The signature "{plan.name}" has no inputs and cannot be called. {listed(available)}')
-    return plan
+    return choose({"signature_name": parameters.get(SIGNATURE, "")}, available)
 
 
 def require_dtype(name: str, dtype: str, plan: Plan) -> None:

@@ -124,7 +124,7 @@ def name_of(value: Any, where: str) -> str:
 
 def _list(doc: Mapping[str, Any], field: str) -> list[Any]:
     found = doc.get(field)
-    if type(found) is not list or not found:
+    if type(found) is not list:
         raise InvalidRequest(
             f'The body must have a list of "{field}": {{"inputs": [{{"name": "x", "shape": [2], "datatype": "FP32", '
             '"data": [1.0, 2.0]}]}.',
