@@ -1,9 +1,9 @@
 """Builds the rows of the model queues from gauges, accepted jobs and records: one per model. Pure; time is passed in.
 
-What waits at NATS and how long comes from *gauges* (what the queues' consumers say), what workers have of it from
-their presence, so both are right whenever this process started. Rates and percentiles come from events. While those
-are not followed, the series goes by what presence and the queue count: of jobs that were cancelled or expired it then
-knows nothing.
+What waits at NATS and how long comes from *gauges* (what the queues' consumers say or, where those may count a job
+twice, the jobs' records), what workers have of it from their presence, so both are right whenever this process started.
+Rates and percentiles come from events. While those are not followed, the series goes by what presence and the queue
+count: of jobs that were cancelled or expired it then knows nothing.
 """
 
 from collections import Counter
@@ -28,14 +28,16 @@ SERIES_S: Final = 900
 
 class Gauge(NamedTuple):
     """What NATS says of one model. waiting: not delivered, or to no worker that is there. oldest_at: when the first of
-    those was accepted, deadline_at: until when it may begin, 0 = not known. running, lost: those that no presence tells
-    of; lost: those whose worker is gone."""
+    those was accepted; deadline_at: until when it may begin, 0 = not known. lost: begun on a worker that is gone.
+
+    is_whole: waiting and running are all, also those that a worker has pulled; else presence tells of the latter."""
 
     waiting: int
     oldest_at: float | None
     running: int = 0
     lost: int = 0
     deadline_at: float = 0.0
+    is_whole: bool = False
 
 
 _EMPTY: Final = Gauge(0, None)
@@ -111,7 +113,7 @@ class QueueRows:
 
     def gauge(self, name: str, gauge: Gauge, now: float) -> None:
         """What the queue's consumers say."""
-        if gauge == _EMPTY:
+        if not (gauge.waiting or gauge.running or gauge.lost):
             self._gauges.pop(name, None)
         else:
             self._gauges[name] = gauge
@@ -233,8 +235,11 @@ class QueueRows:
         if not quiet.is_known and gauge == _EMPTY and not in_flight:
             self._topic.remove(model)
             return
-        running = max(0, in_flight - prefetched) + gauge.running
-        waiting = gauge.waiting + prefetched
+        if gauge.is_whole:
+            waiting, running = gauge.waiting, gauge.running
+            prefetched = min(prefetched, waiting)
+        else:
+            waiting, running = gauge.waiting + prefetched, max(0, in_flight - prefetched)
         activity = self._activity(model) if waiting or running or gauge.lost else self._active.get(model)
         row = replace(
             quiet,
@@ -242,7 +247,7 @@ class QueueRows:
             prefetched=prefetched,
             running=running,
             lost=gauge.lost,
-            oldest_at=self._oldest_at(model, gauge),
+            oldest_at=gauge.oldest_at if gauge.is_whole else self._oldest_at(model, gauge),
             deadline_at=gauge.deadline_at,
             is_paused=paused is not None,
             paused_by=paused.actor if paused else "",

@@ -1,7 +1,8 @@
-"""Counts the jobs of a model that no worker says anything of, by their messages and records.
+"""Counts the jobs of a model by their messages and records, where its consumers do not tell what waits.
 
-What workers have pulled is known from their presence. Where those that had jobs of a model are gone, its consumers
-still count as delivered what they had: only ``JOBS`` and ``STATE`` tell then what waits, and what ran on them.
+Where the workers that had jobs of a model are gone, its consumers still count as delivered what they had. One that was
+made anew counts as pending what a worker has or what has ended. Only ``JOBS`` and ``STATE`` tell then what waits and
+what runs.
 """
 
 from collections.abc import Collection
@@ -20,7 +21,8 @@ from signalbox.wire.names import Stream
 
 
 async def count(bus: Bus, model: str, workers: Collection[Worker]) -> Gauge:
-    """The jobs of a model that have not ended. Where they are too many to look at each, all that ``JOBS`` holds wait.
+    """The jobs of a model that have not ended. Where they are too many to look at each, all that ``JOBS`` holds wait,
+    and the gauge is not whole.
 
     workers: those that are present. Raises :class:`Unavailable`.
     """
@@ -42,8 +44,8 @@ async def count(bus: Bus, model: str, workers: Collection[Worker]) -> Gauge:
     oldest = min(waiting, key=names.accepted_at, default="")
     first = await records.queued(oldest) if oldest else None
     if first is None:
-        return Gauge(len(waiting), None, running, lost)
-    return Gauge(len(waiting), first.time, running, lost, deadline_of(first))
+        return Gauge(len(waiting), None, running, lost, is_whole=True)
+    return Gauge(len(waiting), first.time, running, lost, deadline_of(first), is_whole=True)
 
 
 def deadline_of(stored: Stored) -> float:

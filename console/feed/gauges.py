@@ -26,7 +26,7 @@ class _Oldest(NamedTuple):
 
 
 class Gauges:
-    """Reads the gauges of models. Remembers the oldest waiting job, which changes only when it is taken."""
+    """Reads the gauges of models. Remembers the oldest waiting job: no earlier one comes after it."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -37,13 +37,16 @@ class Gauges:
     async def read(self, model: str, workers: Collection[Worker], now: float, *, is_attended: bool) -> Gauge:
         """The gauge of one model. Raises :class:`Unavailable`.
 
-        workers: those that are present. is_attended: one of them says something of the model; else its jobs are counted
-        by themselves.
+        workers: those that are present. is_attended: one of them says something of the model; else, and
+        where a consumer may count what was delivered or ended before, its jobs are counted by themselves.
         """
         if not is_attended:
             return await census.count(self._bus, model, workers)
-        generation = delivery.generation_of(workers)
-        found = await delivery.states(self._bus, model, generation)
+        found = await delivery.states(self._bus, model, delivery.generation_of(workers))
+        if any(info.num_pending and info.delivered_stream_seq < info.examined_to for info in found.values()):
+            gauge = await census.count(self._bus, model, workers)
+            if gauge.is_whole:
+                return gauge
         waiting = [(info, jobs_of(model, priority)) for priority, info in found.items() if info.num_pending]
         firsts = await asyncio.gather(*(self._first(info, subject, now) for info, subject in waiting))
         oldest = min((first for first in firsts if first is not None), key=lambda first: first.at, default=None)
@@ -68,10 +71,13 @@ class Gauges:
         """The first job that waits."""
         after = info.delivered_stream_seq
         known = self._oldest.get(info.name)
-        if known is not None and (known.after <= after < known.seq or now < known.asked_at + OLDEST_EVERY_S):
+        if known is not None and now < known.asked_at + OLDEST_EVERY_S:
             return known
-        stored = await self._bus.leader_next(Stream.JOBS, after + 1, subject)
+        # It may have left without a delivery, cancelled. From its place on the server need not search for it.
+        start = max(after + 1, known.seq) if known is not None and known.after <= after else after + 1
+        stored = await self._bus.leader_next(Stream.JOBS, start, subject)
         if stored is None:
+            self._oldest.pop(info.name, None)
             return None
         self._oldest[info.name] = found = _Oldest(after, stored.seq, stored.time, census.deadline_of(stored), now)
         return found

@@ -25,7 +25,7 @@ FEW: Final = 1_000
 """Jobs whose subjects are asked for in one question. Where there are more, each model is asked for its first one."""
 _AT_ONCE: Final = 64
 _BEYOND_ALL: Final = 1 << 40
-"""Where a list of subjects begins of which only the length is of interest."""
+"""Above every sequence, and where a list of subjects begins of which only the length is of interest."""
 _EXISTS: Final = 10148
 """The server's code for a consumer that exists with another configuration: somebody else has just made it."""
 
@@ -38,14 +38,15 @@ def generation_of(workers: Iterable[Worker]) -> int:
 async def state(bus: Bus, model: str, priority: Priority, generation: int) -> ConsumerInfo:
     """The state of a class's consumer, for who only reads. Raises :class:`Unavailable`.
 
-    Where there is none nobody pulls: then all its jobs wait, and they are counted. That takes 1 ms for 1 000.
+    Where there is none nobody pulls: then all its jobs are counted, any of which may have been delivered before. That
+    takes 1 ms for 1 000.
     """
     name = names.consumer(model, priority, generation)
     try:
         return await bus.consumer_info(name)
     except NotFound:
         total = await _count(bus, names.jobs_of(model, priority))
-        return ConsumerInfo(name, total, num_waiting=0, delivered=0, delivered_stream_seq=0, examined_to=0)
+        return ConsumerInfo(name, total, num_waiting=0, delivered=0, delivered_stream_seq=0, examined_to=_BEYOND_ALL)
 
 
 async def states(bus: Bus, model: str, generation: int) -> dict[Priority, ConsumerInfo]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from console.board.view import LiveView
 from console.feed import faults, programs, queues
 from console.feed.feed import Feed
+from console.feed.gauges import Gauges
 from console.feed.jobs import JobEvents
 from console.feed.queues import WatchedQueues
 from console.feed.tables import Tables
@@ -108,7 +109,7 @@ async def test_the_jobs_of_a_dead_worker_stay_on_the_board_also_for_a_console_th
 ) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
-    held = await railway.acquire("worker-a")
+    await railway.acquire("worker-a")
     documents = [accepted("digits") for _ in range(4)]
     for document in documents:
         await submit(bus, document)
@@ -137,8 +138,68 @@ async def test_the_jobs_of_a_dead_worker_stay_on_the_board_also_for_a_console_th
         assert "2 jobs wait" in viewer.row("alarms", "unserved:digits")["text"]
     async with watching(wire) as (_, viewer):
         await viewer.until(lambda: figures(viewer) == (2, 0, 1))
-        await put(bus, Bucket.WORKERS, token("worker-b"), worker("worker-b", token=held + 1, in_flight={"digits": 3}))
-        await viewer.until(lambda: figures(viewer) == (1, 3, 0))
+        await railway.acquire("worker-b")
+        await railway.claim(pulled[2].job)
+        railway.running, railway.waiting = {documents[2].id: documents[2]}, {}
+        await railway.presence("worker-b")
+        await viewer.until(lambda: figures(viewer) == (1, 1, 1))
+
+
+async def test_a_queue_made_anew_counts_no_job_twice_that_was_delivered_or_ended_before(bus: Bus, wire: Wire) -> None:
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    documents = [accepted("digits") for _ in range(5)]
+    for document in documents:
+        await submit(bus, document)
+    puller = await railway.pull("digits")
+    puller.ask(4)
+    pulled = [await railway.queue.get() for _ in range(4)]
+    await puller.close()
+    await railway.acquire("worker-a")
+    await railway.end(*await railway.claim(pulled[0].job))
+    claimed, revision = await railway.claim(pulled[1].job)
+    railway.running[documents[1].id], railway.waiting = documents[1], {"digits": 2}
+    await railway.presence("worker-a")
+    assert (await delivery.make_anew(bus, "digits", "mid", 0)).num_pending == 5, "all that is stored"
+
+    def figures(viewer: Viewer) -> tuple[int, int, int]:
+        row = viewer.row("queues", "digits")
+        return row.get("waiting", -1), row.get("running", -1), row.get("prefetched", -1)
+
+    async with watching(wire) as (_, viewer):
+        await viewer.until(lambda: figures(viewer) == (3, 1, 2))
+        assert viewer.row("queues", "digits")["oldest_at"] == pytest.approx(documents[2].created_at, abs=1.0)
+        await railway.end(claimed, revision)
+        await viewer.until(lambda: figures(viewer)[:2] == (3, 0))
+        railway.running.clear()
+        await railway.presence("worker-a")
+        anew = await railway.pull("digits")
+        anew.ask(5)
+        for _ in range(5):
+            await railway.queue.get()
+        await anew.close()
+        railway.waiting = {"digits": 3}
+        await railway.presence("worker-a")
+        await viewer.until(lambda: figures(viewer) == (3, 0, 3))
+
+
+async def test_a_job_that_was_cancelled_is_the_oldest_no_more(bus: Bus) -> None:
+    await delivery.find(bus, "digits", "mid", 0)
+    gauges, now = Gauges(bus), time.time()
+    first = accepted("digits")
+    await submit(bus, first)
+    subject = job("digits", "mid", first.key_id, first.id)
+    stored = await bus.leader_get(Stream.JOBS, subject)
+    gauge = await gauges.read("digits", [], now, is_attended=True)
+    assert stored is not None
+    assert gauge.oldest_at == stored.time
+    await bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": stored.seq})
+    second = accepted("digits")
+    await submit(bus, second)
+    stored = await bus.leader_get(Stream.JOBS, job("digits", "mid", second.key_id, second.id))
+    gauge = await gauges.read("digits", [], now + 1.0, is_attended=True)
+    assert stored is not None
+    assert (gauge.waiting, gauge.oldest_at) == (1, stored.time)
 
 
 async def test_of_many_jobs_without_a_worker_all_that_the_queue_holds_wait(
