@@ -1,5 +1,6 @@
 """What the browser loads: light, ours alone, nothing inline, nothing from elsewhere, colours that can be read."""
 
+import colorsys
 import gzip
 import re
 from collections.abc import Iterator
@@ -46,6 +47,24 @@ def test_every_icon_that_is_asked_for_is_drawn() -> None:
     text = "".join(path.read_text() for path in [*TEMPLATES, *SCRIPTS])
     asked = {name for way in ways for name in re.findall(way, text)}
     assert {"live", "release", "gpu", "freeze"} <= asked <= drawn
+
+
+def test_every_part_of_the_throughput_has_a_colour_of_its_own() -> None:
+    asked = {name for path in [*TEMPLATES, *SCRIPTS] for name in re.findall(r"\bshare-\d", path.read_text())}
+    drawn = dict(re.findall(r"\.(share-\d) \{ fill: (var\(--[a-z-]+\)); background: \2; \}", STYLES))
+    assert len(asked) == 4
+    assert asked == set(drawn)
+    assert len(set(drawn.values())) == len(asked)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["bad-ink", "bad-mark"])
+def test_what_failed_is_red_and_not_amber(theme: int, name: str) -> None:
+    colours = {found: (light, dark)[theme] for found, light, dark in PAIR.findall(STYLES)}
+    red, green, blue = (int(colours[name][i : i + 2], 16) / 255 for i in (1, 3, 5))
+    hue, _, saturation = colorsys.rgb_to_hls(red, green, blue)
+    assert min(hue, 1 - hue) * 360 < 10
+    assert saturation > 0.5
 
 
 def luminance(colour: str) -> float:
