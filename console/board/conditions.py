@@ -24,6 +24,8 @@ def of(row: Queue) -> Condition:
     if row.is_paused:
         why = f"by {row.paused_by or 'an operator'}" + (f": {row.paused_reason}" if row.paused_reason else "")
         return Condition("paused", "paused", why)
+    if not row.is_runnable:
+        return Condition("failed", "cannot be run", "no signature of its versions can be called with dense tensors")
     if row.lost:
         return Condition("lost", "worker gone", "the worker that ran its jobs is gone")
     if row.behind:

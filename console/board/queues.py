@@ -19,6 +19,7 @@ from console.board.protocol import Topic
 from console.board.rows import Queue, Sample
 from signalbox.jobs import times
 from signalbox.wire.messages import Desired, Model, Record, Run, State, Worker
+from signalbox.wire.signatures import can_be_run
 
 STEP_S: Final = 15.0
 _BEST: Final = ("ready", "loading", "failed")
@@ -80,7 +81,10 @@ class QueueRows:
             self._registered.pop(name, None)
         else:
             self._registered[name] = _quiet(
-                is_enabled=document.is_enabled, replicas=document.replicas, max_queue=document.limits.max_queue
+                is_enabled=document.is_enabled,
+                replicas=document.replicas,
+                max_queue=document.limits.max_queue,
+                is_runnable=_is_runnable(document),
             )
         self._show(name, now)
         self._drop_idle(name)
@@ -295,6 +299,17 @@ class QueueRows:
                     best[worker.device.id] = min(rank, best.get(worker.device.id, rank))
         found = Counter(_BEST[rank] for rank in best.values())
         return {state: found[state] for state in _BEST}
+
+
+def _is_runnable(document: Model) -> bool:
+    """Whether a signature of any version can be run; true where none is known."""
+    offered = [
+        signature
+        for version in document.versions
+        for name, signature in version.signatures.items()
+        if not name.startswith("__")
+    ]
+    return not offered or any(can_be_run(signature) for signature in offered)
 
 
 def _named(worker: Worker | None) -> set[str]:

@@ -104,7 +104,8 @@ class Queue(Row, frozen=True):
     second, over the last minute. drain_s: until the queue is empty at these rates; None =
     it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first. replicas: on how many GPUs it
     shall be in memory; ready, loading, failed: on how many it is, is loaded, or could not be, each GPU counted once.
-    state, label, why: in words (:func:`console.board.conditions.of`).
+    is_runnable: a signature of its versions can be run. state, label, why: in words
+    (:func:`console.board.conditions.of`).
     """
 
     waiting: int = 0
@@ -127,6 +128,7 @@ class Queue(Row, frozen=True):
     history: tuple[int, ...] = ()
     is_enabled: bool = True
     is_known: bool = True
+    is_runnable: bool = True
     is_paused: bool = False
     paused_by: str = ""
     paused_reason: str = ""

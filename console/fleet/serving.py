@@ -31,12 +31,22 @@ def condition(model: ServedModel, why_unpublished: str) -> Condition:
 
 
 def served_version(model: ServedModel) -> int | None:
-    """What requests without a version get now; None where there is none, or it is not known."""
+    """What requests without a version get now; None where they get 503, there is none, or it is not known."""
     feed = running.feed
     if feed is None or feed.is_blind:
         return None
+    row = feed.view.topics.topics["queues"].rows.get(model.name)
+    if isinstance(row, Queue) and row.failed and not row.ready and not row.loading:
+        return None
     pending = {move.label: move.old for move in feed.view.rollouts.pending(model.name)}
     return pending.get("", model.serving_version)
+
+
+def served(model: ServedModel) -> str:
+    """The same in words: ``?`` where it is not known."""
+    is_known = running.feed is not None and not running.feed.is_blind
+    version = served_version(model)
+    return str(version) if version is not None else "none" if is_known or model.serving_version is None else "?"
 
 
 def next_version(model: ServedModel) -> str:

@@ -103,7 +103,7 @@ def item(mapping: dict[str, Any], key: str) -> Any:
 
 register.filter("standing", standing.of)
 register.filter("spent", standing.spent)
-register.filter("served_version", serving.served_version)
+register.filter("served", serving.served)
 register.filter("next_version", serving.next_version)
 
 

@@ -19,6 +19,11 @@ def refusal(signature: Signature, outputs: Collection[str] = ()) -> str:
     return ""
 
 
+def can_be_run(signature: Signature) -> bool:
+    """Whether the signature can be run for some of its outputs at least."""
+    return not refusal(signature) or any(not refusal(signature, (name,)) for name in signature.outputs)
+
+
 def _other_than_dense(specs: Mapping[str, TensorSpec]) -> str:
     names = sorted(name for name, spec in specs.items() if spec.kind)
     return f'"{names[0][:_LONGEST_NAME]}" is a {specs[names[0]].kind} tensor' if names else ""

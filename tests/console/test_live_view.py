@@ -26,7 +26,9 @@ from signalbox.wire.messages import (
     Residency,
     Run,
     Serving,
+    Signature,
     State,
+    TensorSpec,
     Ticket,
     Version,
     Worker,
@@ -363,6 +365,23 @@ def test_a_queue_that_no_worker_serves_says_why(model: Model, workers: list[Work
     board.queues.gauge("digits", Gauge(3, T0), T0)
     board.age(T0 + 1, is_blind=False)
     assert words in row(board, "alarms", "unserved:digits").text
+
+
+def test_a_model_without_a_signature_that_can_be_run_is_not_ready() -> None:
+    board, dense = view(), TensorSpec(dtype="DT_FLOAT", shape=(-1,))
+    sparse = TensorSpec(dtype="DT_FLOAT", shape=(-1,), kind="sparse")
+    held(board, "a", 7, T0)
+    board.presence("a", worker("a", token=7, models=(Residency(model="digits", version=1, state="ready"),)), T0)
+
+    def shown(**inputs: TensorSpec) -> tuple[str, str]:
+        signature = Signature(inputs=inputs, outputs={"y": dense, "z": sparse})
+        version = Version(version=1, path="/m", signatures={"__init": signature, "serving_default": signature})
+        board.model("digits", Model(name="digits", versions=(version,)), T0)
+        found = row(board, "queues", "digits")
+        return found.state, found.label
+
+    assert shown(x=sparse) == ("failed", "cannot be run")
+    assert shown(x=dense) == ("ready", "ready"), "its output y can be had"
 
 
 def test_a_paused_queue_with_jobs_is_a_warning_and_not_a_fault() -> None:

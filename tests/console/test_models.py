@@ -449,7 +449,8 @@ def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
         for text in (listed, page):
             assert re.search(rf'class="state" data-state="[a-z]+"[^>]*>{re.escape(label)}</span>', text), label
             assert 'data-state="enabled"' not in text
-        said = "?" if served is None else str(served)
+        said = str(served) if served is not None else "?" if label == "not known now" else "none"
+        assert f"<dt>Serves</dt><dd>{label if said == '?' else said} " in page
         assert f'data-label="Serves" class="num">{said}<' in listed
         return label, served
 
@@ -458,7 +459,7 @@ def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
     feed.view.model("digits", document, T0)
     assert shown() == ("not loaded", 2)
     feed.view.presence("w1", worker("w1", token=7, models=(resident(2, "failed"),)), T0)
-    assert shown() == ("does not load", 2)
+    assert shown() == ("does not load", None), "requests get 503"
     feed.view.rollouts.show("digits", document, messages.Serving(publication=1, default=1, failed=(2,)))
     feed.view.presence("w1", worker("w1", token=7, models=(resident(1, "ready"), resident(2, "failed"))), T0 + 1)
     assert shown() == ("ready", 1)
