@@ -95,6 +95,7 @@ class Lanes:
         if before and (worker is None or worker.device.id != before):
             lane = self._lanes[before]
             lane.workers.pop(worker_id, None)
+            lane.tickets.pop(worker_id, None)
             lane.use.leave(worker_id)
             lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker_id}
             self._show(lane, now)
@@ -217,6 +218,7 @@ class Lanes:
                 ttl_s=lane.ttl_s,
                 renewals=lease.beats if lease and holder else 0,
                 next=lease.next if lease and not holder else "",
+                may_release=state == "held" and worker is not None,
                 activity=activity,
                 use=use,
                 word=word(state, activity, use),

@@ -61,9 +61,10 @@ class LaneRow(Row, frozen=True):
 
     state: of its lease: ``held, handover, expired, idle`` or ``unknown``. activity: what the holder does with it:
     ``computing, loading, idle``, or ``restarting`` its runner; empty without a holder, or where it has not reported.
-    use: the share of the last seconds in which it was computed on or loaded, None = not known. used: the same of ten
-    minutes, by five seconds. word: for all of that (:func:`console.board.lanes.word`). idle_since: of an idle holder,
-    0 of another one. jobs: those that have begun.
+    use: the share of the last seconds in which it was computed on, None = not known. used: that and the share in which
+    it was loaded, of ten minutes, by five seconds. word: for all of that (:func:`console.board.lanes.word`).
+    idle_since: of an idle holder, 0 of another one. jobs: those that have begun. may_release: its holder is there to be
+    asked.
     """
 
     gpu: str
@@ -79,6 +80,7 @@ class LaneRow(Row, frozen=True):
     ttl_s: float = 0.0
     renewals: int = 0
     next: str = ""
+    may_release: bool = False
     activity: str = ""
     use: float | None = None
     word: str = ""

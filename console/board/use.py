@@ -72,13 +72,12 @@ class DeviceUse:
         self._told.pop(worker_id, None)
 
     def recent(self, now: float) -> float | None:
-        """The share of the last seconds in which it was in use; None where nobody has told of them."""
+        """The share of the last seconds in which it computed; None where nobody has told of them."""
         found = [bucket for bucket in list(self._buckets)[-RECENT:] if bucket.at > now - RECENT * BUCKET_S - BUCKET_S]
         known_s = sum(bucket.told_to - bucket.at for bucket in found)
         if not self._told or known_s <= 0:
             return None
-        shares = [(bucket.share(), bucket.told_to - bucket.at) for bucket in found]
-        return round(sum((share.computing + share.loading) * told_s for share, told_s in shares) / known_s, 3)
+        return round(sum(bucket.share().computing * (bucket.told_to - bucket.at) for bucket in found) / known_s, 3)
 
     def shares(self, now: float) -> tuple[UseShare, ...]:
         """Of the last ten minutes, oldest first. What nobody has told of is missing."""

@@ -41,7 +41,7 @@ def why_rows_are_old() -> str:
     if since is None:
         return ""
     at = datetime.fromtimestamp(since, UTC).strftime("%H:%M:%S")
-    return f"The projector does not run: what has become of jobs since {at} UTC is missing here, and new ones are."
+    return f"The projector does not run: jobs are shown as of {at} UTC; later changes and newer jobs are missing."
 
 
 def of(job: Job) -> Standing:

@@ -583,6 +583,31 @@ def test_loading_is_used_time_of_its_own_and_both_together_are_at_most_all() -> 
     assert (used.computing, used.loading) == (pytest.approx(0.7), pytest.approx(0.3))
 
 
+def test_a_gpu_that_only_loads_is_not_in_use() -> None:
+    board = view()
+    for second in range(0, 20, 2):
+        at = T0 + second
+        held(board, "a", 7, at, token=7)
+        run = Run(activity="loading", model="digits", version=1, since=T0)
+        board.presence("a", worker("a", token=7, beat_at=at, loading_s=1.0 * second, run=run), at)
+    figure = gpus(board.lanes.rows())
+    assert (figure.value, figure.note) == ("0%", "1 loading")
+
+
+def test_a_dead_worker_waits_for_no_gpu_and_cannot_be_asked_for_its_own() -> None:
+    board = view()
+    held(board, "a", 7, T0)
+    for name in ("a", "b"):
+        board.presence(name, worker(name, token=7 if name == "a" else 0), T0)
+    board.lanes.ticket(GPU, "b", Ticket(gpu=GPU, worker="b", boot="b1", since=T0), revision=1, now=T0)
+    lane = row(board, "lanes", GPU)
+    assert (lane.may_release, [w.worker for w in lane.waiters]) == (True, ["b"])
+    for name in ("a", "b"):
+        board.presence(name, None, T0 + 1)
+    lane = row(board, "lanes", GPU)
+    assert (lane.state, lane.may_release, lane.waiters) == ("held", False, ())
+
+
 def test_the_shares_of_a_lane_reach_back_ten_minutes_and_no_further() -> None:
     board = view()
     beats(board, 0.3, range(900), step_s=1.0)
