@@ -57,5 +57,5 @@ def words(worker: Worker, state: str, use: float | None) -> tuple[str, str]:
     if worker.run is not None:
         return worker.run.activity, f"{worker.run.activity} {worker.run.model}:{worker.run.version}"
     if use:
-        return "partly", f"in use {use:.0%} of the time"
+        return "partly", f"in use {use:.0%}"
     return "held", "holds its GPU, idle"

@@ -554,7 +554,7 @@ def test_a_gpu_is_shown_by_the_share_of_the_time_in_which_it_is_used(share: floa
     assert [used.computing for used in lane.used] == pytest.approx([share] * 12, abs=0.005), "of 60 s, told each 2 s"
     assert gpus(board.lanes.rows()).value == f"{share:.0%}"
     shown = row(board, "workers", "a")
-    assert shown.label == (f"in use {share:.0%} of the time" if share else "holds its GPU, idle")
+    assert shown.label == (f"in use {share:.0%}" if share else "holds its GPU, idle")
 
 
 def test_the_share_of_a_long_run_is_told_while_it_goes_on() -> None:

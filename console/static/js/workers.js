@@ -6,6 +6,7 @@ import { duration, serverNow } from "./times.js";
 import { rate } from "./words.js";
 
 const LATE_S = 6;
+const MODELS_SHOWN = 3;
 const number = new Intl.NumberFormat("en");
 
 /** @param {number} bytes */
@@ -27,7 +28,7 @@ class WorkerView {
     this.node = el("tr", { id: `worker-${id}` },
       el("th", { scope: "row", "data-label": "Worker" }, el("div", {}, this.name, this.host)),
       el("td", { "data-label": "State" }, el("span", {}, this.state, " ", this.note)),
-      cell("beat", "Heartbeat", "nowrap"), cell("gpu", "GPU", "wide"), cell("models", "Models", "wide"), cell("hand", "In flight", "num"), cell("rate", "Speed", "num"),
+      cell("beat", "Heartbeat", "nowrap"), cell("gpu", "GPU", "wide"), cell("models", "Models", "wide models-of"), cell("hand", "In flight", "num"), cell("rate", "Speed", "num"),
       cell("done", "Done", "num"), cell("failed", "Failed", "num"), cell("memory", "Memory", "num"), cell("up", "Up", "num"));
     this.speed = el("div");
     this.speedOf = el("div", { class: "muted small clip speed-of" });
@@ -42,7 +43,8 @@ class WorkerView {
     text(cells.gpu, row.device);
     attribute(cells.gpu, "title", row.gpu);
     const models = row.models.map((m) => `${m.model}:${m.version}${m.state === "ready" ? "" : ` ${m.state}`}`);
-    text(cells.models, models.join(", ") || "–");
+    const more = models.length - MODELS_SHOWN;
+    text(cells.models, more > 1 ? `${models.slice(0, MODELS_SHOWN).join(", ")} + ${more} more` : models.join(", ") || "–");
     attribute(cells.models, "title", row.models.map((m) => `${m.model}:${m.version} ${m.state} ${size(m.size_bytes)} ${m.error}`).join("\n"));
     text(cells.hand, number.format(row.running));
     attribute(cells.hand, "title", row.waiting ? `${number.format(row.waiting)} of them not begun` : null);
