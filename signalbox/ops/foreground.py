@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+from signalbox.ops.programlog import ProgramLog
 from signalbox.ops.up.datadir import DataDir
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
@@ -44,15 +46,26 @@ def run(
 ) -> int:
     """Make a stack in ``folder`` and ``work`` on it until Ctrl-C or SIGTERM.
 
-    Returns the exit status of ``signalbox COMMAND``; faults are said in words.
+    Returns the exit status of ``signalbox COMMAND``; faults are said in words. This process's own log lines go to
+    ``logs/COMMAND.log`` in ``folder``, beside those of the programs: the terminal is for sentences.
     """
     try:
-        with DataDir(folder) as data:
+        with DataDir(folder) as data, _logged(data.path / "logs" / f"{command}.log"):
             asyncio.run(_run(data, make, work))
     except SignalboxError as error:
         print(f"signalbox {command}: {error.public_message}", file=sys.stderr)
         return 1
     return 0
+
+
+@contextlib.contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    log_file = ProgramLog(path)
+    try:
+        with os.fdopen(log_file.open(), "w", buffering=1) as lines, contextlib.redirect_stderr(lines):
+            yield
+    finally:
+        log_file.catch_up()
 
 
 def note(data: DataDir, doc: Mapping[str, Any]) -> None:

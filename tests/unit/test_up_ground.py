@@ -1,5 +1,6 @@
 """The data folder, and the secrets of ``signalbox up``."""
 
+import logging
 import os
 import shutil
 import stat
@@ -8,9 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
+from signalbox.ops import foreground
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
+from signalbox.program import log
 from signalbox.program.errors import Misconfigured
 
 
@@ -44,6 +47,23 @@ def test_a_full_disk_is_refused_with_what_is_free_and_needed(tmp_path: Path, mon
     told = "3 MB free; Signalbox needs 512 MB"
     with pytest.raises(Misconfigured, match=told), DataDir(tmp_path):
         pass
+
+
+def test_log_lines_of_the_program_in_the_foreground_go_to_its_file_and_not_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Nothing:
+        async def stop(self) -> None:
+            log.warning("bus.disconnected", reason="stopping")
+
+    async def work(_: Nothing) -> None:
+        log.warning("bus.disconnected", reason="a fault")
+        logging.getLogger("nats").error("a library's words")
+
+    assert foreground.run("up", tmp_path, lambda _, __: Nothing(), work) == 0
+    printed = capsys.readouterr()
+    assert (printed.err, "bus.disconnected" in printed.out) == ("", False)
+    assert (tmp_path / "logs" / "up.log").read_text().count("bus.disconnected") == 2
 
 
 def test_a_secret_is_made_once_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:
