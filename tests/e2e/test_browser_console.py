@@ -561,6 +561,12 @@ SPILLS = """
 """
 """What of a card lies outside it: cut off, where the page itself does not grow wider."""
 
+BESIDE = """
+[...document.querySelectorAll(".page-head > p")].some((lead) =>
+  lead.getBoundingClientRect().top < lead.parentElement.querySelector("h1").getBoundingClientRect().bottom)
+"""
+"""Whether a page's description stands beside its heading instead of below it."""
+
 
 RULES = {"rules": {"label-content-name-mismatch": {"enabled": True}}, "resultTypes": ["violations"]}
 """Beside axe's own: what is read aloud holds the words that are seen."""
@@ -577,6 +583,7 @@ def _audit(page: Page, screen: str) -> list[str]:
     if wide > seen:
         found.append(f"{screen}: {wide} px wide in a window of {seen}")
     found += [f"{screen}: {name} is wider than its card" for name in page.evaluate(SPILLS)]
+    found += [f"{screen}: its description is beside its heading"] if page.evaluate(BESIDE) else []
     return found
 
 
