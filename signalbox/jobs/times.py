@@ -227,13 +227,18 @@ def started_ms(phases: Mapping[str, float]) -> float | None:
 
 
 def _chain(start_ms: float, parts: Mapping[str, float]) -> list[Part]:
+    """One behind the other, in the order of ``PARTS``: a database may have kept them in another."""
     found: list[Part] = []
     at = max(0.0, round(start_ms, 2))
-    for name, ms in parts.items():
+    for name, ms in sorted(parts.items(), key=_place):
         end = round(at + ms, 2)
         found.append(Part(name, at, end))
         at = end
     return found
+
+
+def _place(part: tuple[str, float]) -> int:
+    return PARTS.index(part[0]) if part[0] in PARTS else len(PARTS)
 
 
 def _ended_ms(ended: Iterable[EndedAttempt]) -> float:
