@@ -108,4 +108,4 @@ def test_what_the_machine_lacks_is_said_with_its_mend_before_anything_starts(tmp
     )
     assert done.returncode == 1
     assert "lacks Tyk: SIGNALBOX_TYK_BIN=/nowhere/tyk is no program" in done.stderr
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["lock"]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["lock", "logs"]
