@@ -71,7 +71,8 @@ class Gauges:
         """The first job that waits."""
         after = info.delivered_stream_seq
         known = self._oldest.get(info.name)
-        if known is not None and now < known.asked_at + OLDEST_EVERY_S:
+        is_still_there = known is not None and after < known.seq  # else it was delivered, and nothing may ask later
+        if known is not None and is_still_there and now < known.asked_at + OLDEST_EVERY_S:
             return known
         # It may have left without a delivery, cancelled. From its place on the server need not search for it.
         start = max(after + 1, known.seq) if known is not None and known.after <= after else after + 1
