@@ -107,7 +107,6 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_JOBS,  # accept
             *_RECORD,  # cancel a queued job, ask a running one to stop
             "in.*.*.*",  # inputs above the inline limit
-            "pl.*.in",  # the same, of an older gateway
             "cancel.*",
             KEY_USE,  # which keys are in use, now and then
             INPUT_REFUSED,  # inputs of jobs that were not accepted: a worker checks and purges them
@@ -139,7 +138,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
             *_RECORD,  # claim and commit
-            "pl.*.*",  # results above the inline limit
+            "pl.*.*.*",  # results above the inline limit
             "dlq.*.*",
             "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
             "rsp.*.*",
@@ -210,7 +209,6 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_direct(Stream.DLQ, Stream.DLQ_PARTS, Stream.PAYLOADS),
             *_JOBS,
             "in.*.*.*",
-            "pl.*.in",  # of an older console
             "dlp.redriven.*",
             *_keys(Bucket.POISON),
             f"{_API}.STREAM.PURGE.DLQ",

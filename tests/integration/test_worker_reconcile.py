@@ -180,7 +180,7 @@ async def test_a_cancelled_run_nobody_stops_ends_cancelled(rig: Rig) -> None:
 @pytest.mark.parametrize("is_running", [True, False])
 async def test_a_job_the_queue_lost_is_queued_again_where_its_input_was_kept(rig: Rig, *, is_running: bool) -> None:
     job = rig.ledger.job("half", floats(1.0), outputs=("y",))
-    ref = await payloads.store(rig.bus, job.id, "in", floats(1.0))
+    ref = await payloads.store(rig.bus, job.account_id, job.id, "in", floats(1.0))
     job = await rig.queue(id=job.id, ref=ref, outputs=("y",))
     if is_running:
         await rig.claim(job)
@@ -191,9 +191,11 @@ async def test_a_job_the_queue_lost_is_queued_again_where_its_input_was_kept(rig
     record = await rig.record(job)
     assert record is not None
     assert (record.state, record.strikes) == (State.QUEUED, 0)
+    assert (record.account_id, record.key_id) == ("test", "test key")
     found = await rig.records.queued(job.id)
     assert found is not None
     again = decode(Job, found.headers[Header.JOB])
+    assert (again.account_id, again.key_id) == ("test", "test key")
     assert (again.ref, again.outputs, again.signature) == (ref, ("y",), job.signature)
     assert again.deadline_at == job.deadline_at
 
@@ -464,7 +466,7 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
         ]
         await topology.apply(buses[0])
         rig = Rig(buses[0], await Ledger(buses[0]).start())
-        ref = await payloads.store(buses[0], "some", "in", floats(1.0))
+        ref = await payloads.store(buses[0], "test", "some", "in", floats(1.0))
         late, lost = await rig.queue(late=True), await rig.queue(ref=ref)
         job = await with_input(rig)
         ended = await rig.queue(id=job.id, ref=job.ref)
