@@ -80,7 +80,7 @@ async def test_an_input_that_is_only_with_the_job_s_payloads_can_be_read_and_red
         try:
             await topology.apply(admin)
             await enable(admin)
-            monkeypatch.setattr(deadletters, "TENANT_SHARE", 0.0)
+            monkeypatch.setattr(deadletters, "ACCOUNT_SHARE", 0.0)
             old = await dead(admin, frame := frame_of(400_000))
             letter = await deadletters.find(bus, old.id)
             assert letter.input_is == "expiring"

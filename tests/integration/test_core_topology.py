@@ -152,7 +152,7 @@ async def test_a_work_queue_of_an_earlier_version_is_made_anew_once_it_is_empty(
 
 async def test_durable_queues_of_an_earlier_version_go_and_take_only_what_has_ended(bus: Bus) -> None:
     """Of one class jobs wait, run, and have ended below and above one that runs; of another none was acknowledged; of a
-    third the subjects are those before tenant and slot came into them."""
+    third the subjects are those before account and slot came into them."""
     await make_durable(bus, "m_hi", "jobs.m.hi.>")
     await make_durable(bus, "m_mid", "jobs.m.mid.>")
     await make_durable(bus, "old_lo", "jobs.old.lo.*")

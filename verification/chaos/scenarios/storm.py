@@ -1,4 +1,4 @@
-"""A storm: load from two tenants, one fault after another, then calm, and judgement over what was written down."""
+"""A storm: load from two accounts, one fault after another, then calm, and judgement over what was written down."""
 
 import asyncio
 import random
@@ -21,12 +21,12 @@ from verification.chaos.faults.fault import Fault
 from verification.chaos.laws import checks, waiters
 from verification.chaos.laws.checks import Violation
 from verification.chaos.rig.rig import SHORT, Rig, rig
+from verification.chaos.traffic.account import Account
 from verification.chaos.traffic.load import CANARY, Load
-from verification.chaos.traffic.tenant import Tenant
 
 MODELS: Final = ("half", "slow")
 CALLERS: Final = 20
-"""Per tenant, unless told otherwise."""
+"""Per account, unless told otherwise."""
 STUCK_S: Final = 240.0
 """A fault that is not over by then has found something."""
 CONTEST_S: Final = 20.0
@@ -39,7 +39,7 @@ class StormPlan(NamedTuple):
     """What to do. A storm lasts until ``minutes`` have passed, or until ``faults`` and ``jobs`` are reached.
 
     at_most: minutes after which it ends whatever was reached, 0 = never. only: kinds of fault, empty = all.
-    callers: per tenant. has_disks: every node has a disk whose power is cut too.
+    callers: per account. has_disks: every node has a disk whose power is cut too.
     """
 
     seed: int
@@ -100,27 +100,27 @@ async def run(plan: StormPlan, folder: Path) -> StormOutcome:
 
 
 async def _load(made: Rig, plan: StormPlan) -> tuple[Load, Journal]:
-    """Models, two tenants, and the proof that both are served."""
+    """Models, two accounts, and the proof that both are served."""
     # A storm kills more runners under one job than a sane day does: a strike must not end it here.
     limits = Limits(max_delivery=1000, sync_wait_s=10.0, deadline_s=3600.0)
     await made.add_model("half", models.half_plus_two(), floats(), limits=limits)
     await made.add_model("slow", models.slow(), floats("seconds"), limits=limits)
     ledger = Journal(made.history / "ledger.jsonl")
-    tenants = []
+    accounts = []
     for name in ("ann", "bob"):
         key = await made.add_key(name=name)
-        tenants.append(Tenant(name, made.front_url, key, ledger, callers=plan.callers))
+        accounts.append(Account(name, made.front_url, key, ledger, callers=plan.callers))
 
     async def are_served() -> bool:
-        for tenant in tenants:
+        for account in accounts:
             for model, value in (("half", float(CANARY)), ("slow", 0.01)):
-                got = await tenant.call("POST", f"/v1/models/{model}:predict", {"instances": [value]})
+                got = await account.call("POST", f"/v1/models/{model}:predict", {"instances": [value]})
                 if got is None or got.status != 200:
                     return False
         return True
 
     await becomes(are_served, limit_s=180)
-    return Load(tenants, ledger, plan.seed, callers=plan.callers), ledger
+    return Load(accounts, ledger, plan.seed, callers=plan.callers), ledger
 
 
 async def _blow(made: Rig, plan: StormPlan, usable: Sequence[Fault[Rig]], load: Load) -> Counter[str]:
@@ -168,7 +168,7 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
             await load.end()
         await load.drained(limit_s=HEAL_S)
     except TimeoutError:
-        left = [job for tenant in load.tenants for job in tenant.open]
+        left = [job for account in load.accounts for job in account.open]
         made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the last fault: {left[:5]}")
 
     async def is_empty() -> bool:
@@ -180,8 +180,8 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
         made.finding(f"still queued: {await jobs_left(made.bus)}")
     await snapshot(made.bus, made.history / "final.jsonl", {"left": await jobs_left(made.bus)})
     made.census.look()
-    for tenant in load.tenants:
-        await tenant.pool.close()
+    for account in load.accounts:
+        await account.pool.close()
     ledger.close()
     return load.answers
 
