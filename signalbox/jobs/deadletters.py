@@ -7,6 +7,7 @@ A redrive is a new job that names the old one. Its id follows from the letter an
 asking twice for the same redrive makes one job: a second click, a posting that is repeated, two programs at once.
 """
 
+import contextlib
 import hashlib
 import time
 import uuid
@@ -65,10 +66,8 @@ _SHARE: Final = _Refusal("share", "The inputs of this account's dead letters hav
 
 
 class Letter(NamedTuple):
-    """A dead letter. job: None where a newer program wrote it, or the message was no job. seq: in ``DLQ``, the order of
-    listing. at: UTC seconds.
-
-    body: frame of an inline input. notice: None for a letter of an older worker. redriven: the last redrive.
+    """A dead letter. job, notice: None where a newer program wrote them; job also where the message was none. seq: in
+    ``DLQ``, the order of listing. at: UTC seconds. body: frame of an inline input. redriven: the last redrive.
     """
 
     id: str
@@ -90,13 +89,10 @@ class Letter(NamedTuple):
 
     @property
     def input_is(self) -> str:
-        """``inline`` and ``kept``: there as long as the letter. ``expiring``: an older gateway's. ``lost``."""
+        """``inline`` and ``kept``: there as long as the letter. ``lost``."""
         if self.job is None or self.job.ref is None:
             return "inline"
-        if self.notice is None or self.notice.not_kept:
-            is_over = names.is_input(self.job.ref.subject) or self.at + payloads.KEPT_S < time.time()
-            return "lost" if is_over else "expiring"
-        return "kept"
+        return "lost" if self.notice is None or self.notice.input is None else "kept"
 
 
 class Page(NamedTuple):
@@ -217,13 +213,12 @@ async def input_of(bus: Bus, letter: Letter) -> bytes:
     """The frame of its input tensors. Raises :class:`InputLost` with the reason."""
     if letter.job is None or letter.job.ref is None:
         return letter.body
-    notice = letter.notice
-    ref = notice.input if notice is not None and notice.input is not None else letter.job.ref
-    try:
-        return await payloads.fetch(bus, ref)
-    except NotFound:
-        why = notice.not_kept if notice is not None else ""
-        raise InputLost(f"The input of this dead letter is gone. {why}".strip(), job_id=letter.id) from None
+    kept = letter.notice.input if letter.notice is not None else None
+    if kept is not None:
+        with contextlib.suppress(NotFound):
+            return await payloads.fetch(bus, kept)
+    why = letter.notice.not_kept if letter.notice is not None else ""
+    raise InputLost(f"The input of this dead letter is gone. {why}".strip(), job_id=letter.id)
 
 
 def described(frame: bytes) -> list[dict[str, Any]]:
@@ -282,8 +277,7 @@ def _letter(stored: Stored) -> Letter:
     job: Job | None = None
     notice: DeadLetter | None = None
     try:
-        if (said := stored.headers.get(Header.LETTER)) is not None:
-            notice = decode(DeadLetter, said)
+        notice = decode(DeadLetter, stored.headers[Header.LETTER])
         job = decode(Job, stored.headers[Header.JOB])
     except (KeyError, msgspec.MsgspecError) as error:
         log.warning("dead_letter.unreadable", job=job_id, reason=str(error))
@@ -304,7 +298,7 @@ async def plan(bus: Bus, job_id: str, *, after: str = "") -> tuple[Letter, str]:
     :class:`Conflict` and :class:`InputLost`.
     """
     letter = await find(bus, job_id)
-    new_id = redriven_id(letter.id, after)
+    new_id = redriven_id(letter, after)
     last = letter.redriven.job if letter.redriven is not None else ""
     if last not in {new_id, after}:
         told = f"It was redriven as job {last}" if last else "It has not been redriven yet"
@@ -318,9 +312,10 @@ async def plan(bus: Bus, job_id: str, *, after: str = "") -> tuple[Letter, str]:
     return letter, new_id
 
 
-def redriven_id(job_id: str, after: str = "") -> str:
-    """Id of the job that a letter is redriven as, after an earlier redrive or for the first time."""
-    return str(uuid.uuid5(_SPACE, f"{job_id} {after}"))
+def redriven_id(letter: Letter, after: str = "") -> str:
+    """Id of the job that a letter is redriven as, after an earlier redrive or for the first time. Its slot is that in
+    which the letter was written: every redrive of the same letter has to find the same id."""
+    return names.new_job_id(letter.at, uuid.uuid5(_SPACE, f"{letter.id} {after}").int)
 
 
 async def redrive(bus: Bus, job_id: str, *, after: str = "") -> Redrive:

@@ -21,8 +21,6 @@ from signalbox.wire.names import Header, job_input, payload, stream_of_payload
 from signalbox.wire.names import job as queue_subject
 
 CHUNK_BYTES: Final = 512 * 1024
-KEPT_S: Final = 86_400.0
-"""How long ``PAYLOADS`` keeps a chunk, where others do not need its room."""
 _CHUNK_HEADER: Final = "Sb-Chunk"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _IN_FLIGHT: Final = 8

@@ -110,9 +110,9 @@ def job(model: str, priority: Priority, account: str, job_id: str) -> str:
     return f"jobs.{token(model)}.{priority}.{token(account) or '-'}.{slot_of(job_id)}.{job_id}"
 
 
-def job_anywhere(job_id: str) -> tuple[str, str]:
-    """Wildcard subjects that find a queued job by id alone (last-by-subject get): ours, and of an older gateway."""
-    return f"jobs.*.*.*.{slot_of(job_id)}.{job_id}", f"jobs.*.*.{job_id}"
+def job_anywhere(job_id: str) -> str:
+    """Wildcard subject that finds a queued job by id alone (last-by-subject get)."""
+    return jobs_in_slot(slot_of(job_id)).removesuffix("*") + job_id
 
 
 def jobs_of(model: str, priority: Priority) -> str:
@@ -187,19 +187,8 @@ def is_short_lived(job_id: str) -> bool:
 
 
 def slot_of(job_id: str) -> str:
-    """The slot of a job: the 1.024 s in which it was accepted, or the first of up to eight where many were queued.
-    A random id, as older gateways gave, names any slot."""
+    """The slot of a job: the 1.024 s in which it was accepted, or the first of up to eight where many were queued."""
     return f"{job_id[:8]}{int(job_id[9:13], 16) >> _SLOT_BITS:02x}"
-
-
-def tells_time(job_id: str) -> bool:
-    """Whether an id begins with the time of its job's acceptance."""
-    return job_id[14:15] in {"7", "8"}
-
-
-def accepted_at(job_id: str) -> float:
-    """When a job was accepted as its id tells it, in UTC unix seconds: where many were queued, when its slot began."""
-    return int(job_id[:8] + job_id[9:13], 16) / 1000
 
 
 def time_of_slot(slot: str) -> float:

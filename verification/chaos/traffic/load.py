@@ -90,19 +90,6 @@ class Load:
             if self._rng.random() < FOREIGN:
                 await self._spy(account)
 
-    async def press(self, seconds: float) -> None:
-        """On top of the load: as many callers again want what takes its time, more than one holder does at once."""
-        ends = now() + seconds
-
-        async def ask(account: Account) -> None:
-            while now() < ends:
-                await self._slow(account)
-
-        async with asyncio.TaskGroup() as group:
-            for account in self.accounts:
-                for _ in range(self.callers):
-                    group.create_task(ask(account))
-
     async def probe(self, account: Account) -> int:
         """One job whose end is left to :meth:`drained`: callers may all be waiting for one. The status."""
         value = self._next()
