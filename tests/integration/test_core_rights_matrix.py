@@ -52,7 +52,7 @@ CONSUMER_ACTS = (
     "CONSUMER.LEADER.STEPDOWN",
 )
 OTHER_ACTS = ("INFO", "STREAM.NAMES", "STREAM.LIST", "ACCOUNT.PURGE.G", "META.LEADER.STEPDOWN", "SERVER.REMOVE")
-_JOBS = ("jobs.m.hi.t.s.j", "jobs.m.hi.j")
+_JOBS = ("jobs.m.hi.t.s.j",)
 DATA = (
     *_JOBS,
     "st.j",
