@@ -259,7 +259,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "audit.head",
         *_leader("AUDIT"),
         *_direct("AUDIT"),
-        *_direct("DLQ", "DLQ_PARTS", "PAYLOADS"),
+        *_direct("DLQ", "DLQ_PARTS"),
         "$JS.API.STREAM.PURGE.DLQ",
         "$JS.API.STREAM.PURGE.DLQ_PARTS",
         *_JOBS,
