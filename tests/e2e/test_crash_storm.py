@@ -175,7 +175,7 @@ async def test_500_digits_survive_holders_that_are_killed_again_and_again(
     assert right >= 0.95 * DIGITS
     for job_id, seconds in storm.slow.items():
         assert read_floats(await ledger.result(job_id)) == pytest.approx((seconds,))
-    # The kills did cut runs short, except where a commit was just on its way; no job is blamed for it.
+    # The kills did cut runs short, except where a commit was just on its way; no job gets a strike for it.
     again = {r.id for r in records if r.attempt > 1}
     cut = [len(again.intersection(ids)) for ids in interrupted]
     print("attempts cut short:", cut)

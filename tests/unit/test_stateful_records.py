@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gateway_plugin.service.jobs import JobService
 from signalbox.bus.transport.frames import parse_headers
 from signalbox.bus.writes import Group
-from signalbox.jobs.blame import Blame
 from signalbox.jobs.changes import RecordChange, WriteOutcome
 from signalbox.jobs.commits import Commits, persist
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Ambiguous, Conflict, Unavailable
 from signalbox.program.settings import Wire
@@ -206,7 +206,7 @@ class Recording(RuleBasedStateMachine):
         elif how == "expiry":
             change = commits.expiry(held)
         else:
-            change = commits.requeue(held, Unavailable("No."), blame=Blame.STRIKE)
+            change = commits.requeue(held, Unavailable("No."), penalty=Penalty.STRIKE)
         await commits.apply([change])
         if change.outcome is WriteOutcome.OURS and change.record and change.record.state.is_terminal:
             self._tell(held.job.id, change.record.state)
