@@ -35,13 +35,13 @@ async def test_a_connection_ends_where_nothing_listens() -> None:
 async def test_what_is_open_is_cut_when_it_is_left() -> None:
     is_there = asyncio.Event()
 
-    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(4)
         is_there.set()
         await reader.read()
         writer.close()
 
-    service, port = await asyncio.start_server(hear, HOST, 0), free_port()
+    service, port = await asyncio.start_server(receive, HOST, 0), free_port()
     async with service, AsyncExitStack() as held:
         await held.enter_async_context(forwarded(port, service.sockets[0].getsockname()))
         reader, writer = await asyncio.open_connection(HOST, port)

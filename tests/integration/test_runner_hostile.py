@@ -38,7 +38,7 @@ class House:
         self.guarded = GuardedRunner(
             Device(id="CPU-test-0", kind="cpu", name="test"),
             DeviceSettings(lock_dir=folder, staging_dir=folder, frame_limit_bytes=FRAME_LIMIT, sandbox=sandbox),
-            on_report=self.hear,
+            on_report=self.receive,
             on_ready=self.let_in,
             on_gone=lambda: None,
         )
@@ -47,7 +47,7 @@ class House:
     def let_in(self) -> None:
         self.guarded.order("lock")
 
-    def hear(self, word: GuardReport) -> None:
+    def receive(self, word: GuardReport) -> None:
         if word.verb == "locked":
             self.token += 1
             self.guarded.order("enter", self.token, FAR_NS)

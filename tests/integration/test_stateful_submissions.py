@@ -234,7 +234,7 @@ class World(RuleBasedStateMachine):
             self.late += gateway.frail.late
             self.gateways[which] = self._born()
         else:
-            self._told(slot, body, job_id)
+            self._reported(slot, body, job_id)
         gateway.frail.fault = None
 
     @rule(account=st.integers(0, 1), name=st.sampled_from(NAMES[:2]), bodies=st.sampled_from(["xx", "xy"]))
@@ -250,7 +250,7 @@ class World(RuleBasedStateMachine):
         assert any(isinstance(one, str | KeyReused) for one in got), got
         for body, one in zip(bodies, got, strict=True):
             if isinstance(one, str):
-                self._told(slot, body, one)
+                self._reported(slot, body, one)
             else:
                 assert isinstance(one, KeyReused | Conflict), one
 
@@ -357,7 +357,7 @@ class World(RuleBasedStateMachine):
     def _on_its_way(self) -> list[Callable[[], Awaitable[int]]]:
         return [*self.late, *(call for gateway in self.gateways for call in gateway.frail.late)]
 
-    def _told(self, slot: Slot, body: str, job_id: str) -> None:
+    def _reported(self, slot: Slot, body: str, job_id: str) -> None:
         assert self.bound.setdefault(slot, body) == body
         assert self.ids.setdefault(slot, job_id) == job_id
 
@@ -393,7 +393,7 @@ async def _claim(bus: Bus, job_id: str) -> tuple[Record, int] | None:
 
 
 async def _commit(bus: Bus, record: Record, revision: int) -> State | None:
-    """It ends the job, and knows how; where somebody else wrote meanwhile, only a wish to cancel is its business."""
+    """It ends the job, and knows how; where somebody else wrote meanwhile, only a request to cancel is its business."""
     records = Records(bus)
     ended = life.succeeded(record, now=time.time(), batch=1, size_bytes=0)
     try:

@@ -31,5 +31,5 @@ def test_while_no_service_can_answer_no_answer_is_promised() -> None:
 
 def test_what_is_promised_stands_in_the_guarantees() -> None:
     section = GUARANTEES.partition("## The shipped topology")[2].partition("\n## ")[0]
-    told = {float(seconds) for seconds in re.findall(r"\b(\d+) s\b", section)}
-    assert set(PROMISED.values()) <= told
+    reported = {float(seconds) for seconds in re.findall(r"\b(\d+) s\b", section)}
+    assert set(PROMISED.values()) <= reported

@@ -68,7 +68,7 @@ class Recording(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.loop = self.stack.enter_context(running(1))
         self.history: dict[str, list[checks.Stored]] = {job: [] for job in JOBS}
-        self.told: dict[str, list[tuple[float, State]]] = {job: [] for job in JOBS}
+        self.reported: dict[str, list[tuple[float, State]]] = {job: [] for job in JOBS}
         self.tokens = dict.fromkeys(GPU_OF.values(), 0)
         self.holds: dict[str, Hold] = {}
         self.claimed: list[Attempt] = []
@@ -172,7 +172,7 @@ class Recording(RuleBasedStateMachine):
                 self.claimed.append(Attempt(hold, held))
 
     @rule(number=_NUMBER, pause=_PAUSE)
-    def hears_of_a_wish(self, number: int, pause: float) -> None:
+    def learns_of_a_request(self, number: int, pause: float) -> None:
         """As :class:`workers.serving.session.Session` does, also while an end is being written."""
         if self.claimed:
             attempt = self.claimed[-1 - number % len(self.claimed)]
@@ -227,7 +227,7 @@ class Recording(RuleBasedStateMachine):
         self._begin(cancel(), pause=pause)
 
     def _tell(self, job: str, state: State) -> None:
-        self.told[job].append((self.loop.now, state))
+        self.reported[job].append((self.loop.now, state))
 
     @rule(requests=_SHARE, answers=_SHARE, late=_SHARE)
     def network_is(self, requests: float, answers: float, late: float) -> None:
@@ -244,17 +244,17 @@ class Recording(RuleBasedStateMachine):
             assert list(checks.transitions(history)) == []
 
     @invariant()
-    def whose_owner_wished_so_is_cancelled(self) -> None:
+    def whose_owner_asked_so_is_cancelled(self) -> None:
         for history in self.history.values():
             states = [stored.record.state for stored in history]
-            wishes = [stored.record.cancel_requested for stored in history]
-            if history and states[-1].is_terminal and True in wishes[:-1]:
+            asked = [stored.record.cancel_requested for stored in history]
+            if history and states[-1].is_terminal and True in asked[:-1]:
                 assert states[-1] is State.CANCELLED
 
     @invariant()
     def nobody_was_told_otherwise(self) -> None:
-        for job, told in self.told.items():
-            assert list(checks.told(told, self.history[job])) == []
+        for job, reported in self.reported.items():
+            assert list(checks.reported(reported, self.history[job])) == []
 
 
 def test_an_end_stays_attempts_and_tokens_never_fall_and_nobody_is_told_otherwise() -> None:

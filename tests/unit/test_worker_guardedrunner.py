@@ -40,7 +40,7 @@ class House:
                 frame_limit_bytes=simulated.FRAME_LIMIT_BYTES,
                 is_runner_kept=True,
             ),
-            on_report=self._hear,
+            on_report=self._receive,
             on_ready=lambda: self._order("lock"),
             on_gone=lambda: None,
             start_guard=starter(self.process, self._start_runner),
@@ -55,7 +55,7 @@ class House:
     def _order(self, verb: str, *numbers: int) -> None:
         assert self.guarded.order(verb, *numbers)
 
-    def _hear(self, word: GuardReport) -> None:
+    def _receive(self, word: GuardReport) -> None:
         if word.verb == "locked":
             self._order("enter", 1, FOR_EVER_NS)
         elif word.verb == "entered":

@@ -149,7 +149,7 @@ MUTANTS: Final = (
         _pytest("tests/unit/test_sim_world_guard.py"),
     ),
     Mutant(
-        22, "wish to cancel overwritten by an end", "integration", _pytest("tests/integration/test_worker_claims.py")
+        22, "cancel request overwritten by an end", "integration", _pytest("tests/integration/test_worker_claims.py")
     ),
     Mutant(
         23, "version that dies loading counted against its jobs", "unit", _pytest("tests/unit/test_worker_execution.py")
@@ -361,8 +361,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         71,
-        "requests taken back to make way",
+        "requests taken back for others",
         "integration",
-        _pytest("tests/integration/test_worker_intake.py", "lost_to_who_makes_way"),
+        _pytest("tests/integration/test_worker_intake.py", "lost_to_who_leaves_shared_models"),
     ),
 )

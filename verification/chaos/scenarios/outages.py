@@ -32,7 +32,7 @@ from verification.chaos.traffic.load import Load
 
 LEADERS: Final = ("KV_leases", "STATE", "JOBS")
 FENCE_S: Final = 15.0
-"""From the last thing a holder heard of NATS to its runner's end: promised."""
+"""From the last thing a holder learned of NATS to its runner's end: promised."""
 SERVING_BOUND_S: Final = 60.0
 STOP_S: Final = 12.0
 """The others elect a leader within this (4 to 9 s)."""
@@ -152,13 +152,13 @@ async def _without(made: Rig, load: Load, lost: list[NatsServer]) -> None:
         measured(made, "majority", name, what, now() - began, FENCE_S)
 
     async def asks() -> None:
-        told = Counter[int]()
+        reported = Counter[int]()
         while now() - began < AWAY_S:
-            told[await load.probe(load.accounts[0])] += 1
+            reported[await load.probe(load.accounts[0])] += 1
             await asyncio.sleep(PROBE_S)
-        print(f"told in {AWAY_S:g} s without a majority: {dict(told)}")
-        if told.keys() - {503}:
-            made.finding(f"not only 503 without a majority: {dict(told)}")
+        print(f"told in {AWAY_S:g} s without a majority: {dict(reported)}")
+        if reported.keys() - {503}:
+            made.finding(f"not only 503 without a majority: {dict(reported)}")
 
     async with asyncio.TaskGroup() as group:
         for name, runner in runners.items():

@@ -149,9 +149,9 @@ async def a_consumer_tells_where_it_stands(rig: CaseRig) -> None:
     seqs = [await bus.write(rig.job(str(n))) for n in range(5)]
     _, taken = await pulling(bus, name, 3)
     await taken.until(3)
-    told = await bus.consumer_info(name)
-    assert (told.name, told.num_pending, told.num_waiting) == (name, 2, 0)
-    assert (told.delivered_stream_seq, told.examined_to) == (seqs[2], 7)
+    reported = await bus.consumer_info(name)
+    assert (reported.name, reported.num_pending, reported.num_waiting) == (name, 2, 0)
+    assert (reported.delivered_stream_seq, reported.examined_to) == (seqs[2], 7)
 
 
 @case
@@ -177,8 +177,8 @@ async def making_a_consumer_again_goes_on_where_it_was(rig: CaseRig) -> None:
     await taken.until(1)
     await queue(rig, action="create")
     await queue(rig, examined_to=9)
-    told = await bus.consumer_info(name)
-    assert (told.num_pending, told.examined_to) == (0, 9)
+    reported = await bus.consumer_info(name)
+    assert (reported.num_pending, reported.examined_to) == (0, 9)
     assert await refusal(queue(rig, examined_to=10, action="create")) == 10148
     assert (await bus.consumer_info(name)).examined_to == 9
 

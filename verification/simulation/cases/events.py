@@ -10,7 +10,7 @@ from signalbox.bus.table import Table, put, remove
 from signalbox.program.errors import Ambiguous, StaleRevision, Unavailable
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Header, Stream, event_of_key
-from verification.simulation.cases.rig import CaseRig, case, get, hear, until
+from verification.simulation.cases.rig import CaseRig, case, get, receive, until
 
 
 @case
@@ -35,12 +35,12 @@ async def a_request_is_answered_by_its_responder(rig: CaseRig) -> None:
 
 
 @case
-async def wildcards_hear_what_they_should(rig: CaseRig) -> None:
+async def wildcards_receive_what_they_should(rig: CaseRig) -> None:
     bus = await rig.bus()
-    everything = await hear(bus, f"p.{rig.id}.>")
-    one_deep = await hear(bus, f"p.{rig.id}.*")
-    exact = await hear(bus, f"p.{rig.id}.a")
-    middle = await hear(bus, f"p.*.a.{rig.id}")
+    everything = await receive(bus, f"p.{rig.id}.>")
+    one_deep = await receive(bus, f"p.{rig.id}.*")
+    exact = await receive(bus, f"p.{rig.id}.a")
+    middle = await receive(bus, f"p.*.a.{rig.id}")
     for subject in (f"p.{rig.id}.a", f"p.{rig.id}.a.b", f"p.{rig.id}", f"p.x.a.{rig.id}"):
         await bus.publish(subject, subject.encode())
     await middle.until(1)
@@ -51,27 +51,27 @@ async def wildcards_hear_what_they_should(rig: CaseRig) -> None:
 
 
 @case
-async def who_has_stopped_listening_hears_no_more(rig: CaseRig) -> None:
+async def who_has_stopped_listening_receives_no_more(rig: CaseRig) -> None:
     bus = await rig.bus()
-    heard: list[bytes] = []
-    subscription = await bus.subscribe(f"p.{rig.id}", lambda m: heard.append(m.data))
+    received: list[bytes] = []
+    subscription = await bus.subscribe(f"p.{rig.id}", lambda m: received.append(m.data))
     await bus.publish(f"p.{rig.id}", b"1")
     await bus.flush()
     await subscription.close()
     await bus.publish(f"p.{rig.id}", b"2")
     await bus.flush()
-    assert heard == [b"1"]
+    assert received == [b"1"]
 
 
 @case
 async def a_change_of_a_bucket_is_told_with_its_document(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.kv.models.{rig.id}")
+    events = await receive(bus, f"evt.kv.models.{rig.id}")
     first = await bus.write(f"$KV.models.{rig.id}", b"one", headers={"A": "b"})
     second = await bus.write(f"$KV.models.{rig.id}", b"two")
-    told = await events.until(2)
-    assert [message.data for message in told] == [b"one", b"two"]
-    headers = dict(told[1].headers)
+    reported = await events.until(2)
+    assert [message.data for message in reported] == [b"one", b"two"]
+    headers = dict(reported[1].headers)
     stored = await get(bus, "KV_models", f"$KV.models.{rig.id}")
     assert headers.pop(Header.TIME_STAMP)[:19] <= "9999"
     assert headers == {
@@ -80,48 +80,48 @@ async def a_change_of_a_bucket_is_told_with_its_document(rig: CaseRig) -> None:
         "Nats-Sequence": str(second),
         "Nats-Last-Sequence": str(first),
     }
-    assert told[0].headers["A"] == "b"
-    assert told[0].headers[Header.LAST_SEQUENCE] == "0"
+    assert reported[0].headers["A"] == "b"
+    assert reported[0].headers[Header.LAST_SEQUENCE] == "0"
     assert stored.seq == second
 
 
 @case
 async def records_are_told_without_their_bodies(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.{rig.st()}")
+    events = await receive(bus, f"evt.{rig.st()}")
     await bus.write(rig.st(), b"x" * 100, headers={"Sb-Record": "{}"})
-    told = (await events.until(1))[0]
-    assert told.data == b""
-    assert told.headers["Nats-Msg-Size"] == "100"
-    assert told.headers["Sb-Record"] == "{}"
+    reported = (await events.until(1))[0]
+    assert reported.data == b""
+    assert reported.headers["Nats-Msg-Size"] == "100"
+    assert reported.headers["Sb-Record"] == "{}"
 
 
 @case
 async def a_refused_write_is_not_told(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.{rig.st()}")
+    events = await receive(bus, f"evt.{rig.st()}")
     await bus.write(rig.st(), b"1", expect=0)
     with pytest.raises(StaleRevision):
         await bus.write(rig.st(), b"2", expect=0)
     last = await bus.write(rig.st(), b"3")
-    told = await events.until(2)
-    assert int(told[1].headers[Header.SEQUENCE]) == last
+    reported = await events.until(2)
+    assert int(reported[1].headers[Header.SEQUENCE]) == last
 
 
 @case
 async def changes_are_told_in_the_order_of_their_sequences(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
-    events = await hear(other, f"evt.kv.models.{rig.id}.*")
+    events = await receive(other, f"evt.kv.models.{rig.id}.*")
     await asyncio.gather(*(bus.write(f"$KV.models.{rig.id}.{n % 7}", b"x") for n in range(60)))
-    told = [int(message.headers[Header.SEQUENCE]) for message in await events.until(60)]
-    assert told == sorted(told)
-    assert all(a < b for a, b in pairwise(told))
+    reported = [int(message.headers[Header.SEQUENCE]) for message in await events.until(60)]
+    assert reported == sorted(reported)
+    assert all(a < b for a, b in pairwise(reported))
 
 
 @case
 async def a_round_trip_comes_after_all_events_before_it(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
-    events = await hear(other, f"evt.{rig.st()}")
+    events = await receive(other, f"evt.{rig.st()}")
     for number in range(20):
         await bus.write(rig.st(), b"%d" % number)
     # An event is on its way when its write is answered, but may be a moment behind the answer: hence once more.
@@ -174,6 +174,6 @@ async def what_is_published_without_a_subscriber_is_lost(rig: CaseRig) -> None:
     bus = await rig.bus()
     await bus.publish(f"progress.{rig.id}", b"early")
     await bus.flush()
-    heard = await hear(bus, f"progress.{rig.id}")
+    received = await receive(bus, f"progress.{rig.id}")
     await bus.publish(f"progress.{rig.id}", b"late")
-    assert [message.data for message in await heard.until(1)] == [b"late"]
+    assert [message.data for message in await received.until(1)] == [b"late"]

@@ -16,10 +16,10 @@ from verification.simulation.cases.rig import (
     consumer,
     get,
     gone,
-    hear,
     info,
     pulling,
     raw,
+    receive,
     stream,
     until,
 )
@@ -82,11 +82,11 @@ async def a_marker_is_a_revision_to_write_from(rig: CaseRig) -> None:
 async def a_key_expires_not_before_its_time_and_soon_after(rig: CaseRig) -> None:
     bus = await rig.bus()
     lifetimes = {"a": 1, "b": 1, "c": 3, "d": 3}
-    told = {name: await hear(bus, f"evt.kv.leases.{rig.id}-{name}") for name in lifetimes}
+    reported = {name: await receive(bus, f"evt.kv.leases.{rig.id}-{name}") for name in lifetimes}
     for name, ttl_s in lifetimes.items():
         await bus.write(rig.lease(name), b"x", expect=0, ttl_s=ttl_s)
     for name, ttl_s in lifetimes.items():
-        written, ended = (await told[name].until(2))[:2]
+        written, ended = (await reported[name].until(2))[:2]
         assert is_removal(ended.headers)
         times = [unix_time(message.headers[Header.TIME_STAMP]) for message in (written, ended)]
         assert -0.01 <= times[1] - times[0] - ttl_s <= LATE_S
@@ -120,7 +120,7 @@ async def a_marker_says_why_and_how_long_it_stays(rig: CaseRig) -> None:
 @case
 async def a_marker_goes_silently_and_the_key_is_as_new(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
+    events = await receive(bus, f"evt.kv.leases.{rig.id}-g")
     await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
     marked_at = await marker_of(bus, rig.lease())
     marker = (await get(bus, LEASES, rig.lease())).seq
@@ -137,7 +137,7 @@ async def a_marker_goes_silently_and_the_key_is_as_new(rig: CaseRig) -> None:
 @case
 async def a_purge_with_a_lifetime_ends_without_a_word(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
+    events = await receive(bus, f"evt.kv.leases.{rig.id}-g")
     first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=20)
     headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
     await bus.write(rig.lease(), headers=headers, expect=first, ttl_s=1)
@@ -149,7 +149,7 @@ async def a_purge_with_a_lifetime_ends_without_a_word(rig: CaseRig) -> None:
 @case
 async def a_delete_with_a_lifetime_is_followed_by_a_marker(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
+    events = await receive(bus, f"evt.kv.leases.{rig.id}-g")
     first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=20)
     await bus.write(rig.lease(), headers={"KV-Operation": "DEL"}, expect=first, ttl_s=1)
     assert "Nats-Marker-Reason" in (await events.until(3))[2].headers
@@ -158,12 +158,12 @@ async def a_delete_with_a_lifetime_is_followed_by_a_marker(rig: CaseRig) -> None
 @case
 async def an_expiry_is_told_with_a_higher_sequence(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
+    events = await receive(bus, f"evt.kv.leases.{rig.id}-g")
     revision = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
-    told = (await events.until(2))[1]
-    assert is_removal(told.headers)
-    assert int(told.headers[Header.SEQUENCE]) > revision
-    assert int(told.headers[Header.LAST_SEQUENCE]) == revision
+    reported = (await events.until(2))[1]
+    assert is_removal(reported.headers)
+    assert int(reported.headers[Header.SEQUENCE]) > revision
+    assert int(reported.headers[Header.LAST_SEQUENCE]) == revision
 
 
 @case

@@ -115,10 +115,10 @@ async def a_stream_tells_its_subjects(rig: CaseRig) -> None:
     await stream(bus, rig.id, [f"{rig.id}.>"])
     for name in ("a", "b", "a"):
         await bus.write(f"{rig.id}.{name}")
-    told = await bus.request_json(f"$JS.API.STREAM.INFO.{rig.id}", {"subjects_filter": ">", "offset": 0})
-    assert told["state"]["subjects"] == {f"{rig.id}.a": 2, f"{rig.id}.b": 1}
-    assert told["total"] == 2
-    assert told["state"]["num_subjects"] == 2
+    reported = await bus.request_json(f"$JS.API.STREAM.INFO.{rig.id}", {"subjects_filter": ">", "offset": 0})
+    assert reported["state"]["subjects"] == {f"{rig.id}.a": 2, f"{rig.id}.b": 1}
+    assert reported["total"] == 2
+    assert reported["state"]["num_subjects"] == 2
 
 
 @case
