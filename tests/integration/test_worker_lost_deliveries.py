@@ -131,7 +131,7 @@ async def test_a_job_that_a_living_worker_forgot_is_looked_for(
             await done
         assert is_taken
         (record,) = await ledger.ended(job, timeout_s=60.0)
-        await here.said("reconciler.look")
+        await here.said("reconciler.redelivery_asked")
     assert (record.state, record.worker, record.attempt) == (State.SUCCEEDED, "successor", 1)
 
 

@@ -130,7 +130,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         19,
-        "hold begun without a look at the queues",
+        "hold begun without reading the queues",
         "unit",
         _pytest("tests/unit/test_sim_deliveries.py", "new_holder"),
         instead="five deliveries and no more: nothing is redelivered by itself, but a look can be forgotten",

@@ -41,7 +41,7 @@ class Census:
         """Process ids of one role, as of the last look."""
         return [pid for pid, (_, known) in self._known.items() if known == role]
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """One look at /proc."""
         seen: dict[int, int] = {}
         for name in os.listdir("/proc"):  # noqa: PTH208  many times a second
@@ -87,7 +87,7 @@ class Census:
 
     async def _keep(self) -> None:
         while True:
-            self.look()
+            self.scan()
             await asyncio.sleep(SCAN_S)
 
 

@@ -68,7 +68,7 @@ async def settled(made: Site) -> None:
     """What goes on in the background has ended, and who lives has been counted."""
     while made.tasks:
         await asyncio.wait(made.tasks)
-    made.census.look()
+    made.census.scan()
 
 
 async def more_accepted(made: Site, load: Load, count: int, *, limit_s: float = 60.0) -> None:

@@ -174,7 +174,7 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
     except AssertionError:
         made.finding(f"still queued: {await jobs_left(made.bus)}")
     await snapshot(made.bus, made.history / "final.jsonl", {"left": await jobs_left(made.bus)})
-    made.census.look()
+    made.census.scan()
     for account in load.accounts:
         await account.pool.close()
     ledger.close()
