@@ -22,13 +22,12 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from gateway_plugin.admission.acceptance import Acceptance
 from gateway_plugin.admission.idempotency import Idempotency
+from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
-from gateway_plugin.api.routes import Operation, Route
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.jobs import JobService
-from gateway_plugin.service.request import Request
+from gateway_plugin.request import Request
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import Stored
 from signalbox.jobs import life
@@ -149,8 +148,7 @@ class Gateway:
     def __init__(self, bus: Bus) -> None:
         self.frail = FrailBus(bus)
         frail = cast("Bus", self.frail)
-        nothing = cast("Any", None)
-        self.jobs = JobService(frail, Records(frail), nothing, nothing, nothing)
+        self.jobs = OwnedJobs(frail, Records(frail))
         self.acceptance = Acceptance(
             Submitter(frail, inline_limit_bytes=1024),
             Admission(frail, cast("Any", SimpleNamespace(generation=0)), fair_room=1),
@@ -164,7 +162,7 @@ class Gateway:
         account, name = slot
         key = ApiKey(id=account, hmac="")
         request = Request("POST", "/v1/jobs", {"Idempotency-Key": name}, body.encode())
-        idem = await self.acceptance.look_up(request, key, *Route(Operation.SUBMIT).parts)
+        idem = await self.acceptance.look_up(request, key, ("submit",))
         assert idem is not None
         if idem.found is not None:
             return idem.found.record.id
@@ -408,7 +406,7 @@ async def _commit(bus: Bus, record: Record, revision: int) -> State | None:
     return ended.state
 
 
-async def _cancelled(jobs: JobService, job_id: str, account: str) -> Found | None:
+async def _cancelled(jobs: OwnedJobs, job_id: str, account: str) -> Found | None:
     try:
         return await jobs.cancel(job_id, account)
     except Conflict:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from gateway_plugin.service.jobs import JobService
+from gateway_plugin.admission.ownedjobs import OwnedJobs
 from signalbox.bus.transport.frames import parse_headers
 from signalbox.bus.writes import Group
 from signalbox.jobs.blame import Blame
@@ -101,8 +101,7 @@ class Recording(RuleBasedStateMachine):
                 await bus.write(
                     names.job(job.model, job.priority, job.account_id, job.id), b"", headers={Header.JOB: header(job)}
                 )
-            nothing = cast("Any", None)
-            self.owner = JobService(bus, self.records["gateway"], nothing, nothing, nothing, wall=self._utc)
+            self.owner = OwnedJobs(bus, self.records["gateway"], wall=self._utc)
 
         self.loop.run_until_complete(self.loop.spawn_world(connect()))
         self.gets_the_device_and_jobs("w1", set(JOBS[1:]), 2.0)
