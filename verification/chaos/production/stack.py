@@ -1,4 +1,4 @@
-"""A production stack as ``python -m signalbox production`` wrote it down, watched and struck from outside.
+"""A production stack as ``make production`` wrote it down, watched and struck from outside.
 
 Its own supervisor starts again what ended; we never do.
 """
