@@ -18,7 +18,7 @@ from verification.chaos.evidence.journal import Journal
 from verification.chaos.faults import power
 from verification.chaos.faults.catalogue import catalogue
 from verification.chaos.faults.fault import Fault
-from verification.chaos.laws import checks, waiters
+from verification.chaos.laws import checks
 from verification.chaos.laws.checks import Violation
 from verification.chaos.rig.rig import SHORT, Rig, rig
 from verification.chaos.traffic.load import CANARY, Load
@@ -29,8 +29,6 @@ CALLERS: Final = 20
 """Per tenant, unless told otherwise."""
 STUCK_S: Final = 240.0
 """A fault that is not over by then has found something."""
-CONTEST_S: Final = 20.0
-"""After the faults, when all workers know the wait queue again, they contend; one that is overtaken starves."""
 HEAL_S: Final = 120.0
 """After the last fault every job ends within this."""
 
@@ -162,9 +160,6 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
         await asyncio.wait(made.tasks)
     try:
         async with asyncio.timeout(HEAL_S):
-            if len(made.nodes) == 1:  # with a quantum of 30 s nothing is handed over in the time
-                await asyncio.sleep(made.settling_s())
-                await load.press(CONTEST_S)
             await load.end()
         await load.drained(limit_s=HEAL_S)
     except TimeoutError:
@@ -233,15 +228,7 @@ def report(outcome: StormOutcome) -> str:
 
 def judged(found: History) -> list[str]:
     """What the laws had to look at, where that may be little or nothing."""
-    releases = waiters.releases(found)
-    calm = sum(release.is_judged for release in releases)
-    rivals = len(waiters.contests(found))
-    overtaken = max(waiters.overtakes(found).values(), default=0)
-    return [
-        f"releases for a waiter {len(releases)}, far enough from faults {calm}, of those with a second waiter {rivals}",
-        f"most often overtaken {overtaken}",
-        *(f"NOT JUDGED: {law} ({why})" for law, why in checks.unjudged(found).items()),
-    ]
+    return [f"NOT JUDGED: {law} ({why})" for law, why in checks.unjudged(found).items()]
 
 
 def figures(found: History) -> list[str]:
@@ -263,6 +250,5 @@ def summary(outcome: StormOutcome) -> dict[str, Any]:
         "jobs": outcome.jobs,
         "seconds": round(outcome.seconds, 1),
         "violations": [violation._asdict() for violation in outcome.violations],
-        "contests": len(waiters.contests(outcome.history)),
         "takeover_s": [f["s"] for f in outcome.history.faults if f["event"] == "measured" and f["what"] == "takeover"],
     }

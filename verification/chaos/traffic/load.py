@@ -88,19 +88,6 @@ class Load:
             if self._rng.random() < FOREIGN:
                 await self._spy(tenant)
 
-    async def press(self, seconds: float) -> None:
-        """On top of the load: as many callers again want what takes its time, more than one holder does at once."""
-        ends = now() + seconds
-
-        async def ask(tenant: Tenant) -> None:
-            while now() < ends:
-                await self._slow(tenant)
-
-        async with asyncio.TaskGroup() as group:
-            for tenant in self.tenants:
-                for _ in range(self.callers):
-                    group.create_task(ask(tenant))
-
     async def probe(self, tenant: Tenant) -> int:
         """One job whose end is left to :meth:`drained`: callers may all be waiting for one. The status."""
         value = self._next()
