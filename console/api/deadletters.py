@@ -17,13 +17,14 @@ from signalbox.jobs.deadletters import MOST, summary
 
 class LetterOut(serializers.Serializer[Any]):
     """A job that failed for good. strikes: runs alone that ended the runner or exceeded their time. failures: attempts
-    that counted towards max_delivery without one. input_is: ``inline``, ``kept``, ``expiring`` or ``lost``."""
+    that counted towards max_delivery without one. input_is: ``inline``, ``kept`` or ``lost``."""
 
     id = serializers.CharField()
     model = serializers.CharField()
     version = serializers.IntegerField(allow_null=True)
     signature = serializers.CharField()
-    tenant = serializers.CharField()
+    account_id = serializers.CharField()
+    key_id = serializers.CharField()
     priority = serializers.CharField()
     accepted_at = serializers.DateTimeField(allow_null=True)
     at = serializers.DateTimeField()

@@ -41,7 +41,7 @@ async def count(bus: Bus, model: str, workers: Collection[Worker]) -> Gauge:
         elif record.state is State.RUNNING:
             is_here = is_attended(record.worker, record.token, record.claimed_at, workers)
             running, lost = running + is_here, lost + (not is_here)
-    oldest = min(waiting, key=names.accepted_at, default="")
+    oldest = min(waiting, default="")  # ids begin with their time
     first = await records.queued(oldest) if oldest else None
     if first is None:
         return Gauge(len(waiting), None, running, lost, is_whole=True)

@@ -18,10 +18,10 @@ from gateway_plugin.admission.keyring import (
     READ,
     SUBMIT,
     Keyring,
+    account_of,
     require_model,
     require_scope,
     require_urgent,
-    tenant_of,
 )
 from gateway_plugin.admission.pool import Pool
 from gateway_plugin.admission.submission import SubmitOptions, read_options
@@ -37,10 +37,18 @@ from gateway_plugin.api.tfserving.views import ModelStatus, metadata
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.hooks.session import KEY_ID
+from gateway_plugin.hooks.auth import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jobs import JobService, failure
-from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
+from gateway_plugin.service.jsonresponses import (
+    JOB_ID,
+    JSON,
+    JsonResponse,
+    is_serving,
+    json_response,
+    refusal,
+    retry_after,
+)
 from gateway_plugin.service.request import Request
 from gateway_plugin.service.waiting import End
 from gateway_plugin.settings import GatewaySettings
@@ -83,12 +91,12 @@ class Post:
         asked = obj.request
         request = Request(asked.method, asked.url, asked.headers, asked.raw_body)
         key = self.key(request, obj.metadata.get(KEY_ID, ""))
-        tenant, size = tenant_of(key), len(request.raw_body)
-        self._bodies.take(tenant, size)
+        account, size = account_of(key), len(request.raw_body)
+        self._bodies.take(account, size)
         try:
             return await self.answer(request, key)
         finally:
-            self._bodies.release(tenant, size)
+            self._bodies.release(account, size)
 
     def key(self, request: Request, key_id: str) -> ApiKey:
         """The key that the auth hook let in, which may have ended since. Raises as :meth:`Keyring.by_id`."""
@@ -110,7 +118,7 @@ class Post:
         if operation is Operation.CANCEL_JOB:
             return await self._cancel_job(request, route, key)
         if operation is Operation.TFS_METRICS:
-            return self._counts.page(tenant_of(key))
+            return self._counts.page(account_of(key))
         if operation is Operation.TFS_PREFLIGHT:
             return httprules.preflight(request.headers)
         return json_response(200, listed(self._catalog, key))
@@ -129,9 +137,9 @@ class Post:
         except SignalboxError as error:
             httprules.explain(error, request.headers.get("Content-Encoding", ""))
             if self._catalog.find(route.model) is not None:
-                self._counts.refused(tenant_of(key), route.model, error)
+                self._counts.refused(account_of(key), route.model, error)
             raise
-        self._counts.answered(tenant_of(key), route.model, form or "", perf_counter() - began)
+        self._counts.answered(account_of(key), route.model, form or "", perf_counter() - began)
         return given
 
     # ------------------------------------------------------------------ submissions
@@ -165,7 +173,7 @@ class Post:
         if self._codec.is_small(body, encoding):
             options, ready, inputs = self._codec.read_here(body, choose, form)
         else:
-            options, ready, inputs = await self._codec.read_elsewhere(tenant_of(key), body, encoding, choose, form)
+            options, ready, inputs = await self._codec.read_elsewhere(account_of(key), body, encoding, choose, form)
         # A caller that asked for an id, or may ask again under a key, is promised the result for a day.
         submission = await self._acceptance.admit(
             headers,
@@ -214,7 +222,7 @@ class Post:
         if is_sync:
             raise DeadlineExceeded("Timed out", job_id=found.record.id)
         with contextlib.suppress(SignalboxError):
-            found = await self._jobs.find(found.record.id, found.record.key_id)
+            found = await self._jobs.find(found.record.id, found.record.account_id)
         return await self._accepted_answer(found, prefer, options)
 
     async def _ended(self, end: End, prefer: Preference, *, is_prediction: bool) -> JsonResponse:
@@ -250,7 +258,7 @@ class Post:
 
     async def _read_job(self, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, READ)
-        found = await self._jobs.find(route.job_id, tenant_of(key))
+        found = await self._jobs.find(route.job_id, account_of(key))
         record = found.record
         if record.state is State.EXPIRED:
             raise failure(record)
@@ -263,12 +271,45 @@ class Post:
     async def _cancel_job(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, CANCEL)
         require_empty(request.raw_body)
-        found = await self._jobs.cancel(route.job_id, tenant_of(key))
+        found = await self._jobs.cancel(route.job_id, account_of(key))
         status = 200 if found.record.state.is_terminal else 202
         doc = await self._jobs.describe(found, with_result=False)
         return json_response(status, doc, {JOB_ID: found.record.id})
 
 
+class PostDialect:
+    """What the post hook answers, for a listener of this process: TensorFlow Serving's REST API, or the job API.
+
+    origins: whose pages may call TensorFlow Serving's.
+    """
+
+    def __init__(self, post: Post, origins: httprules.CrossOrigin, limit_bytes: int, *, is_serving: bool) -> None:
+        self._post = post
+        self._origins = origins
+        self._is_serving = is_serving
+        self.limit_bytes = limit_bytes
+
+    def takes(self, url: str) -> bool:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        return is_serving(url) == self._is_serving
+
+    def keyless(self, request: Request) -> JsonResponse | None:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        found = self._origins.preflight(request.method, request.url, request.headers)
+        return None if found is None else self._origins.let_in(request.url, found)
+
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        return self._origins.let_in(request.url, await self._post.answer(request, key))
+
+    def refusal(self, error: SignalboxError) -> JsonResponse:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        url = _SERVING if self._is_serving else _JOBS
+        return self._origins.let_in(url, refusal(error, url))
+
+
+_SERVING: Final = "/v1/models"
+_JOBS: Final = "/v1/jobs"
 _NO_OPTIONS: Final = SubmitOptions()
 
 

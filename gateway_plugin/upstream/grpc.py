@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import grpc.aio
 
 from gateway_plugin.admission.addresses import FRONT_S_WORD
-from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.codec.turns import Turns
@@ -46,7 +46,7 @@ class GrpcUpstream:
     """A gRPC server.
 
     methods: by their full names. open_methods: those that need no key and take no message. is_healthy: whether requests
-    can be accepted now. is_front: clients call it directly, so a client's address is that of its connection.
+    can be accepted now.
     """
 
     def __init__(
@@ -58,19 +58,19 @@ class GrpcUpstream:
         settings: GatewaySettings,
         *,
         is_healthy: Callable[[], bool],
-        is_front: bool,
     ) -> None:
         self._callers = callers
         self._bodies = bodies
         self._limit_bytes = settings.max_upstream_bytes
         self._is_healthy = is_healthy
-        self._is_front = is_front
         self._outcomes = Outcomes()
         self._reading = Turns(max(2, settings.max_bodies_bytes // settings.max_upstream_bytes))
         calls: dict[str, Callable[[object, Context], Any]] = {n: self._serve(n, m) for n, m in methods.items()}
         calls |= {name: _open(answer) for name, answer in open_methods.items()}
         calls[HEALTH] = self._health
-        self._server = grpc.aio.server(handlers=[_Methods(calls)], options=_options(settings, is_front=is_front))
+        self._server = grpc.aio.server(
+            handlers=[_Methods(calls)], options=_options(settings, is_front=callers.is_front)
+        )
 
     async def bind(self, address: str) -> int:
         """Listen on ``host:port``; returns the port. Raises :class:`RuntimeError`."""
@@ -104,16 +104,16 @@ class GrpcUpstream:
         lines = [(_bytes(name), _bytes(value)) for name, value in metadata if not name.endswith(_BYTES)]
         require_single(lines)
         headers = headers_of(lines)
-        if self._is_front:
+        if self._callers.is_front:  # clients call it directly
             headers[FRONT_S_WORD] = _address(context.peer())
-        key = self._callers.key(headers)
-        tenant = tenant_of(key)
-        with PoolShare(self._bodies, tenant) as share:
-            message = await self._read(tenant, context)
+        key, _ = self._callers.of(headers)
+        account = account_of(key)
+        with PoolShare(self._bodies, account) as share:
+            message = await self._read(account, context)
             share.take(len(message))
             return await method(GrpcCall(key, headers, message, context.time_remaining(), share.take))
 
-    async def _read(self, tenant: str, context: Context) -> bytes:
+    async def _read(self, account: str, context: Context) -> bytes:
         """The one message of a call, unpacked, when it is its account's turn to be read.
 
         Raises :class:`TooLarge`, and for a message or a turn that does not come in time :class:`DeadlineExceeded`,
@@ -121,22 +121,22 @@ class GrpcUpstream:
         """
         is_read = False
         try:
-            async with asyncio.timeout(_READ_S), self._reading.turn(tenant, _READ_S):
+            async with asyncio.timeout(_READ_S), self._reading.turn(account, _READ_S):
                 is_read = True
                 message = await context.read()
                 if isinstance(message, bytes) and is_packed(message):
                     # In the turn, so that no more is unpacked at once than may be read; a thread, so that nobody waits.
                     message = await asyncio.to_thread(unpacked, message, self._limit_bytes)
         except TimeoutError as error:
-            raise self._late(tenant, is_read=is_read) from error
+            raise self._late(account, is_read=is_read) from error
         if not isinstance(message, bytes):  # gRPC lets none through that is too large, and answers it itself
             raise TooLarge(f"The call has no message, or one above {self._limit_bytes} bytes.", bound="grpc")
         return message
 
-    def _late(self, tenant: str, *, is_read: bool) -> SignalboxError:
+    def _late(self, account: str, *, is_read: bool) -> SignalboxError:
         if is_read:
             return DeadlineExceeded(f"The message did not come within {_READ_S:.0f} s.", bound="reading")
-        return self._reading.late(tenant, what="large messages", bound="reading")
+        return self._reading.late(account, what="large messages", bound="reading")
 
     async def _health(self, _messages: object, _context: Context) -> bytes:
         """``grpc.health.v1``, for anybody, and the same for every service: what a stranger sends is not read."""

@@ -5,38 +5,35 @@
 """
 
 import asyncio
-import contextlib
 import re
 from typing import Any, Final
 
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Misconfigured, NotFound, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.program.words import counted
 from signalbox.wire.assets import (
     AGES,
     DUPLICATE_WINDOW,
-    RETIRED,
     SECOND,
     SHARES,
     STORAGE_BYTES,
     STREAMS,
     Config,
 )
-from signalbox.wire.names import PRIORITIES, Bucket, Stream
+from signalbox.wire.names import Bucket, Stream
 
 OLDEST: Final = (2, 12)
 REMEMBERED: Final = frozenset({Stream.STATE.value, Bucket.LEASES.stream})
 """Streams whose revisions and tokens programs remember: where one was lost, every program must start anew."""
 _SOURCES_TIMEOUT_S: Final = 15.0
 _SOURCES_PAUSE_S: Final = 0.02
-_NEW: Final = frozenset({"created", "made anew", "numbered"})
+_NEW: Final = frozenset({"created", "numbered"})
 _PARKED: Final = "parked"
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
 
 
 async def apply(bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYTES, first_seq: int = 0) -> list[str]:
-    """Create what is missing, change what differs, delete what is retired; returns what was done, one phrase each.
+    """Create what is missing and change what differs; returns what was done, one phrase each.
 
     Idempotent. replicas: 1 on a single server, 3 on a cluster. storage_bytes: disk that all streams share. first_seq:
     where a stream that has no number yet begins (:func:`numbers_from`); 0 = at 1. How long streams keep what they hold
@@ -57,12 +54,6 @@ async def apply(bus: Bus, replicas: int = 1, *, storage_bytes: int = STORAGE_BYT
             await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | {"sources": []})
             await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found)
             done.append(f"connected {name}")
-    for name in RETIRED:  # after the streams that once read from them
-        with contextlib.suppress(NotFound):
-            await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
-            done.append(f"deleted {name}")
-    if retired := await _retire_queues(bus):  # after JOBS: of one that cannot be made anew they are still needed
-        done.append(f"retired {counted(retired, 'queue')}")
     await _sources_connected(bus)
     return done
 
@@ -189,9 +180,6 @@ async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
         await _create(bus, config, {}, first_seq)
         return "created"
     found = info["config"]
-    if found["retention"] != config["retention"]:
-        await _make_anew(bus, config)
-        return "made anew"
     if first_seq and _is_numbered(config) and not info["state"]["last_seq"]:
         await _create(bus, config, found, first_seq)
         return "numbered"
@@ -225,49 +213,6 @@ async def _create(bus: Bus, config: Config, found: Config, first_seq: int) -> No
         await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", info["config"] | config)
     else:
         await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
-
-
-async def _retire_queues(bus: Bus) -> int:
-    """Delete the durable consumers that an older version read ``JOBS`` with; returns how many there were.
-
-    Of each class goes what was acknowledged without a gap. What was acknowledged beyond that stays until its terminal
-    record, which outlives it, is found. All that waits or runs is delivered anew.
-    """
-    retired = 0
-    for name in await bus.listed(f"$JS.API.CONSUMER.NAMES.{Stream.JOBS}", "consumers"):
-        if name.rpartition("_")[2] not in PRIORITIES:
-            continue  # nor is it asked: the node of one that lives in memory may be down
-        info = await bus.request_json(f"$JS.API.CONSUMER.INFO.{Stream.JOBS}.{name}")
-        if not _is_queue(info):
-            continue
-        floor = info["ack_floor"]["stream_seq"]
-        if floor:  # a purge up to 1 would be one of everything
-            ended = {"filter": info["config"]["filter_subject"], "seq": floor + 1}
-            await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.JOBS}", ended)
-        await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.JOBS}.{name}")
-        retired += 1
-    return retired
-
-
-def _is_queue(info: dict[str, Any]) -> bool:
-    """Whether a consumer is one that an older version made for a class of jobs."""
-    match info["config"].get("filter_subject", "").split("."):
-        case ["jobs", model, priority, "*" | ">"]:
-            return bool(info["name"] == f"{model}_{priority}" and info["config"]["ack_policy"] == "explicit")
-    return False
-
-
-async def _make_anew(bus: Bus, config: Config) -> None:
-    """Replace a stream whose retention cannot be changed; one that holds messages is left alone."""
-    name = config["name"]
-    held = (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["state"]["messages"]
-    if held:
-        raise Misconfigured(
-            f"{name} has another retention and holds {held} messages, which NATS cannot carry over. "
-            "Let the version that declared it finish them first."
-        )
-    await bus.request_json(f"$JS.API.STREAM.DELETE.{name}")
-    await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
 
 
 async def _info(bus: Bus, name: str) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ A redrive is a new job that names the old one. Its id follows from the letter an
 asking twice for the same redrive makes one job: a second click, a posting that is repeated, two programs at once.
 """
 
+import contextlib
 import hashlib
 import time
 import uuid
@@ -36,8 +37,8 @@ PAGE_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of letters read for one page; their bodies are measured and dropped."""
 FILLED: Final = 0.9
 """Part of ``DLQ_PARTS`` that inputs may take; the rest is for the marks of redriven letters."""
-TENANT_SHARE: Final = 0.25
-"""Part of ``DLQ_PARTS`` that the inputs of one tenant may take."""
+ACCOUNT_SHARE: Final = 0.25
+"""Part of ``DLQ_PARTS`` that the inputs of one account may take."""
 UNREADABLE: Final = "unreadable"
 """Error of a letter that is a message of ``JOBS`` which was no job."""
 _PENDING: Final = "Nats-Num-Pending"
@@ -47,7 +48,7 @@ _SPACE: Final = uuid.UUID("5b0cb1a4-5a7d-4f3e-9a52-6f1f3c1f9d10")
 
 _NOT_KEPT: Final = metrics.counter(
     "dead_letter_inputs_not_kept",
-    "Inputs of dead letters that were not kept: share (of their tenant), room, gone.",
+    "Inputs of dead letters that were not kept: share (of their account), room, gone.",
     "reason",
 )
 
@@ -61,14 +62,12 @@ class _Refusal(NamedTuple):
 
 _GONE: Final = _Refusal("gone", "The input had aged out before the job was given up.")
 _FULL: Final = _Refusal("room", "There was no room for it beside the other dead letters.")
-_SHARE: Final = _Refusal("share", "The inputs of this tenant's dead letters have taken their share.")
+_SHARE: Final = _Refusal("share", "The inputs of this account's dead letters have taken their share.")
 
 
 class Letter(NamedTuple):
-    """A dead letter. job: None where a newer program wrote it, or the message was no job. seq: in ``DLQ``, the order of
-    listing. at: UTC seconds.
-
-    body: frame of an inline input. notice: None for a letter of an older worker. redriven: the last redrive.
+    """A dead letter. job, notice: None where a newer program wrote them; job also where the message was none. seq: in
+    ``DLQ``, the order of listing. at: UTC seconds. body: frame of an inline input. redriven: the last redrive.
     """
 
     id: str
@@ -90,13 +89,10 @@ class Letter(NamedTuple):
 
     @property
     def input_is(self) -> str:
-        """``inline`` and ``kept``: there as long as the letter. ``expiring``: an older gateway's. ``lost``."""
+        """``inline`` and ``kept``: there as long as the letter. ``lost``."""
         if self.job is None or self.job.ref is None:
             return "inline"
-        if self.notice is None or self.notice.not_kept:
-            is_over = names.is_input(self.job.ref.subject) or self.at + payloads.KEPT_S < time.time()
-            return "lost" if is_over else "expiring"
-        return "kept"
+        return "lost" if self.notice is None or self.notice.input is None else "kept"
 
 
 class Page(NamedTuple):
@@ -145,7 +141,7 @@ async def keep_unreadable(bus: Bus, delivery: Delivery, why: str) -> None:
 
 
 async def _with_input(bus: Bus, job: Job, ref: PayloadRef, notice: DeadLetter) -> DeadLetter:
-    refusal = await _no_room(bus, job.key_id, ref.size)
+    refusal = await _no_room(bus, job.account_id, ref.size)
     if refusal is not None:
         return _without(notice, refusal)
     try:
@@ -153,7 +149,7 @@ async def _with_input(bus: Bus, job: Job, ref: PayloadRef, notice: DeadLetter) -
     except NotFound:
         return _without(notice, _GONE)
     try:
-        kept = await payloads.store_at(bus, names.kept_input(job.key_id, job.id), data)
+        kept = await payloads.store_at(bus, names.kept_input(job.account_id, job.id), data)
     except QueueFull:
         return _without(notice, _FULL)
     return replace(notice, input=kept)
@@ -164,12 +160,12 @@ def _without(notice: DeadLetter, refusal: _Refusal) -> DeadLetter:
     return replace(notice, not_kept=refusal.text)
 
 
-async def _no_room(bus: Bus, tenant: str, size: int) -> _Refusal | None:
+async def _no_room(bus: Bus, account: str, size: int) -> _Refusal | None:
     """Why an input of this size may not be kept; None where it may.
 
     Two workers may judge at once and pass the bound by one input; the stream's own limit is above both.
     """
-    filter_ = {"subjects_filter": names.kept_input(tenant, "*")}
+    filter_ = {"subjects_filter": names.kept_input(account, "*")}
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ_PARTS}", filter_)
     limit = info["config"].get("max_bytes", -1)
     if limit <= 0:
@@ -177,7 +173,7 @@ async def _no_room(bus: Bus, tenant: str, size: int) -> _Refusal | None:
     if info["state"]["bytes"] + size > FILLED * limit:
         return _FULL
     chunks = sum((info["state"].get("subjects") or {}).values())
-    if chunks * payloads.CHUNK_BYTES + size > TENANT_SHARE * limit:
+    if chunks * payloads.CHUNK_BYTES + size > ACCOUNT_SHARE * limit:
         return _SHARE
     return None
 
@@ -217,13 +213,12 @@ async def input_of(bus: Bus, letter: Letter) -> bytes:
     """The frame of its input tensors. Raises :class:`InputLost` with the reason."""
     if letter.job is None or letter.job.ref is None:
         return letter.body
-    notice = letter.notice
-    ref = notice.input if notice is not None and notice.input is not None else letter.job.ref
-    try:
-        return await payloads.fetch(bus, ref)
-    except NotFound:
-        why = notice.not_kept if notice is not None else ""
-        raise InputLost(f"The input of this dead letter is gone. {why}".strip(), job_id=letter.id) from None
+    kept = letter.notice.input if letter.notice is not None else None
+    if kept is not None:
+        with contextlib.suppress(NotFound):
+            return await payloads.fetch(bus, kept)
+    why = letter.notice.not_kept if letter.notice is not None else ""
+    raise InputLost(f"The input of this dead letter is gone. {why}".strip(), job_id=letter.id)
 
 
 def described(frame: bytes) -> list[dict[str, Any]]:
@@ -243,7 +238,8 @@ def summary(letter: Letter) -> dict[str, Any]:
         "model": letter.model,
         "version": job.version if job is not None else None,
         "signature": job.signature if job is not None else "",
-        "tenant": job.key_id if job is not None else "",
+        "account_id": job.account_id if job is not None else "",
+        "key_id": job.key_id if job is not None else "",
         "priority": job.priority if job is not None else "",
         "accepted_at": _instant(job.created_at) if job is not None else None,
         "at": _instant(letter.at),
@@ -281,8 +277,7 @@ def _letter(stored: Stored) -> Letter:
     job: Job | None = None
     notice: DeadLetter | None = None
     try:
-        if (said := stored.headers.get(Header.LETTER)) is not None:
-            notice = decode(DeadLetter, said)
+        notice = decode(DeadLetter, stored.headers[Header.LETTER])
         job = decode(Job, stored.headers[Header.JOB])
     except (KeyError, msgspec.MsgspecError) as error:
         log.warning("dead_letter.unreadable", job=job_id, reason=str(error))
@@ -303,7 +298,7 @@ async def plan(bus: Bus, job_id: str, *, after: str = "") -> tuple[Letter, str]:
     :class:`Conflict` and :class:`InputLost`.
     """
     letter = await find(bus, job_id)
-    new_id = redriven_id(letter.id, after)
+    new_id = redriven_id(letter, after)
     last = letter.redriven.job if letter.redriven is not None else ""
     if last not in {new_id, after}:
         told = f"It was redriven as job {last}" if last else "It has not been redriven yet"
@@ -317,13 +312,14 @@ async def plan(bus: Bus, job_id: str, *, after: str = "") -> tuple[Letter, str]:
     return letter, new_id
 
 
-def redriven_id(job_id: str, after: str = "") -> str:
-    """Id of the job that a letter is redriven as, after an earlier redrive or for the first time."""
-    return str(uuid.uuid5(_SPACE, f"{job_id} {after}"))
+def redriven_id(letter: Letter, after: str = "") -> str:
+    """Id of the job that a letter is redriven as, after an earlier redrive or for the first time. Its slot is that in
+    which the letter was written: every redrive of the same letter has to find the same id."""
+    return names.new_job_id(letter.at, uuid.uuid5(_SPACE, f"{letter.id} {after}").int)
 
 
 async def redrive(bus: Bus, job_id: str, *, after: str = "") -> Redrive:
-    """Run a dead letter's job again as a new one, of the same tenant, with the deadline its model gives now.
+    """Run a dead letter's job again as a new one, of the same account, with the deadline its model gives now.
 
     The input's quarantine is lifted: a person wants it to run. Idempotent for the same letter and ``after``. Raises as
     :func:`plan`, and :class:`QueueFull` or :class:`Unavailable` as any acceptance.

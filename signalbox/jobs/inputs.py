@@ -18,10 +18,8 @@ GROUP: Final = 16
 
 
 def of_record(record: Record) -> str:
-    """The subject of a job's input in ``INPUTS``; empty where it lies in the job's message, or an older gateway put it
-    elsewhere."""
-    ref = record.input
-    return ref.subject if ref is not None and names.is_input(ref.subject) else ""
+    """The subject of a job's input in ``INPUTS``; empty where it lies in the job's message."""
+    return record.input.subject if record.input is not None else ""
 
 
 def held(subjects: Mapping[str, int]) -> int:

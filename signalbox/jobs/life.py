@@ -29,6 +29,7 @@ def first_record(job: Job, state: State) -> Record:
         version=job.version,
         signature=job.signature,
         priority=job.priority,
+        account_id=job.account_id,
         key_id=job.key_id,
         style=job.style,
         state=state,
@@ -37,7 +38,7 @@ def first_record(job: Job, state: State) -> Record:
         trace=job.trace,
         input=job.ref,
         outputs=job.outputs if job.ref is not None else (),
-        input_bytes=job.size_bytes or (job.ref.size if job.ref is not None else 0),
+        input_bytes=job.size_bytes,
         redrive_of=job.redrive_of,
     )
 
@@ -151,13 +152,14 @@ def queued_again(record: Record) -> Job:
         version=record.version,
         signature=record.signature,
         priority=record.priority,
+        account_id=record.account_id,
         key_id=record.key_id,
         style=record.style,
         outputs=record.outputs,
         created_at=record.created_at,
         deadline_at=record.deadline_at,
         ref=record.input,
-        size_bytes=record.input.size,
+        size_bytes=record.input_bytes,
         trace=record.trace,
         redrive_of=record.redrive_of,
     )

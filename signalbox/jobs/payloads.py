@@ -21,8 +21,6 @@ from signalbox.wire.names import Header, job_input, payload, stream_of_payload
 from signalbox.wire.names import job as queue_subject
 
 CHUNK_BYTES: Final = 512 * 1024
-KEPT_S: Final = 86_400.0
-"""How long ``PAYLOADS`` keeps a chunk, where others do not need its room."""
 _CHUNK_HEADER: Final = "Sb-Chunk"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _IN_FLIGHT: Final = 8
@@ -32,13 +30,13 @@ _THREAD_FROM_BYTES: Final = 1024 * 1024
 """Hashing this much takes about a millisecond; more goes to a thread."""
 
 
-async def store(bus: Bus, job_id: str, part: str, data: bytes) -> PayloadRef:
-    """Store a result under ``part`` (``out<token>``) of a job; durable on return.
+async def store(bus: Bus, account: str, job_id: str, part: str, data: bytes) -> PayloadRef:
+    """Store a result under ``part`` (``out<token>``) of an account's job; durable on return.
 
     Repeating it is safe while the server remembers message ids (two minutes): no chunk is stored twice. Raises as
     :meth:`Bus.write`.
     """
-    return await store_at(bus, payload(job_id, part), data)
+    return await store_at(bus, payload(account, job_id, part), data)
 
 
 class StoredInput(NamedTuple):
@@ -55,8 +53,8 @@ async def store_input(bus: Bus, job: Job, data: bytes) -> StoredInput:
     second call stores all chunks again: those of an earlier call may be about to be removed. Raises as :func:`store`,
     so :class:`QueueFull` where all room for inputs is taken; what was stored is then the input of a job never queued.
     """
-    subject = job_input(job.key_id, job.id, len(data))
-    queued_as = queue_subject(job.model, job.priority, job.key_id, job.id)
+    subject = job_input(job.account_id, job.id, len(data))
+    queued_as = queue_subject(job.model, job.priority, job.account_id, job.id)
     headers: dict[str, str] = {Header.QUEUED_AS: queued_as}
     return await _store(bus, subject, data, headers, attempt=secrets.token_hex(8))
 

@@ -131,10 +131,7 @@ class Records:
 
     async def queued(self, job_id: str) -> Stored | None:
         """The job's message in ``JOBS``, until it is acknowledged; header ``Sb-Job``, body the inputs."""
-        for subject in job_anywhere(job_id):
-            if (found := await self._bus.leader_get(Stream.JOBS, subject)) is not None:
-                return found
-        return None
+        return await self._bus.leader_get(Stream.JOBS, job_anywhere(job_id))
 
     async def _settle(self, record: Record, body: bytes, expect: int, cause: Ambiguous) -> int:
         """Learn the outcome of a lost write, and repeat it: the same compare-and-set can win at most once."""

@@ -20,7 +20,7 @@ from signalbox.ops.replicas import wait_current
 from signalbox.ops.snapshots import Saved
 from signalbox.program.errors import Misconfigured
 from signalbox.program.words import counted
-from signalbox.wire.assets import AGES, COUNTED, RETIRED, STREAMS
+from signalbox.wire.assets import AGES, COUNTED, STREAMS
 from signalbox.wire.names import Bucket, Stream
 
 KEPT: Final = (
@@ -105,7 +105,6 @@ def read(folder: Path) -> Backup:
         found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Backup)
     except (OSError, msgspec.MsgspecError) as error:
         raise Misconfigured(f"{folder} is not a whole backup: {MANIFEST}: {error}.") from error
-    found = _without_retired(found)
     names = {saved.name for saved in found.streams}
     if found.format != _FORMAT or names != set(KEPT) or set(found.counted) != set(COUNTED):
         raise Misconfigured(f"{folder} was made by another version of Signalbox; restore it with that.")
@@ -113,11 +112,6 @@ def read(folder: Path) -> Backup:
         if not snapshots.is_whole(saved, folder / _file(saved.name)):
             raise Misconfigured(f"{folder / _file(saved.name)} is damaged; take another backup.")
     return found
-
-
-def _without_retired(found: Backup) -> Backup:
-    """Less the streams that an older version declared and this one has no use for."""
-    return msgspec.structs.replace(found, streams=tuple(saved for saved in found.streams if saved.name not in RETIRED))
 
 
 def _make(folder: Path) -> None:

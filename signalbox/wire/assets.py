@@ -43,7 +43,6 @@ SHARES: Final[dict[str, float]] = {
 
 Shares of a stated amount, and not sizes: nats-server refuses limits that add up to more than three quarters of what is
 free when it starts, so that sizes for a server would not fit a laptop.
-The rest is not given away: a stream that grew before :data:`RETIRED` ones are deleted might find no room.
 """
 
 AGES: Final[dict[str, tuple[str, float]]] = {
@@ -173,7 +172,7 @@ DLQ: Final = _stream(
 )
 DLQ_PARTS: Final = _stream(
     # Full, it takes no more, and the letter
-    # says so (ADR 0169): with discard-old one tenant's letters would take another's inputs away.
+    # says so (ADR 0169): with discard-old one account's letters would take another's inputs away.
     Stream.DLQ_PARTS,
     ["dlp.>"],
     "What belongs to dead letters: inputs kept beside them, what they were redriven as",
@@ -183,7 +182,6 @@ DLQ_PARTS: Final = _stream(
     allow_direct=True,
 )
 PAYLOADS: Final = _stream(
-    # Inputs of an older gateway lie here too, as they did, until their day is over.
     Stream.PAYLOADS,
     ["pl.>"],
     "Chunks of results above the inline limit",
@@ -238,8 +236,6 @@ STREAMS: Final[tuple[Config, ...]] = (
     EVENTS,
 )
 """Sources come before the streams that read them."""
-RETIRED: Final = ("ACCEPTED", "ADVISORY", "SCHED")
-"""Streams that an earlier version declared; ``apply`` deletes them, and ``restore`` leaves them out."""
 
 ALLOWS_DIRECT: Final = frozenset(c["name"] for c in STREAMS if c["allow_direct"])
 EXPIRING: Final = frozenset(

@@ -71,6 +71,7 @@ class Job(Doc, frozen=True, kw_only=True):
     ``classify:<examples>``, ``regress:<examples>``).
     batch_key: equal keys may share a batch along dimension 0; empty = run alone. rows: size of
     dimension 0, 1 for a job that runs alone. deadline_at: the job expires if it has not started by then.
+    account_id: of the account that owns it. key_id: of the API key that it was submitted with.
     reply: core subject on which a waiting caller is told the end. ref: set when the body was claim-checked.
     outputs: names asked for; empty = all. size_bytes: of the frame.
     redrive_of: the job whose dead letter this one was made of, by a person; empty = none.
@@ -81,7 +82,8 @@ class Job(Doc, frozen=True, kw_only=True):
     version: int
     signature: str
     priority: Priority = "mid"
-    key_id: str
+    account_id: str
+    key_id: str = ""
     style: str = "row"
     batch_key: str = ""
     rows: int = 1
@@ -125,9 +127,8 @@ class Record(Doc, frozen=True, kw_only=True):
     milliseconds of its time by the names of :mod:`signalbox.jobs.times`. attempts: those before it, the newest 20.
     batch: number of jobs that ran together. ref: set when the result was claim-checked.
     retry_at: a job that was put back is not to run before; 0 = at once.
-    input_bytes: of the job's input; 0 = an older program wrote this and did not say. cancelled_by: who asked for the
-    end, ``owner`` or ``operator``; empty where it was not asked for, or an older program wrote it. redrive_of: as in
-    :class:`Job`.
+    input_bytes: of the job's input. cancelled_by: who asked for the end, ``owner`` or ``operator``; empty where it was
+    not asked for. account_id, key_id, redrive_of: as in :class:`Job`.
     """
 
     id: str
@@ -135,7 +136,8 @@ class Record(Doc, frozen=True, kw_only=True):
     version: int
     signature: str
     priority: Priority = "mid"
-    key_id: str
+    account_id: str
+    key_id: str = ""
     style: str = "row"
     state: State
     attempt: int = 0
@@ -201,9 +203,9 @@ class AuditMark(Doc, frozen=True, kw_only=True):
 class TensorSpec(Doc, frozen=True, kw_only=True):
     """An input or output of a signature. shape: -1 is any size; None is unknown rank.
 
-    tensor: its name in the graph; empty = an older program inspected the model, or it is no dense tensor. kind: what it
-    is then: ``sparse``, ``ragged`` or ``composite``. parts: names in the graph of the tensors that it is made of; of a
-    sparse one values, indices and shape. dtype: that of its values.
+    tensor: its name in the graph; empty = it is no dense tensor. kind: what it is then: ``sparse``, ``ragged`` or
+    ``composite``. parts: names in the graph of the tensors that it is made of; of a sparse one values, indices and
+    shape. dtype: that of its values.
     """
 
     dtype: str
@@ -328,8 +330,8 @@ class ApiKey(Doc, frozen=True, kw_only=True):
 
     scopes: of ``jobs:submit, jobs:read, jobs:cancel, jobs:urgent`` (priority ``hi``). models: allow list, empty = all.
     rate per ``per_s`` seconds and quota per ``quota_window_s`` seconds; 0 = unlimited.
-    tenant: its account, which owns its jobs; empty = its own id. account_models: what the account may use, empty = all;
-    a call needs both lists. share: the account's, the same in each of its keys.
+    account_id: of its account, which owns its jobs; empty = its own id. account_models: what the account may use,
+    empty = all; a call needs both lists. share: the account's, the same in each of its keys.
     networks: CIDR blocks it may be used from, empty = everywhere.
     """
 
@@ -346,23 +348,23 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     expires_at: float | None = None
     revoked_at: float | None = None
     updated_at: float = 0.0
-    tenant: str = ""
+    account_id: str = ""
     account_models: tuple[str, ...] = ()
     share: Share = Share()
     networks: tuple[str, ...] = ()
 
 
 class Idem(Doc, frozen=True, kw_only=True):
-    """KV ``idem``: the job of one Idempotency-Key. Key: ``<tenant>.<sha256 of the header>``; kept for 24 hours.
+    """KV ``idem``: the job of one Idempotency-Key. Key: ``<account>.<sha256 of the header>``; kept for 24 hours.
 
     digest: sha256 of the request it was made for. is_open: its writer may be about to publish the job.
-    priority: the class the job goes into, part of its subject; None = the one asked for, said by older gateways.
+    priority: the class the job goes into, part of its subject.
     """
 
     job_id: str
     digest: str
     is_open: bool = True
-    priority: Priority | None = None
+    priority: Priority
 
 
 class Device(Doc, frozen=True, kw_only=True):
@@ -409,8 +411,7 @@ class Run(Doc, frozen=True, kw_only=True):
     """What a worker's runner does now. activity: ``loading`` or ``computing``; an idle runner has no Run.
 
     jobs: ids of the batch, at most 32. since: when it began. expected_s: how long such a run or load usually
-    takes on this worker, 0 = not known yet. is_ahead: a load ahead of need, beside which runs go on; older workers
-    do not say so, and older readers take it for one that holds up the runner.
+    takes on this worker, 0 = not known yet. is_ahead: a load ahead of need, beside which runs go on.
     """
 
     activity: str
@@ -437,8 +438,7 @@ class Worker(Doc, frozen=True, kw_only=True):
     in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those of them that
     have not begun. oldest: when the first of those was accepted, by model. generation: of the consumers it reads
     (:mod:`signalbox.jobs.delivery`). results, large_results: bytes of results that it has stored in ``STATE`` and in
-    ``PAYLOADS`` within the least time that results are kept, by account: the 32 accounts with most of each. Older
-    workers do not say so.
+    ``PAYLOADS`` within the least time that results are kept, by account: the 32 accounts with most of each.
     """
 
     id: str

@@ -105,14 +105,14 @@ def untoken(text: str) -> str:
     return raw.encode("latin-1").decode() if raw != text else text
 
 
-def job(model: str, priority: Priority, tenant: str, job_id: str) -> str:
+def job(model: str, priority: Priority, account: str, job_id: str) -> str:
     """Subject of a queued job in ``JOBS``; its slot is the time of its acceptance, as its id tells it."""
-    return f"jobs.{token(model)}.{priority}.{token(tenant) or '-'}.{slot_of(job_id)}.{job_id}"
+    return f"jobs.{token(model)}.{priority}.{token(account) or '-'}.{slot_of(job_id)}.{job_id}"
 
 
-def job_anywhere(job_id: str) -> tuple[str, str]:
-    """Wildcard subjects that find a queued job by id alone (last-by-subject get): ours, and of an older gateway."""
-    return f"jobs.*.*.*.{slot_of(job_id)}.{job_id}", f"jobs.*.*.{job_id}"
+def job_anywhere(job_id: str) -> str:
+    """Wildcard subject that finds a queued job by id alone (last-by-subject get)."""
+    return jobs_in_slot(slot_of(job_id)).removesuffix("*") + job_id
 
 
 def jobs_of(model: str, priority: Priority) -> str:
@@ -187,19 +187,8 @@ def is_short_lived(job_id: str) -> bool:
 
 
 def slot_of(job_id: str) -> str:
-    """The slot of a job: the 1.024 s in which it was accepted, or the first of up to eight where many were queued.
-    A random id, as older gateways gave, names any slot."""
+    """The slot of a job: the 1.024 s in which it was accepted, or the first of up to eight where many were queued."""
     return f"{job_id[:8]}{int(job_id[9:13], 16) >> _SLOT_BITS:02x}"
-
-
-def tells_time(job_id: str) -> bool:
-    """Whether an id begins with the time of its job's acceptance."""
-    return job_id[14:15] in {"7", "8"}
-
-
-def accepted_at(job_id: str) -> float:
-    """When a job was accepted as its id tells it, in UTC unix seconds: where many were queued, when its slot began."""
-    return int(job_id[:8] + job_id[9:13], 16) / 1000
 
 
 def time_of_slot(slot: str) -> float:
@@ -223,19 +212,19 @@ def slot(name: str) -> str:
     return f"st.{name}.*"
 
 
-def payload(job_id: str, part: str) -> str:
-    """Subject of the chunks of a claim-checked result; ``part`` is ``out<token>``, or ``in`` of an older gateway."""
-    return f"pl.{job_id}.{part}"
+def payload(account: str, job_id: str, part: str) -> str:
+    """Subject in ``PAYLOADS`` of the chunks of a claim-checked result; ``part`` is ``out<token>``."""
+    return f"pl.{token(account) or '-'}.{job_id}.{part}"
 
 
-def job_input(tenant: str, job_id: str, size: int) -> str:
+def job_input(account: str, job_id: str, size: int) -> str:
     """Subject in ``INPUTS`` of the chunks of a job's input of ``size`` bytes."""
-    return f"{_INPUTS}.{token(tenant) or '-'}.{job_id}.{size}"
+    return f"{_INPUTS}.{token(account) or '-'}.{job_id}.{size}"
 
 
-def job_inputs(tenant: str = "", job_id: str = "") -> str:
-    """Wildcard subject of stored inputs: of one tenant, of one job, or all of them."""
-    return f"{_INPUTS}.{token(tenant) or '*'}.{job_id or '*'}.*"
+def job_inputs(account: str = "", job_id: str = "") -> str:
+    """Wildcard subject of stored inputs: of one account, of one job, or all of them."""
+    return f"{_INPUTS}.{token(account) or '*'}.{job_id or '*'}.*"
 
 
 def is_input(subject: str) -> bool:
@@ -263,14 +252,14 @@ def dead_letters(model: str = "", job_id: str = "") -> str:
     return f"dlq.{token(model) or '*'}.{job_id or '*'}"
 
 
-def kept_input(tenant: str, job_id: str) -> str:
+def kept_input(account: str, job_id: str) -> str:
     """Subject in ``DLQ_PARTS`` of the chunks of a dead letter's input, kept as long as the letter."""
-    return f"{_PARTS}.in.{token(tenant) or '-'}.{job_id}"
+    return f"{_PARTS}.in.{token(account) or '-'}.{job_id}"
 
 
-def kept_inputs(tenant: str = "", job_id: str = "") -> str:
-    """Wildcard subject of kept inputs: of one tenant, or of one job."""
-    return f"{_PARTS}.in.{token(tenant) or '*'}.{job_id or '*'}"
+def kept_inputs(account: str = "", job_id: str = "") -> str:
+    """Wildcard subject of kept inputs: of one account, or of one job."""
+    return f"{_PARTS}.in.{token(account) or '*'}.{job_id or '*'}"
 
 
 def redriven(job_id: str) -> str:

@@ -40,10 +40,6 @@ _RECORD: Final = ("st.*", "st.*.*")
 """Records of jobs, short-lived ones below their slot."""
 
 
-_JOBS: Final = ("jobs.*.*.*.*.*", "jobs.*.*.*")
-"""Jobs in the queue, and as an older program queues them."""
-
-
 class Permissions(NamedTuple):
     """Subjects one role may publish to and subscribe to; everything else is denied."""
 
@@ -104,10 +100,9 @@ _ROLES: Final[dict[str, Permissions]] = {
     "gateway": Permissions(
         publish=(
             *_EVERY,
-            *_JOBS,  # accept
+            "jobs.*.*.*.*.*",  # accept
             *_RECORD,  # cancel a queued job, ask a running one to stop
             "in.*.*.*",  # inputs above the inline limit
-            "pl.*.in",  # the same, of an older gateway
             "cancel.*",
             KEY_USE,  # which keys are in use, now and then
             INPUT_REFUSED,  # inputs of jobs that were not accepted: a worker checks and purges them
@@ -139,7 +134,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
             *_RECORD,  # claim and commit
-            "pl.*.*",  # results above the inline limit
+            "pl.*.*.*",  # results above the inline limit
             "dlq.*.*",
             "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
             "rsp.*.*",
@@ -148,7 +143,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS),
             # The one that reconciles for all: publishes again what the queue lost, reads headers of both streams.
             *_keys(Bucket.DUTIES, Bucket.POISON),
-            *_JOBS,
+            "jobs.*.*.*.*.*",
             f"{_API}.CONSUMER.CREATE.{Stream.JOBS}.{RECONCILER}",
             *(f"{_API}.CONSUMER.{act}.{Stream.STATE}.{RECONCILER}" for act in ("CREATE", "DELETE", "MSG.NEXT")),
             *_direct(Stream.STATE, Stream.PAYLOADS, Stream.INPUTS),
@@ -206,11 +201,9 @@ _ROLES: Final[dict[str, Permissions]] = {
             program_alive(),
             *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED),
             # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.
-            # An input for which there was no room beside the letters is still with the job's payloads.
-            *_direct(Stream.DLQ, Stream.DLQ_PARTS, Stream.PAYLOADS),
-            *_JOBS,
+            *_direct(Stream.DLQ, Stream.DLQ_PARTS),
+            "jobs.*.*.*.*.*",
             "in.*.*.*",
-            "pl.*.in",  # of an older console
             "dlp.redriven.*",
             *_keys(Bucket.POISON),
             f"{_API}.STREAM.PURGE.DLQ",

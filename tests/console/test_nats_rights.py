@@ -13,9 +13,8 @@ from console.outbox.publisher import Publisher
 from console.outbox.services import post, post_document
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.jobs import deadletters
 from signalbox.jobs.records import Records
-from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
@@ -25,7 +24,6 @@ from tests.console.test_live_feed import watching
 from tests.console.test_projector import accept, accepted, projecting, run_job, states, until
 from tests.console.traffic import GPU, Railway, submit
 from tests.console.traffic import accepted as job_of
-from tests.integration.test_core_deadletters import dead, enable, frame_of
 from tests.rigs.natsserver import NatsServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,27 +65,6 @@ async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path
             found = await Records(bus).read(second.id)
             assert found is not None
             assert found[0].state is messages.State.CANCELLED
-        finally:
-            await bus.close()
-            await admin.close()
-
-
-async def test_an_input_that_is_only_with_the_job_s_payloads_can_be_read_and_redriven(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with NatsServer(tmp_path / "nats", users=PASSWORDS) as server:
-        admin, bus = await connect(server, "admin"), await connect(server, "console")
-        try:
-            await topology.apply(admin)
-            await enable(admin)
-            monkeypatch.setattr(deadletters, "TENANT_SHARE", 0.0)
-            old = await dead(admin, frame := frame_of(400_000))
-            letter = await deadletters.find(bus, old.id)
-            assert letter.input_is == "expiring"
-            assert await deadletters.input_of(bus, letter) == frame
-            assert (await deadletters.redrive(bus, old.id)).is_new
-            with pytest.raises(Misconfigured, match="may not publish"):  # and at once
-                await bus.collect(f"$JS.API.DIRECT.GET.{Bucket.POISON.stream}", {}, lambda *_: None)
         finally:
             await bus.close()
             await admin.close()

@@ -49,6 +49,7 @@ def accepted(number: int, **changes: Any) -> messages.Job:
         model="digits",
         version=3,
         signature="serving_default",
+        account_id="shop",
         key_id="key1",
         created_at=NOW,
         deadline_at=NOW + 900,
@@ -60,7 +61,7 @@ def accepted(number: int, **changes: Any) -> messages.Job:
 async def accept(bus: Bus, job: messages.Job) -> None:
     """What a gateway writes."""
     await bus.write(
-        names.job(job.model, job.priority, job.key_id, job.id),
+        names.job(job.model, job.priority, job.account_id, job.id),
         b"input",
         headers={Header.JOB: messages.header(job)},
         expect=0,
@@ -108,7 +109,8 @@ async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
         await run_job(bus, job)
         await until(lambda: states() == {job.id: "succeeded"})
     row = await in_thread(Job.objects.get, pk=job.id)
-    assert (row.model, row.version, row.key_id, row.worker, row.gpu) == ("digits", 3, "key1", "w1", "GPU-1")
+    assert (row.model, row.version, row.worker, row.gpu) == ("digits", 3, "w1", "GPU-1")
+    assert (row.account_id, row.key_id) == ("shop", "key1")
     assert (row.attempt, row.token, row.batch, row.size_in, row.size_out) == (1, 7, 4, 64, 16)
     assert standing.spent(row) == (150.0, 350.0, 500.0)
     events = await in_thread(services.events, row)
@@ -398,17 +400,6 @@ async def test_a_job_without_a_row_yet_has_a_page_all_the_same(bus: Bus, nats: N
     finally:
         await lifespan.stop()
     assert not await in_thread(Job.objects.exists)
-
-
-async def test_a_size_that_only_the_acceptance_tells_is_kept(bus: Bus) -> None:
-    """Records of workers of an earlier version do not tell it."""
-    job = accepted(1)
-    await accept(bus, job)
-    running = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
-    await Records(bus).write(replace(running, input_bytes=0), expect=0)
-    async with projecting(bus):
-        await until(lambda: states() == {job.id: "running"})
-    assert await in_thread(lambda: Job.objects.get().size_in) == 64
 
 
 async def test_a_second_projector_takes_over_and_the_first_goes_on_after_it(bus: Bus) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import resource
-import shutil
 import signal
 import stat
 import sys
@@ -67,7 +66,7 @@ async def full(own_nats: NatsServer) -> AsyncIterator[Bus]:
         await bus.write(RECORD, b"succeeded")
         await bus.write(names.key(Bucket.MODELS, "m"), b"a model")
         for _ in range(20):
-            await bus.write(names.payload("1", "in"), os.urandom(1_000_000))
+            await bus.write(names.payload("shop", "1", "out1"), os.urandom(1_000_000))
         for number in range(3):
             await bus.write(names.key(Bucket.LEASES, f"gpu{number}"), b"{}", ttl_s=60)
         await becomes(lambda: has_events(bus, 3))
@@ -115,31 +114,6 @@ async def test_what_is_restored_is_what_was_saved_message_for_message(full: Bus,
     assert await topology.check(empty) == []
     await counted(empty, "m", "hi", waiting=JOBS)
     assert await empty.write(names.state("2"), expect=0) == was[Stream.STATE][0][1] + 1
-
-
-async def test_a_backup_of_an_earlier_version_is_restored_without_what_is_retired(
-    full: Bus, empty: Bus, tmp_path: Path
-) -> None:
-    """It had a stream of delayed jobs, one of JetStream's notices and durable queues, and counted those."""
-    config = {"durable_name": "m_hi", "filter_subject": "jobs.m.hi.>", "ack_policy": "explicit"}
-    ask = {"stream_name": "JOBS", "config": config}
-    await full.request_json("$JS.API.CONSUMER.CREATE.JOBS.m_hi.jobs.m.hi.>", ask)
-    was = {name: await contents(full, name) for name in KEPT}
-    kept = tmp_path / "kept"
-    await backup.take(full, kept, unheard)
-    doc = json.loads((kept / MANIFEST).read_text())
-    (notes,) = (saved for saved in doc["streams"] if saved["name"] == Stream.DLQ)
-    for name in ("SCHED", "ADVISORY"):
-        doc["streams"].insert(1, notes | {"name": name})
-        shutil.copy(kept / "DLQ.tar.s2", kept / f"{name}.tar.s2")
-    doc["consumers"] = {"JOBS": 1, "SCHED": 0, "ADVISORY": 0}
-    (kept / MANIFEST).write_text(json.dumps(doc))
-    await backup.restore(empty, kept, unheard)
-    assert {name: await contents(empty, name) for name in KEPT} == was
-    assert await topology.check(empty) == []
-    assert "retired 1 queue" in await topology.apply(empty)
-    assert {name: await contents(empty, name) for name in KEPT} == was
-    await counted(empty, "m", "hi", waiting=JOBS)
 
 
 async def test_jobs_that_were_delivered_when_they_were_saved_are_delivered_again(
@@ -340,7 +314,7 @@ async def test_a_connection_lost_in_the_middle_makes_no_backup(full: Bus, own_na
 async def test_neither_way_needs_memory_for_what_passes(own_nats: NatsServer, empty: Bus, tmp_path: Path) -> None:
     async with connected(own_nats) as bus:
         for part in range(MOST_BYTES // MIB + 30):
-            await bus.write(names.payload(str(part), "in"), os.urandom(1_000_000))
+            await bus.write(names.payload("shop", str(part), "out1"), os.urandom(1_000_000))
     assert await within_memory(own_nats.url, "backup", str(tmp_path / "kept")) == 0
     assert (tmp_path / "kept" / "PAYLOADS.tar.s2").stat().st_size > MOST_BYTES
     assert await within_memory(empty.settings.nats_url, "restore", str(tmp_path / "kept")) == 0

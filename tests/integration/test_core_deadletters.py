@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
@@ -35,27 +36,24 @@ def frame_of(size: int) -> bytes:
     return tensors.encode([tensors.Tensor("x", "uint8", (size,), os.urandom(size))])
 
 
-async def dead(bus: Bus, frame: bytes, **more: Any) -> Job:
+async def dead(bus: Bus, frame: bytes, *, gateway: Bus | None = None, **more: Any) -> Job:
     """A job a worker has given up; what is above 256 KiB is claim-checked, as a gateway does it."""
     now = time.time()
-    fields: dict[str, Any] = {"model": "half", "key_id": "shop"} | more
-    job_id = str(uuid.uuid4())
-    ref = None
-    if len(frame) > 256 * 1024:
-        ref = await payloads.store(bus, job_id, "in", frame)
+    fields: dict[str, Any] = {"model": "half", "account_id": "shop", "key_id": "till"} | more
     job = Job(
-        id=job_id,
+        id=names.new_job_id(now, uuid.uuid4().int),
         version=1,
         signature="serving_default",
         created_at=now - 99,
         deadline_at=now - 9,
         reply="rsp.g.j",
         size_bytes=len(frame),
-        ref=ref,
         **fields,
     )
+    if len(frame) > 256 * 1024:
+        job = replace(job, ref=(await payloads.store_input(gateway or bus, job, frame)).ref)
     notice = DeadLetter(error=WHY, attempt=3, strikes=3, worker="w1", gpu="GPU-1")
-    await deadletters.keep(bus, job, frame if ref is None else b"", notice)
+    await deadletters.keep(bus, job, frame if job.ref is None else b"", notice)
     return job
 
 
@@ -82,7 +80,7 @@ async def messages_in(bus: Bus, stream: Stream) -> int:
 async def test_a_letter_keeps_its_input_when_the_payloads_of_its_job_are_gone(bus: Bus, size: int) -> None:
     frame = frame_of(size)
     job = await dead(bus, frame)
-    await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.PAYLOADS}")  # as after a day
+    await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.INPUTS}")  # as after the job's end
     letter = await deadletters.find(bus, job.id)
     assert await deadletters.input_of(bus, letter) == frame
     assert letter.job == job
@@ -95,51 +93,51 @@ async def test_a_letter_keeps_its_input_when_the_payloads_of_its_job_are_gone(bu
 
 async def test_a_letter_whose_input_had_gone_says_so_and_is_not_redriven(bus: Bus) -> None:
     await enable(bus)
-    ref = await payloads.store(bus, str(uuid.uuid4()), "in", b"x" * 10)
-    await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.PAYLOADS}")
     late = Job(
-        id=str(uuid.uuid4()),
+        id=names.new_job_id(time.time(), uuid.uuid4().int),
         model="half",
         version=1,
         signature="s",
-        key_id="shop",
+        account_id="shop",
         created_at=0.0,
         deadline_at=0.0,
-        ref=ref,
     )
+    ref = (await payloads.store_input(bus, late, b"x" * 10)).ref
+    await bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.INPUTS}")
+    late = replace(late, ref=ref)
     await deadletters.keep(bus, late, b"", DeadLetter(error=WHY))
     letter = await deadletters.find(bus, late.id)
     assert letter.notice is not None
     assert "aged out" in letter.notice.not_kept
-    assert letter.input_is == "expiring"
+    assert letter.input_is == "lost"
     with pytest.raises(InputLost, match="aged out"):
         await deadletters.redrive(bus, late.id)
     assert await messages_in(bus, Stream.JOBS) == 0
 
 
-async def test_other_tenants_inputs_are_no_part_of_the_share_of_a_job_without_one(
+async def test_other_accounts_inputs_are_no_part_of_the_share_of_a_job_without_one(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ_PARTS}")
     share = 2 * MIB / info["config"]["max_bytes"]
-    monkeypatch.setattr(deadletters, "TENANT_SHARE", share)
+    monkeypatch.setattr(deadletters, "ACCOUNT_SHARE", share)
     for _ in range(2):
         await dead(bus, frame_of(900_000))
-    last = await dead(bus, frame_of(900_000), key_id="")
+    last = await dead(bus, frame_of(900_000), account_id="")
     assert (await deadletters.find(bus, last.id)).input_is == "kept"
 
 
-async def test_kept_inputs_are_bounded_together_and_a_tenant_has_its_share(bus: Bus) -> None:
+async def test_kept_inputs_are_bounded_together_and_an_account_has_its_share(bus: Bus) -> None:
     declared = next(c for c in STREAMS if c["name"] == Stream.DLQ_PARTS)
     small = topology.wanted(declared, 1) | {"max_bytes": 8 * MIB}
     await bus.request_json(f"$JS.API.STREAM.UPDATE.{Stream.DLQ_PARTS}", small)
     kept: dict[str, list[str]] = {}
     before = [not_kept(reason) for reason in ("share", "room")]
-    for tenant in ("flood", "flood", "flood", "a", "b", "c", "d", "e", "f", "g"):
-        job = await dead(bus, frame_of(MIB), key_id=tenant)
+    for account in ("flood", "flood", "flood", "a", "b", "c", "d", "e", "f", "g"):
+        job = await dead(bus, frame_of(MIB), account_id=account)
         letter = await deadletters.find(bus, job.id)
         assert letter.notice is not None
-        kept.setdefault(tenant, []).append(letter.notice.not_kept)
+        kept.setdefault(account, []).append(letter.notice.not_kept)
     assert kept["flood"][0] == ""
     assert "share" in kept["flood"][-1]
     assert kept["a"] == kept["b"] == [""], "the flood has left room for others"
@@ -180,17 +178,18 @@ async def test_a_page_ends_where_its_letters_would_take_too_many_bytes(
     assert max(sizes) <= 3
 
 
-async def test_a_redrive_is_a_new_job_of_the_same_tenant_that_names_the_old_one(bus: Bus) -> None:
+async def test_a_redrive_is_a_new_job_of_the_same_account_that_names_the_old_one(bus: Bus) -> None:
     await enable(bus)
     for frame in (floats(1.0), frame_of(400_000)):
         old = await dead(bus, frame, priority="hi", batch_key="all", outputs=("y",))
         done = await deadletters.redrive(bus, old.id)
         assert done.is_new
-        queued = await bus.leader_get(Stream.JOBS, names.job("half", "hi", old.key_id, done.job_id))
+        queued = await bus.leader_get(Stream.JOBS, names.job("half", "hi", old.account_id, done.job_id))
         assert queued is not None
         new = decode(Job, queued.headers[Header.JOB])
         assert new.redrive_of == old.id != new.id
-        assert (new.key_id, new.version, new.batch_key, new.outputs) == ("shop", 1, "all", ("y",))
+        assert (new.account_id, new.key_id) == ("shop", "till")
+        assert (new.version, new.batch_key, new.outputs) == (1, "all", ("y",))
         assert new.reply == ""
         assert 590 < new.deadline_at - time.time() <= 600, "the deadline its model gives"
         assert (queued.data if new.ref is None else await payloads.fetch(bus, new.ref)) == frame
@@ -274,7 +273,7 @@ async def test_the_console_s_user_may_do_all_of_it(tmp_path: Any) -> None:
         await topology.apply(admin)
         await enable(admin)
         worker, console = await as_role("worker"), await as_role("console")
-        old = await dead(worker, frame_of(400_000))
+        old = await dead(worker, frame_of(400_000), gateway=admin)
         assert [letter.id for letter in (await deadletters.page(console)).letters] == [old.id]
         assert (await deadletters.redrive(console, old.id)).is_new
         await deadletters.discard(console, old.id)
@@ -285,7 +284,7 @@ async def test_the_console_s_user_may_do_all_of_it(tmp_path: Any) -> None:
 async def test_a_payload_that_cannot_be_stored_is_refused_in_our_words(bus: Bus) -> None:
     await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.PAYLOADS}")
     with pytest.raises(Unavailable):
-        await payloads.store(bus, str(uuid.uuid4()), "in", b"x" * 1_200_000)
+        await payloads.store(bus, "shop", str(uuid.uuid4()), "out1", b"x" * 1_200_000)
 
 
 async def test_an_operator_lists_shows_redrives_and_discards_from_a_shell(
@@ -307,7 +306,7 @@ async def test_an_operator_lists_shows_redrives_and_discards_from_a_shell(
     assert "input x: uint8 [400000]\n" in shown
     assert saved.read_bytes() == frame
     assert saved.stat().st_mode & 0o777 == 0o600
-    new = deadletters.redriven_id(old.id)
+    new = deadletters.redriven_id(await deadletters.find(bus, old.id))
     assert (await run("dead", "redrive", old.id, **env))[1] == f"queued as job {new}\n"
     assert (await run("dead", "redrive", old.id, **env))[1] == f"was redriven before as job {new}\n"
     assert (await run("dead", "discard", old.id, **env))[:2] == (0, "discarded\n")

@@ -12,13 +12,13 @@ import pytest
 from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.transport.connection import Connection
-from signalbox.jobs import delivery, payloads
+from signalbox.jobs import payloads
 from signalbox.jobs.queues import Position, Queues
 from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
 from signalbox.wire import assets
 from signalbox.wire.events import is_removal
-from signalbox.wire.names import Priority, Stream, consumer
+from signalbox.wire.names import Stream, consumer
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.streams import counted
 
@@ -71,49 +71,6 @@ async def test_events_keep_every_lease_and_ticket_and_no_job(bus: Bus) -> None:
     assert len(found) == (await bus.request_json("$JS.API.STREAM.INFO.EVENTS"))["state"]["messages"]
 
 
-async def test_what_an_earlier_version_declared_is_brought_up_to_date(bus: Bus) -> None:
-    """It kept acceptances in a stream of their own, and EVENTS read those and STATE too."""
-    await bus.request_json("$JS.API.STREAM.DELETE.EVENTS")
-    accepted = {"name": "ACCEPTED", "subjects": ["evt.jobs.>"], "storage": "memory", "allow_atomic": True}
-    records = {"name": "STATE", "subject_transforms": [{"src": "st.*", "dest": "evt.st.{{wildcard(1)}}"}]}
-    now = topology.wanted(assets.EVENTS, 1)
-    before = now | {"sources": [{"name": "ACCEPTED"}, records, *now["sources"]], "max_bytes": 2**30}
-    await bus.request_json("$JS.API.STREAM.CREATE.ACCEPTED", accepted)
-    await bus.request_json("$JS.API.STREAM.CREATE.EVENTS", before)
-    await bus.write("jobs.m.hi.1", b"in", expect=0)
-    await bus.write("st.1", b"out", expect=0)
-    lease = await bus.write("$KV.leases.gpu", b"{}", expect=0, ttl_s=20)
-    assert len(await _told(bus, 3)) == 3
-
-    assert await topology.apply(bus) == ["changed EVENTS", "deleted ACCEPTED"]
-    assert await topology.check(bus) == []
-    assert await topology.apply(bus) == []
-    await bus.write("jobs.m.hi.2", b"in", expect=0)
-    await bus.write("st.2", b"out", expect=0)
-    await bus.write("$KV.leases.gpu", b"{}", expect=lease, ttl_s=20)
-    subjects = sorted(delivery.subject for delivery in await _told(bus, 4))
-    assert subjects == ["evt.jobs.m.hi.1", "evt.kv.leases.gpu", "evt.kv.leases.gpu", "evt.st.1"]
-
-
-async def test_the_stream_of_delayed_jobs_of_an_earlier_version_goes_and_no_job_with_it(bus: Bus) -> None:
-    delayed = topology.wanted(assets.DLQ, 1) | {"name": "SCHED", "subjects": ["sched.>", "due.>"]}
-    await bus.request_json("$JS.API.STREAM.CREATE.SCHED", delayed)
-    source = {"name": "SCHED", "subject_transforms": [{"src": "due.>", "dest": "jobs.>"}]}
-    now = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
-    await bus.request_json("$JS.API.STREAM.UPDATE.JOBS", now | {"sources": [source]})
-    queued = "jobs.m.hi.t.s.1"
-    seq = await bus.write(queued, b"in", expect=0)
-    assert any("sources" in fault for fault in await topology.check(bus))
-
-    assert await topology.apply(bus) == ["changed JOBS", "deleted SCHED"]
-    assert await topology.check(bus) == []
-    assert await topology.apply(bus) == []
-    assert not (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"].get("sources")
-    found = await bus.leader_get(Stream.JOBS, queued)
-    assert found is not None
-    assert (found.seq, found.data) == (seq, b"in")
-
-
 async def test_how_long_letters_and_history_are_kept_is_the_operators_to_say(nats: NatsServer) -> None:
     """The program that applies it says so; no other has to know, but that nothing is kept for ever."""
     shorter = Wire(nats_url=nats.url, dead_letters_kept_s=70.0, history_kept_s=3600.0)
@@ -133,85 +90,6 @@ async def test_how_long_letters_and_history_are_kept_is_the_operators_to_say(nat
     assert [fault.split(":")[0] for fault in await topology.check(usual)] == ["DLQ"]
     await bus.close()
     await usual.close()
-
-
-async def test_a_work_queue_of_an_earlier_version_is_made_anew_once_it_is_empty(bus: Bus) -> None:
-    await bus.request_json("$JS.API.STREAM.DELETE.JOBS")
-    before = topology.wanted(assets.JOBS, 1) | {"retention": "workqueue"}
-    await bus.request_json("$JS.API.STREAM.CREATE.JOBS", before)
-    await make_durable(bus, "m_hi", "jobs.m.hi.*")
-    seq = await bus.write("jobs.m.hi.1", b"in", expect=0)
-    with pytest.raises(Misconfigured, match="JOBS has another retention and holds 1 messages"):
-        await topology.apply(bus)
-    assert await _consumers(bus) == ["m_hi"]  # the version that finishes it needs them
-    await bus.request_json("$JS.API.STREAM.MSG.DELETE.JOBS", {"seq": seq})
-    assert await topology.apply(bus) == ["made anew JOBS"]
-    assert await topology.check(bus) == []
-    assert await _consumers(bus) == []
-
-
-async def test_durable_queues_of_an_earlier_version_go_and_take_only_what_has_ended(bus: Bus) -> None:
-    """Of one class jobs wait, run, and have ended below and above one that runs; of another none was acknowledged; of a
-    third the subjects are those before tenant and slot came into them."""
-    await make_durable(bus, "m_hi", "jobs.m.hi.>")
-    await make_durable(bus, "m_mid", "jobs.m.mid.>")
-    await make_durable(bus, "old_lo", "jobs.old.lo.*")
-    hi = [await bus.write(f"jobs.m.hi.t.s.{number}", b"in", expect=0) for number in range(5)]
-    mid = [await bus.write(f"jobs.m.mid.t.s.{number}", b"in", expect=0) for number in range(2)]
-    unseen = await bus.write("jobs.old.lo.t.s.0", b"in", expect=0)  # accepted by a newer gateway already
-    old = [await bus.write(f"jobs.old.lo.{number}", b"in", expect=0) for number in range(3)]
-    await acknowledge(bus, "m_hi", taken=4, ended={0, 1, 3})
-    await acknowledge(bus, "m_mid", taken=1, ended=set())
-    await acknowledge(bus, "old_lo", taken=2, ended={0, 1})
-    beside = await delivery.find(bus, "m", "lo", 0)
-
-    assert await topology.apply(bus) == ["retired 3 queues"]
-    assert await topology.apply(bus) == []
-    assert await _consumers(bus) == [beside.name]
-    assert await _messages(bus) == sorted([*hi[2:], *mid, unseen, old[2]])
-    classes: list[tuple[str, Priority, list[int]]]
-    classes = [("m", "hi", hi[2:]), ("m", "mid", mid), ("old", "lo", [unseen, old[2]])]
-    for model, priority, left in classes:
-        info = await delivery.find(bus, model, priority, 0)
-        assert (info.num_pending, info.examined_to) == (len(left), old[2])  # a record says which of them have ended
-
-
-async def test_consumers_that_are_no_durable_queues_stay(bus: Bus) -> None:
-    await make_durable(bus, "m_hi", "jobs.m.hi.>", ack_policy="none")
-    await make_durable(bus, "m_lo", "jobs.>")
-    assert await topology.apply(bus) == []
-    assert await _consumers(bus) == ["m_hi", "m_lo"]
-
-
-async def make_durable(bus: Bus, name: str, subject: str, *, ack_policy: str = "explicit") -> None:
-    """A consumer as an earlier version made one for each class of jobs."""
-    config = {"durable_name": name, "filter_subject": subject, "ack_policy": ack_policy, "max_ack_pending": 10_000}
-    ask = {"stream_name": "JOBS", "config": config}
-    await bus.request_json(f"$JS.API.CONSUMER.CREATE.JOBS.{name}.{subject}", ask)
-
-
-async def acknowledge(bus: Bus, name: str, *, taken: int, ended: set[int]) -> None:
-    """Take so many deliveries, and acknowledge those of these places."""
-    replies: asyncio.Queue[bytes] = asyncio.Queue()
-    sid = bus.connection.listen(f"taken.{name}", lambda _subject, reply, _head, _data: replies.put_nowait(reply))
-    bus.send(f"$JS.API.CONSUMER.MSG.NEXT.JOBS.{name}", f"taken.{name}".encode(), b"", b'{"batch": %d}' % taken)
-    for place in range(taken):
-        reply = await asyncio.wait_for(replies.get(), 60)
-        if place in ended:
-            await bus.request(reply.decode(), b"+ACK", is_write=True)
-    bus.connection.unlisten(sid)
-
-
-async def _consumers(bus: Bus) -> list[str]:
-    """Names of those of ``JOBS``."""
-    return sorted(await bus.listed("$JS.API.CONSUMER.NAMES.JOBS", "consumers"))
-
-
-async def _messages(bus: Bus) -> list[int]:
-    """Sequences of all that ``JOBS`` holds."""
-    subjects = await bus.request_json("$JS.API.STREAM.INFO.JOBS", {"subjects_filter": ">"})
-    found = [await bus.leader_get(Stream.JOBS, subject) for subject in subjects["state"]["subjects"]]
-    return sorted(stored.seq for stored in found if stored is not None)
 
 
 @asynccontextmanager
@@ -335,9 +213,9 @@ async def _told(bus: Bus, count: int) -> list[Delivery]:
 
 
 async def test_a_stream_is_not_made_smaller_than_what_it_holds(bus: Bus) -> None:
-    """Inputs of an older gateway lie in ``PAYLOADS``, which was twice as large and drops its oldest."""
+    """``PAYLOADS`` drops its oldest where it is full."""
     await topology.apply(bus, storage_bytes=1024**3)
-    old = await payloads.store(bus, "j", "in", bytes(4 * 1024**2))
+    old = await payloads.store(bus, "shop", "j", "out1", bytes(4 * 1024**2))
     for _ in range(2):
         await topology.apply(bus, storage_bytes=16 * 1024**2)
         assert await payloads.fetch(bus, old) == bytes(4 * 1024**2)

@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
+from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.codec.outputs import split_strings
 from gateway_plugin.codec.protobuf import tensorproto
 from gateway_plugin.codec.protobuf.protowire import WireReader, field, number
@@ -95,11 +96,10 @@ async def upstream(nats: NatsServer, folder: Path) -> AsyncIterator[Client]:
         server = GrpcUpstream(
             gateway.methods,
             {},
-            Callers(gateway.auth, gateway.keyring),
+            Callers(gateway.keyring, charge=KeyLimits().charge),
             gateway.bodies,
             gateway.settings,
             is_healthy=lambda: True,
-            is_front=True,
         )
         port = await server.bind("127.0.0.1:0")
         try:
@@ -326,7 +326,7 @@ async def test_a_key_for_other_models_or_that_may_not_submit_is_refused(nats: Na
 
 
 async def test_the_account_s_metrics_count_calls_of_both_entry_points(client: Client) -> None:
-    mine = key(tenant="acme")
+    mine = key(account_id="acme")
     await client.rig.publish(mine)
     caller = Client(client._channel, mine, client.rig)
     async with ScriptedWorker(client.rig.bus, "half"):

@@ -74,7 +74,7 @@ class Rig:
         now = time.time()
         job = self.ledger.job("half", floats(1.0), deadline_at=now - 60 if late else now + 900, **more)
         await self.bus.write(
-            names.job("half", "mid", job.key_id, job.id),
+            names.job("half", "mid", job.account_id, job.id),
             floats(1.0) if job.ref is None else b"",
             headers={Header.JOB: header(job)},
             expect=0,
@@ -180,7 +180,7 @@ async def test_a_cancelled_run_nobody_stops_ends_cancelled(rig: Rig) -> None:
 @pytest.mark.parametrize("is_running", [True, False])
 async def test_a_job_the_queue_lost_is_queued_again_where_its_input_was_kept(rig: Rig, *, is_running: bool) -> None:
     job = rig.ledger.job("half", floats(1.0), outputs=("y",))
-    ref = await payloads.store(rig.bus, job.id, "in", floats(1.0))
+    ref = (await payloads.store_input(rig.bus, job, floats(1.0))).ref
     job = await rig.queue(id=job.id, ref=ref, outputs=("y",))
     if is_running:
         await rig.claim(job)
@@ -191,9 +191,11 @@ async def test_a_job_the_queue_lost_is_queued_again_where_its_input_was_kept(rig
     record = await rig.record(job)
     assert record is not None
     assert (record.state, record.strikes) == (State.QUEUED, 0)
+    assert (record.account_id, record.key_id) == ("test", "test key")
     found = await rig.records.queued(job.id)
     assert found is not None
     again = decode(Job, found.headers[Header.JOB])
+    assert (again.account_id, again.key_id) == ("test", "test key")
     assert (again.ref, again.outputs, again.signature) == (ref, ("y",), job.signature)
     assert again.deadline_at == job.deadline_at
 
@@ -446,7 +448,7 @@ async def test_an_input_that_a_retry_stored_again_stays(rig: Rig) -> None:
     ahead_s = [0.0]
     reconciler = rig.reconciler(clock=lambda: time.time() + ahead_s[0])
     await reconciler.turn()
-    more: dict[str, str] = {Header.QUEUED_AS: names.job("half", "mid", job.key_id, job.id)}
+    more: dict[str, str] = {Header.QUEUED_AS: names.job("half", "mid", job.account_id, job.id)}
     again = await payloads.store_at(rig.bus, job.ref.subject, bytes(job.ref.size), more)
     ahead_s[0] = ORPHANED_S + 60
     await reconciler.turn()
@@ -464,9 +466,8 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
         ]
         await topology.apply(buses[0])
         rig = Rig(buses[0], await Ledger(buses[0]).start())
-        ref = await payloads.store(buses[0], "some", "in", floats(1.0))
-        late, lost = await rig.queue(late=True), await rig.queue(ref=ref)
-        job = await with_input(rig)
+        kept, job = await with_input(rig), await with_input(rig)
+        late, lost = await rig.queue(late=True), await rig.queue(id=kept.id, ref=kept.ref)
         ended = await rig.queue(id=job.id, ref=job.ref)
         await rig.records.write(life.cancelled(life.first_record(ended, State.QUEUED), now=time.time()), expect=0)
         await rig.claim(lost)
@@ -486,7 +487,7 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
         assert record.state is State.EXPIRED
         assert not await rig.is_queued(late)
         assert await rig.is_queued(lost)
-        assert await stored_inputs(rig) == set()
+        assert await stored_inputs(rig) == {lost.id}
         quarantine = Quarantine(buses[1])
         await quarantine.start()
         await quarantine.add(lost, b"", RunnerCrashed())

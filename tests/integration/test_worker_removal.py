@@ -13,8 +13,8 @@ from signalbox.jobs import delivery, payloads
 from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
 from signalbox.wire import names
-from signalbox.wire.messages import Job, header
-from signalbox.wire.names import Header, Priority, Stream
+from signalbox.wire.messages import Job
+from signalbox.wire.names import Priority, Stream
 from tests.rigs.submit import Ledger, floats
 from workers.recovery import queued
 from workers.recovery import removal as module
@@ -31,7 +31,7 @@ class Rig:
         self.bus = bus
         self.ledger = Ledger(bus)
         self.now = THEN + 4
-        self.removal = JobRemoval(bus, Records(bus), clock=lambda: self.now)
+        self.removal = JobRemoval(bus, clock=lambda: self.now)
 
     async def queued(self, model: str = "one", priority: Priority = "mid", at: float = THEN, job_id: str = "") -> Job:
         job_id = job_id or names.new_job_id(at, uuid.uuid4().int)
@@ -127,17 +127,6 @@ async def test_what_comes_into_a_slot_after_the_question_stays(rig: Rig) -> None
     rig.ended(job, late)
     await rig.turn(info["state"]["last_seq"] - 1)
     assert await rig.left() == [late.id]
-
-
-async def test_jobs_whose_ids_tell_no_time_go_one_by_one_under_either_subject(rig: Rig) -> None:
-    new, waiting = [await rig.queued(job_id=str(uuid.uuid4())) for _ in range(2)]
-    old = rig.ledger.job("one", floats(1.0), id=str(uuid.uuid4()))
-    await rig.bus.write(f"jobs.one.mid.{old.id}", floats(1.0), headers={Header.JOB: header(old)}, expect=0)
-    gone = rig.ledger.job("one", floats(1.0), id=str(uuid.uuid4()))
-    rig.ended(new, old, gone)
-    await rig.turn()
-    assert await rig.left() == [waiting.id]
-    assert len(rig.removal) == 0
 
 
 async def test_stored_inputs_of_ended_jobs_go_and_others_stay(rig: Rig) -> None:

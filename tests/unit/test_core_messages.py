@@ -12,14 +12,14 @@ JOB = Job(
     version=3,
     signature="s",
     priority="hi",
-    key_id="k",
+    account_id="k",
     created_at=1.0,
     deadline_at=901.0,
     outputs=("y",),
     style="columnar",
     trace="t",
 )
-REF = PayloadRef(subject="pl.j.in", size=9, chunks=1, first_seq=4, sha256="aa")
+REF = PayloadRef(subject="pl.a.j.in", size=9, chunks=1, first_seq=4, sha256="aa")
 
 
 def test_a_newer_document_is_told_from_a_broken_one() -> None:
@@ -40,7 +40,7 @@ def test_what_is_no_utf_8_is_a_broken_document_and_no_crash() -> None:
 
 
 def test_a_record_queues_its_job_again_with_all_that_a_run_needs() -> None:
-    record = life.first_record(replace(JOB, ref=REF), State.QUEUED)
+    record = life.first_record(replace(JOB, ref=REF, size_bytes=9), State.QUEUED)
     again = life.queued_again(decode(Record, header(record)))
     assert again == replace(JOB, ref=REF, size_bytes=9)
 

@@ -204,7 +204,7 @@ CONFS: list[tuple[str, Callable[[str], str]]] = [
     ("nats.unsynced", lambda text: text.replace("sync_interval: always", "sync_interval: 2m")),
     ("nats.no_users", lambda text: text[: text.index("authorization {")]),
     ("nats.no_auth_user", lambda text: text + "\nno_auth_user: gateway\n"),
-    ("nats.too_much", lambda text: text.replace('"jobs.*.*.*"', '"jobs.>"')),
+    ("nats.too_much", lambda text: text.replace('"jobs.*.*.*.*.*"', '"jobs.>"')),
     ("nats.too_much", lambda text: text.replace('"$KV.idem.>"', '">"')),
     ("nats.too_much", lambda text: text.replace('"cancel.*", "lane', '"_INBOX_gateway.>", "lane')),
     ("nats.too_much", lambda text: text + "\nauthorization { users: [ { user: x, permissions: { publish: a } } ] }"),

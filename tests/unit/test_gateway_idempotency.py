@@ -19,7 +19,7 @@ from tests.rigs.gateway import model
 from verification.fuzz.dispatch import MemoryBus
 
 CROWD = 30
-"""Jobs of one tenant above which its next one goes to ``lo``."""
+"""Jobs of one account above which its next one goes to ``lo``."""
 BODY = json.dumps({"model": "half", "input": {"x": [1.0]}}).encode()
 
 
@@ -66,7 +66,7 @@ Answered = tuple[int, dict[str, str], Any]
 
 @asynccontextmanager
 async def started(bus: FaultyBus, *, after: int = 0) -> AsyncIterator[Gateway]:
-    """A plugin that has just started and let so many jobs of the tenant in; else only the bus remembers."""
+    """A plugin that has just started and let so many jobs of the account in; else only the bus remembers."""
     gateway = await Gateway.start(bus, GatewaySettings(key_pepper="p"))  # type: ignore[arg-type]
     try:
         for _ in range(after):

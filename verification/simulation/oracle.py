@@ -234,7 +234,7 @@ class Oracle:
             job = decode(Job, parse_headers(msg.head)[Header.JOB])
         except (KeyError, msgspec.MsgspecError):
             return
-        if self._is_lost(job.id) or server.streams["JOBS"].last(names.job_anywhere(job.id)[0]) is not None:
+        if self._is_lost(job.id) or server.streams["JOBS"].last(names.job_anywhere(job.id)) is not None:
             return
         found = server.streams["STATE"].last(names.state(job.id))
         record = decode(Record, parse_headers(found.head)[Header.RECORD]) if found is not None else None
@@ -247,7 +247,7 @@ class Oracle:
         if server.streams["STATE"].subjects.get(msg.subject) or self._is_lost(job_id):
             return  # a later record of the job is there
         self._count("record outlives message")
-        if server.streams["JOBS"].last(names.job_anywhere(job_id)[0]) is not None:
+        if server.streams["JOBS"].last(names.job_anywhere(job_id)) is not None:
             self.world.broke(f"job {job_id} is still queued, and its record was removed")
 
     def watch_orphan(self, worker: "Worker", supervisor: Process, guard: Process, runner: Process) -> None:

@@ -111,7 +111,7 @@ class JobReconciler:
         self._slots = ShortLivedRecords(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
         self._foreign: list[int] = []
         self._is_behind = False
-        self._removal = JobRemoval(bus, records, clock=clock)
+        self._removal = JobRemoval(bus, clock=clock)
         self._undelivered = UndeliveredJobs(bus, workers, clock=clock)
         self._inputs = InputRemoval(bus, records, clock=clock)
         self._position: ReconcilerPosition | None = None

@@ -14,8 +14,6 @@ long passes between two purges as the first took. Until what has ended in the ot
 left until all in them have ended. For each consumer it also takes up to 0.5 ms, as the server looks through a block of
 messages for those of its class: where there are very many consumers, all messages go singly but those of a slot with
 far more, where removal falls behind.
-
-Ids of older gateways and of redriven jobs name no time; their messages are looked for and removed one by one.
 """
 
 import asyncio
@@ -27,7 +25,6 @@ from typing import Any, Final, NamedTuple
 from signalbox.bus.client import Bus
 from signalbox.jobs import inputs
 from signalbox.jobs.message import remove
-from signalbox.jobs.records import Records
 from signalbox.wire import names
 from signalbox.wire.names import Stream
 from workers.host import gauges
@@ -118,12 +115,10 @@ class _Slot:
 class JobRemoval:
     """The ended jobs whose messages may still be in ``JOBS``. clock: UTC seconds."""
 
-    def __init__(self, bus: Bus, records: Records, *, clock: Callable[[], float]) -> None:
+    def __init__(self, bus: Bus, *, clock: Callable[[], float]) -> None:
         self._bus = bus
-        self._records = records
         self._clock = clock
         self._slots: dict[str, _Slot] = {}
-        self._timeless: dict[str, int] = {}
         self._inputs: dict[str, int] = {}
         self._has_more = False
 
@@ -131,7 +126,6 @@ class JobRemoval:
         """Forget what was read: another did this meanwhile, or the streams are others now."""
         self._has_more = False
         self._slots.clear()
-        self._timeless.clear()
         self._inputs.clear()
 
     @property
@@ -140,20 +134,17 @@ class JobRemoval:
         return self._has_more
 
     def __len__(self) -> int:
-        return sum(len(slot.ended) for slot in self._slots.values()) + len(self._timeless) + len(self._inputs)
+        return sum(len(slot.ended) for slot in self._slots.values()) + len(self._inputs)
 
     def has_ended(self, job_id: str) -> bool:
         """Whether a terminal record of the job was read, and its message may still be there."""
         slot = self._slots.get(names.slot_of(job_id))
-        return (slot is not None and job_id in slot.ended) or job_id in self._timeless
+        return slot is not None and job_id in slot.ended
 
     def ended(self, job_id: str, seq: int, stored_input: str = "") -> None:
         """A terminal record was read, at ``seq``. stored_input: the subject of the job's input in ``INPUTS``."""
         if stored_input:
             self._inputs[stored_input] = seq
-        if not names.tells_time(job_id):
-            self._timeless[job_id] = seq
-            return
         name = names.slot_of(job_id)
         slot = self._slots.get(name)
         if slot is None:
@@ -163,12 +154,11 @@ class JobRemoval:
     def lowest(self, otherwise: int) -> int:
         """The lowest sequence of a record whose message may still be there, or what is given where there is none."""
         slots = (seq for slot in self._slots.values() for seq in slot.ended.values())
-        return min((otherwise, *slots, *self._timeless.values(), *self._inputs.values()))
+        return min((otherwise, *slots, *self._inputs.values()))
 
     async def turn(self, jobs: Mapping[str, Any]) -> None:
         """Remove what can go now. jobs: ``JOBS`` as the server has told of it. Raises as :meth:`Bus.request_json`."""
         await self._remove_inputs()
-        await self._remove_timeless()
         queue = _Queue.of(jobs, len(self))
         now = self._clock()
         due = [name for name, slot in self._slots.items() if slot.is_due(now, queue)]
@@ -238,18 +228,6 @@ class JobRemoval:
         gauges.JOBS_REMOVED.inc(answer.get("purged", 0))
         if queue.few:  # meanwhile nothing was accepted: as long again for that, before the next one
             await asyncio.sleep(time.monotonic() - began)
-
-    async def _remove_timeless(self) -> None:
-        for job_ids in _groups(list(self._timeless)[:MOST_SINGLY]):
-            await asyncio.gather(*(self._take_out(job_id) for job_id in job_ids))
-            for job_id in job_ids:
-                del self._timeless[job_id]
-
-    async def _take_out(self, job_id: str) -> None:
-        found = await self._records.queued(job_id)
-        if found is not None:
-            await remove(self._bus, found.seq)
-            gauges.JOBS_REMOVED.inc()
 
     async def _remove_inputs(self) -> None:
         for subjects in _groups(list(self._inputs)):

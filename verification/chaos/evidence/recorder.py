@@ -114,7 +114,7 @@ def facts_of(record: Record) -> Entry:
         "job": record.id,
         "model": record.model,
         "state": record.state.value,
-        "key": record.key_id,
+        "account": record.account_id,
         "attempt": record.attempt,
         "strikes": record.strikes,
         "worker": record.worker,

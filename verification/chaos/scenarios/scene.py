@@ -12,11 +12,11 @@ from verification.chaos.evidence.journal import Entry, Journal
 from verification.chaos.laws import checks
 from verification.chaos.rig.rig import Rig
 from verification.chaos.rig.site import Site
+from verification.chaos.traffic.account import Account
 from verification.chaos.traffic.load import CANARY, Load
-from verification.chaos.traffic.tenant import Tenant
 
 CALLERS: Final = 6
-"""Per tenant."""
+"""Per account."""
 HEAL_S: Final = 120.0
 """After the load every job ends within this."""
 LEDGER: Final = "ledger.jsonl"
