@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=3, help="on one GPU (%(default)s)")
     parser.add_argument("--engine", choices=("tensorflow", "toy", "mixed"), default="mixed")
     parser.add_argument("--only", default="", help="kinds of fault, with commas")
-    parser.add_argument("--callers", type=int, default=0, help=f"per tenant ({STORM_CALLERS}; production: {CALLERS})")
+    parser.add_argument("--callers", type=int, default=0, help=f"per account ({STORM_CALLERS}; production: {CALLERS})")
     parser.add_argument("--up", type=Path, default=storm.UP, help="of a production stack (%(default)s)")
     parser.add_argument("--sample", action="store_true", help="production: one fault of each kind")
     parser.add_argument("--disks", action="store_true", help="whose power is cut, one a node")

@@ -49,7 +49,7 @@ LIVED_THROUGH: Final = frozenset(
 class Scenario(NamedTuple):
     """strikes: taken in turn. rounds: usually. promised: p50 and p99 in seconds of figures it must have measured.
 
-    load: none; tenants that are served and do not call (idle); or that call (busy). keeps_leases: none may be lost.
+    load: none; accounts that are served and do not call (idle); or that call (busy). keeps_leases: none may be lost.
     every_s: a round takes so long at least. after: with the rig, before the load ends.
     """
 
@@ -187,7 +187,7 @@ async def _round(made: Rig, name: str, row: Scenario, strike: Strike[Rig], rng: 
     await asyncio.sleep(rng.uniform(0, 2.0))  # at any time in a heartbeat: right after a change no death is provable
     if row.load == "busy":
         await more_accepted(made, 51)
-        await made.load.run(made.load.tenants[0], OPEN_S)
+        await made.load.run(made.load.accounts[0], OPEN_S)
     began = now()
     await strike(made, rng)
     what = f"{name}: {SILENT}"

@@ -24,7 +24,7 @@ from verification.chaos.evidence.journal import now
 from verification.chaos.faults.fault import WIDE_S, a_holder, measured, struck
 from verification.chaos.rig.rig import Rig
 from verification.chaos.scenarios.scene import beats, more_accepted, refused
-from verification.chaos.traffic.tenant import Tenant
+from verification.chaos.traffic.account import Account
 
 RUN_S: Final = 2.0
 BRIEF_S: Final = 1.5
@@ -43,7 +43,7 @@ LATE_S: Final = 0.1
 async def restart(made: Rig, rng: random.Random) -> None:
     """SIGKILL to the supervisor whose runner is at a job, until that job runs again."""
     await a_holder(made)
-    job = await made.load.run(made.load.tenants[0], RUN_S)
+    job = await made.load.run(made.load.accounts[0], RUN_S)
     await _is_running(made, job, 1)
     await asyncio.sleep(rng.uniform(0, LATEST_S))
     name = made.holder()
@@ -58,7 +58,7 @@ async def restart(made: Rig, rng: random.Random) -> None:
 
 async def cancel(made: Rig, rng: random.Random, run_s: float) -> None:
     """DELETE of a running job until its record has ended."""
-    ann = made.load.tenants[0]
+    ann = made.load.accounts[0]
     job = await made.load.run(ann, run_s)
     await _is_running(made, job, 1)
     await asyncio.sleep(rng.uniform(0, LATEST_S))
@@ -97,7 +97,7 @@ async def majority(made: Rig, rng: random.Random) -> None:
         async def asks() -> None:
             told = Counter[int]()
             while now() - began < AWAY_S:
-                told[await made.load.probe(made.load.tenants[0])] += 1
+                told[await made.load.probe(made.load.accounts[0])] += 1
                 await asyncio.sleep(PROBE_S)
             print(f"told in {AWAY_S:g} s without a majority: {dict(told)}")
             if told.keys() - {503}:
@@ -154,10 +154,10 @@ async def lossy(made: Rig, rng: random.Random) -> None:
 async def revoke(made: Rig, rng: random.Random, *, is_cut_off: bool) -> None:
     """A key is revoked in KV, as the console's outbox does it, until its caller is refused."""
     text = await made.add_key(name=f"r{rng.randrange(10**9)}")
-    tenant = Tenant("r", made.front_url, text, made.faults)
+    account = Account("r", made.front_url, text, made.faults)
 
     async def status() -> int:
-        got = await tenant.call("GET", "/v1/models")
+        got = await account.call("GET", "/v1/models")
         return got.status if got is not None else 0
 
     async def is_let_in() -> bool:
@@ -194,7 +194,7 @@ async def revoke(made: Rig, rng: random.Random, *, is_cut_off: bool) -> None:
         return found == 401
 
     await becomes(is_refused, limit_s=60)
-    await tenant.pool.close()
+    await account.pool.close()
 
 
 async def lags(made: Rig) -> None:

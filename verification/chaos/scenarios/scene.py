@@ -24,21 +24,21 @@ SILENT: Final = "longest without an accepted job"
 
 
 async def served(made: Site, seed: int, *, callers: int = CALLERS, names: Sequence[str] = ("ann", "bob")) -> Load:
-    """Tenants that are served and do not call yet."""
+    """Accounts that are served and do not call yet."""
     await made.publish_models()
     ledger = Journal(made.history / LEDGER)
-    tenants = [Tenant(name, made.front_url, await made.add_key(name=name), ledger) for name in names]
+    accounts = [Account(name, made.front_url, await made.add_key(name=name), ledger) for name in names]
 
     async def are_served() -> bool:
-        for tenant in tenants:
+        for account in accounts:
             for model, value in (("half", float(CANARY)), (made.slow, 0.01)):
-                got = await tenant.call("POST", f"/v1/models/{model}:predict", {"instances": [value]})
+                got = await account.call("POST", f"/v1/models/{model}:predict", {"instances": [value]})
                 if got is None or got.status != 200:
                     return False
         return True
 
     await becomes(are_served, limit_s=240)
-    return Load(tenants, ledger, seed, callers=callers, slow=made.slow)
+    return Load(accounts, ledger, seed, callers=callers, slow=made.slow)
 
 
 async def finished(made: Site) -> None:
@@ -51,7 +51,7 @@ async def finished(made: Site) -> None:
             await load.end()
             await load.drained(limit_s=HEAL_S)
     except TimeoutError:
-        left = [job for tenant in load.tenants for job in tenant.open]
+        left = [job for account in load.accounts for job in account.open]
         made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the last fault: {left[:5]}")
 
     async def is_empty() -> bool:
@@ -63,8 +63,8 @@ async def finished(made: Site) -> None:
         made.finding(f"still queued: {await jobs_left(made.bus)}")
     values = {"left": await jobs_left(made.bus)}
     await snapshot(made.bus, made.history / "final.jsonl", values, after=made.began_after, kept=made.kept)
-    for tenant in load.tenants:
-        await tenant.pool.close()
+    for account in load.accounts:
+        await account.pool.close()
     load.ledger.close()
     print(f"{len(load.accepted)} jobs accepted")
 

@@ -17,8 +17,8 @@ from verification.chaos.evidence.journal import Entry, now
 from verification.chaos.faults.fault import WIDE_S, measured, struck
 from verification.chaos.rig.rig import Rig
 from verification.chaos.scenarios.scene import SILENT, fences, longest_silence, more_accepted, note_fenced
+from verification.chaos.traffic.account import Account
 from verification.chaos.traffic.load import PROBE_S
-from verification.chaos.traffic.tenant import Tenant
 
 FRONT: Final = "gateway-2"
 DEVICES: Final = ("cpu:0", "cpu:1")
@@ -36,9 +36,9 @@ async def split(made: Rig, rng: random.Random, *, is_leader: bool) -> None:
     """A node that leads nothing that decisions rest on is cut off, or one that leads all of it."""
     if FRONT not in made.proxies:
         await _start_front(made)
-    ann = made.load.tenants[0]
+    ann = made.load.accounts[0]
     url = f"http://{made.child(FRONT).spec.env['SIGNALBOX_GATEWAY_EDGE_LISTEN']}"
-    far = Tenant(ann.name, url, ann.key, made.load.ledger)
+    far = Account(ann.name, url, ann.key, made.load.ledger)
     leader, node = rng.sample(made.nodes, 2)
     if is_leader:
         node = leader
@@ -109,7 +109,7 @@ def _held(made: Rig) -> Entry:
     return next((held for held in made.recorder.holders.values() if held["owner"] in SHARING), {})
 
 
-async def _cut_off(made: Rig, far: Tenant, node: NatsServer, victim: str, away_s: float) -> None:
+async def _cut_off(made: Rig, far: Account, node: NatsServer, victim: str, away_s: float) -> None:
     """The one side fences and promises nothing, the other goes on; returns after ``away_s``, or later."""
     runner, token = made.runner_of(victim), _held(made)["token"]
     assert made.routes is not None
@@ -130,7 +130,7 @@ async def _cut_off(made: Rig, far: Tenant, node: NatsServer, victim: str, away_s
         posted, looked = Counter[int](), Counter[int]()
         while now() - began < away_s:
             posted[await made.load.probe(far)] += 1
-            got = await far.call("GET", f"/v1/jobs/{made.load.tenants[0].latest}")
+            got = await far.call("GET", f"/v1/jobs/{made.load.accounts[0].latest}")
             looked[got.status if got is not None else 0] += 1
             await asyncio.sleep(PROBE_S)
         print(f"told by the minority in {away_s:g} s: jobs {dict(posted)}, looks {dict(looked)}")

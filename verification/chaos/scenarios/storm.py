@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     """What to do. A storm lasts until ``minutes`` have passed, or until ``faults`` and ``jobs`` are reached.
 
     at_most: minutes after which no fault begins, whatever was reached; 0 = never. only: kinds or names of faults,
-    empty = all. callers: per tenant. has_disks: every node has a disk whose power is cut too. is_sample: over a
+    empty = all. callers: per account. has_disks: every node has a disk whose power is cut too. is_sample: over a
     production stack, one fault of each kind.
     """
 
@@ -179,9 +179,9 @@ async def production(plan: Plan, folder: Path, up: Path) -> Outcome:
         known = services.catalogue(stack)
         chosen = _chosen(known, plan)
         stack.load = load = await served(stack, plan.seed, callers=plan.callers, names=("ann", "bob", "eve"))
-        prober = load.tenants.pop()
+        prober = load.accounts.pop()
         load.start()
-        load.tenants.append(prober)
+        load.accounts.append(prober)
         beside = [asyncio.create_task(work) for work in (load.probe_on(prober), _remember(stack))]
         rng = random.Random(plan.seed)
         for fault in chosen:
@@ -252,7 +252,7 @@ async def _recovers(stack: Production, fault: Fault[Production], healed: float) 
     over("jobs end again", BACK_S)
     await stack.whole(limit_s=STUCK_S)
     over("all at work again", BACK_S)
-    job = stack.load.tenants[0].latest
+    job = stack.load.accounts[0].latest
 
     async def is_shown() -> bool:
         return bool(await stack.operator.shows(job))

@@ -23,7 +23,7 @@ PAUSE_S: Final = 0.1
 AGAIN: Final = 0.3
 """Share of accepted idempotent submissions that are sent once more."""
 FOREIGN: Final = 0.02
-"""Share of jobs that another tenant asks for."""
+"""Share of jobs that another account asks for."""
 PROBE_S: Final = 0.5
 MOST_PROBES: Final = 60
 CANARY: Final = "31337.25"
@@ -92,14 +92,14 @@ class Load:
             if self._rng.random() < FOREIGN:
                 await self._spy(account)
 
-    async def probe(self, tenant: Tenant) -> int:
+    async def probe(self, account: Account) -> int:
         """One job whose end is left to :meth:`drained`: callers may all be waiting for one. The status."""
         value = self._next()
         body = {"model": "half", "instances": [value]}
         entry = await self._ask(account, "probe", "/v1/jobs", body, value / 2 + 2)
         return int(entry["status"])
 
-    async def probe_on(self, tenant: Tenant) -> None:
+    async def probe_on(self, account: Account) -> None:
         """Two probes a second until cancelled, whether or not those before were answered: are jobs accepted?
 
         At most :data:`MOST_PROBES` wait for an answer at once. What is on its way at the end is answered first.
@@ -108,7 +108,7 @@ class Load:
         try:
             while True:
                 if len(waiting) < MOST_PROBES:
-                    task = asyncio.create_task(self.probe(tenant))
+                    task = asyncio.create_task(self.probe(account))
                     waiting.add(task)
                     task.add_done_callback(waiting.discard)
                 await asyncio.sleep(PROBE_S)
@@ -116,7 +116,7 @@ class Load:
             if waiting:
                 await asyncio.wait(waiting)
 
-    async def run(self, tenant: Tenant, seconds: float) -> str:
+    async def run(self, account: Account, seconds: float) -> str:
         """One job that runs for so long (exact as a float32), its end left to :meth:`drained` too. Its id."""
         body = {"model": self.slow, "instances": [seconds]}
         entry = await self._ask(account, "run", "/v1/jobs", body, seconds)

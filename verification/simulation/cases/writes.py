@@ -128,10 +128,10 @@ async def more_keys_than_a_batch_holds_are_listed_all_the_same(rig: CaseRig) -> 
 async def a_payload_comes_back_from_its_chunks(rig: CaseRig) -> None:
     bus = await rig.bus()
     data = bytes(range(256)) * 4000
-    ref = await payloads.store(bus, rig.id, "in", data)
+    ref = await payloads.store(bus, "a", rig.id, "out1", data)
     assert ref.chunks == 2
     assert await payloads.fetch(bus, ref) == data
-    assert await payloads.store(bus, rig.id, "in", data) == ref
+    assert await payloads.store(bus, "a", rig.id, "out1", data) == ref
 
 
 @case
