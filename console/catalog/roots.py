@@ -8,23 +8,14 @@ from pathlib import Path
 
 from django.conf import settings
 
-from console.catalog import inspection
-from console.catalog.archives import SAVED_MODEL
 from console.catalog.models import ModelVersion, ServedModel
 from signalbox.program import log
-from signalbox.program.errors import SignalboxError
 
 
 def relocate() -> None:
-    """Keep every absolute path that lies below a named root relative to it. Idempotent; for ``bootstrap``.
-
-    A version whose folder is not below any root may have been moved or copied with its root before that had a name:
-    it is looked for below the roots there are, and taken where its digest says that it is the same one.
-    """
+    """Keep every absolute path that lies below a named root relative to it. Idempotent; for ``bootstrap``."""
     for version in ModelVersion.objects.filter(path__startswith="/"):
-        path = Path(version.path)
-        there = path if _is_served(path) else _elsewhere(path, version.digest) or path
-        place = settings.CONSOLE.kept_path(there)
+        place = settings.CONSOLE.kept_path(Path(version.path))
         if place != version.path:
             log.info("model.relocated", model=version.model.name, version=version.number)
             ModelVersion.objects.filter(pk=version.pk).update(path=place)
@@ -35,25 +26,3 @@ def relocate() -> None:
     for version in ModelVersion.objects.exclude(path__startswith="/"):
         if not version.folder.startswith("/"):
             log.warning("model.root_unknown", model=version.model.name, version=version.number, path=version.path)
-
-
-def _is_served(path: Path) -> bool:
-    folders = settings.CONSOLE.allowed_folders
-    return path.is_dir() and (not folders or any(map(path.is_relative_to, folders)))
-
-
-def _elsewhere(vanished: Path, digest: str) -> Path | None:
-    """The folder below a root that ends as ``vanished`` does, the longest such end first, and holds these files."""
-    for at in range(1, len(vanished.parts)):
-        for root in settings.CONSOLE.roots.values():
-            folder = root.joinpath(*vanished.parts[at:])
-            if (folder / SAVED_MODEL).is_file() and _digest(folder) == digest:
-                return folder
-    return None
-
-
-def _digest(folder: Path) -> str:
-    try:
-        return inspection.inspect(folder).digest
-    except SignalboxError:
-        return ""

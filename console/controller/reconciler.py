@@ -278,4 +278,5 @@ def _record_of(row: Job) -> Record:
         created_at=row.created_at.timestamp(),
         deadline_at=(row.deadline_at or row.created_at).timestamp(),
         trace=row.trace,
+        input_bytes=row.size_in,
     )

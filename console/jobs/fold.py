@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from signalbox.wire import messages
-from signalbox.wire.messages import EndedAttempt, ErrorInfo, PayloadRef, Record, State
+from signalbox.wire.messages import EndedAttempt, ErrorInfo, Record, State
 
 INSTANTS: Final = frozenset({"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"})
 """Columns in unix seconds."""
@@ -104,7 +104,7 @@ def fold(heard: Iterable[Heard]) -> Rows:
         elif one.job is not None:
             accepted[one.job.id] = row_of_job(one.job, one.at)
     for job_id in recorded.keys() & accepted.keys():
-        recorded[job_id] = recorded[job_id]._replace(size_in=accepted.pop(job_id).size_in)
+        del accepted[job_id]
     kept = [event for event in events.values() if not _is_told(event, recorded[event.job_id])]
     return Rows(recorded, accepted, kept)
 
@@ -134,7 +134,7 @@ def row_of_job(job: messages.Job, at: float) -> JobRow:
         at,
         job.trace[:200],
         job.redrive_of[:36],
-        _size(job.size_bytes, job.ref),
+        job.size_bytes,
         {},
         {},
         (),
@@ -142,7 +142,7 @@ def row_of_job(job: messages.Job, at: float) -> JobRow:
 
 
 def row_of_record(record: Record, revision: int, at: float) -> JobRow:
-    """A job as its record has it; records of older workers do not know the size of its input."""
+    """A job as its record has it."""
     code, message = _error(record.error, 2000)
     return JobRow(
         record.id,
@@ -172,7 +172,7 @@ def row_of_record(record: Record, revision: int, at: float) -> JobRow:
         record.finished_at,
         code,
         message,
-        _size(record.size_bytes, record.ref),
+        record.size_bytes,
         record.cancel_requested,
         revision,
     )
@@ -199,7 +199,3 @@ def event_of_record(record: Record, revision: int, at: float) -> EventRow:
 
 def _error(error: ErrorInfo | None, size: int) -> tuple[str, str]:
     return (error.code[:40], error.message[:size]) if error is not None else ("", "")
-
-
-def _size(size_bytes: int, ref: PayloadRef | None) -> int:
-    return size_bytes or (ref.size if ref is not None else 0)

@@ -122,7 +122,7 @@ class Projector:
 
     async def _write(self, accepted: list[Delivery], written: list[Delivery]) -> None:
         heard = [one for message in written if (one := _record(message)) is not None]
-        told = {one.record.id for one in heard if one.record is not None and one.record.input_bytes}
+        told = {one.record.id for one in heard if one.record is not None}
         # A record has all facts of an acceptance, and most acceptances come in one batch with their job's record.
         heard += [
             one

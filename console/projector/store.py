@@ -21,8 +21,6 @@ from signalbox.jobs import joblog
 from signalbox.program import log
 from signalbox.wire.messages import State
 
-_FIXED: Final = frozenset({"id", "size_in"})
-"""Columns a later record does not know."""
 _JSON: Final = frozenset({"phases", "parts", "ended_attempts"})
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -149,8 +147,7 @@ def _text(value: Any) -> str:
 @cache
 def _record_statement() -> Statement:
     table = Job._meta.db_table  # noqa: SLF001  Django's documented place of it
-    changes = [f'"{name}" = excluded."{name}"' for name in JobRow._fields if name not in _FIXED]
-    changes.append(f'"size_in" = CASE WHEN excluded."size_in" > 0 THEN excluded."size_in" ELSE "{table}"."size_in" END')
+    changes = [f'"{name}" = excluded."{name}"' for name in JobRow._fields if name != "id"]
     # The same record again is written again: a resync may have read it before its acceptance was heard.
     return _insert(
         table,
@@ -161,12 +158,7 @@ def _record_statement() -> Statement:
 
 @cache
 def _job_statement() -> Statement:
-    table = Job._meta.db_table  # noqa: SLF001
-    return _insert(
-        table,
-        JobRow._fields,
-        f'ON CONFLICT (id) DO UPDATE SET "size_in" = excluded."size_in" WHERE "{table}"."size_in" = 0',
-    )
+    return _insert(Job._meta.db_table, JobRow._fields, "ON CONFLICT (id) DO NOTHING")  # noqa: SLF001
 
 
 @cache

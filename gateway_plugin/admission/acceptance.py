@@ -93,9 +93,7 @@ class Acceptance:
         """
         self._check()
         await self._submitter.require_room(tenant_of(key), key.share.result_bytes)
-        named = None
-        if idem is not None and idem.revision:
-            named = idem.priority or options.priority
+        named = idem.priority if idem is not None and idem.revision else None
         priority = await self._admission.admit(ready.model, tenant_of(key), options.priority, named=named)
         job = self._submitter.job(
             key,

@@ -64,7 +64,8 @@ CONFLICTS: Final = metrics.counter(
 class IdempotencyEntry(NamedTuple):
     """What bucket ``idem`` holds of one submission. revision: 0 = nothing there yet. found: the job, if it exists.
 
-    priority: the class it is named for. A job in another class is another message, so a retry must not choose anew.
+    priority: the class it is named for, where it is. A job in another class is another message, so a retry must not
+    choose anew.
     """
 
     subject: str
@@ -72,7 +73,7 @@ class IdempotencyEntry(NamedTuple):
     job_id: str
     revision: int
     found: Found | None = None
-    priority: Priority | None = None
+    priority: Priority = "mid"
 
 
 def digest_of(*parts: str, body: bytes) -> str:

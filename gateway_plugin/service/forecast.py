@@ -5,7 +5,6 @@ begun, and the queue. A load ahead of need does not count: runs go on beside it.
 of zero, since a job that has not started is not said to start now: None also stands for a job with nothing before it.
 A run or load that takes longer than usual ends at an unknown time: where that matters no time is told, and the reason
 is. So an estimate does not rise because a run goes on.
-Workers of older versions, which do not say what they do, count as idle.
 """
 
 from collections.abc import Iterable, Sequence

@@ -37,7 +37,7 @@ def first_record(job: Job, state: State) -> Record:
         trace=job.trace,
         input=job.ref,
         outputs=job.outputs if job.ref is not None else (),
-        input_bytes=job.size_bytes or (job.ref.size if job.ref is not None else 0),
+        input_bytes=job.size_bytes,
         redrive_of=job.redrive_of,
     )
 
@@ -157,7 +157,7 @@ def queued_again(record: Record) -> Job:
         created_at=record.created_at,
         deadline_at=record.deadline_at,
         ref=record.input,
-        size_bytes=record.input.size,
+        size_bytes=record.input_bytes,
         trace=record.trace,
         redrive_of=record.redrive_of,
     )

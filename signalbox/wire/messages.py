@@ -125,9 +125,8 @@ class Record(Doc, frozen=True, kw_only=True):
     milliseconds of its time by the names of :mod:`signalbox.jobs.times`. attempts: those before it, the newest 20.
     batch: number of jobs that ran together. ref: set when the result was claim-checked.
     retry_at: a job that was put back is not to run before; 0 = at once.
-    input_bytes: of the job's input; 0 = an older program wrote this and did not say. cancelled_by: who asked for the
-    end, ``owner`` or ``operator``; empty where it was not asked for, or an older program wrote it. redrive_of: as in
-    :class:`Job`.
+    input_bytes: of the job's input. cancelled_by: who asked for the end, ``owner`` or ``operator``; empty where it was
+    not asked for. redrive_of: as in :class:`Job`.
     """
 
     id: str
@@ -201,9 +200,9 @@ class AuditMark(Doc, frozen=True, kw_only=True):
 class TensorSpec(Doc, frozen=True, kw_only=True):
     """An input or output of a signature. shape: -1 is any size; None is unknown rank.
 
-    tensor: its name in the graph; empty = an older program inspected the model, or it is no dense tensor. kind: what it
-    is then: ``sparse``, ``ragged`` or ``composite``. parts: names in the graph of the tensors that it is made of; of a
-    sparse one values, indices and shape. dtype: that of its values.
+    tensor: its name in the graph; empty = it is no dense tensor. kind: what it is then: ``sparse``, ``ragged`` or
+    ``composite``. parts: names in the graph of the tensors that it is made of; of a sparse one values, indices and
+    shape. dtype: that of its values.
     """
 
     dtype: str
@@ -356,13 +355,13 @@ class Idem(Doc, frozen=True, kw_only=True):
     """KV ``idem``: the job of one Idempotency-Key. Key: ``<tenant>.<sha256 of the header>``; kept for 24 hours.
 
     digest: sha256 of the request it was made for. is_open: its writer may be about to publish the job.
-    priority: the class the job goes into, part of its subject; None = the one asked for, said by older gateways.
+    priority: the class the job goes into, part of its subject.
     """
 
     job_id: str
     digest: str
     is_open: bool = True
-    priority: Priority | None = None
+    priority: Priority
 
 
 class Device(Doc, frozen=True, kw_only=True):
@@ -409,8 +408,7 @@ class Run(Doc, frozen=True, kw_only=True):
     """What a worker's runner does now. activity: ``loading`` or ``computing``; an idle runner has no Run.
 
     jobs: ids of the batch, at most 32. since: when it began. expected_s: how long such a run or load usually
-    takes on this worker, 0 = not known yet. is_ahead: a load ahead of need, beside which runs go on; older workers
-    do not say so, and older readers take it for one that holds up the runner.
+    takes on this worker, 0 = not known yet. is_ahead: a load ahead of need, beside which runs go on.
     """
 
     activity: str
@@ -437,8 +435,7 @@ class Worker(Doc, frozen=True, kw_only=True):
     in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those of them that
     have not begun. oldest: when the first of those was accepted, by model. generation: of the consumers it reads
     (:mod:`signalbox.jobs.delivery`). results, large_results: bytes of results that it has stored in ``STATE`` and in
-    ``PAYLOADS`` within the least time that results are kept, by account: the 32 accounts with most of each. Older
-    workers do not say so.
+    ``PAYLOADS`` within the least time that results are kept, by account: the 32 accounts with most of each.
     """
 
     id: str

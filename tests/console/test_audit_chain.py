@@ -77,13 +77,6 @@ def test_what_is_done_by_hand_is_found(admin: Actor, sql: str, words: str) -> No
         call_command("audit", database_only=True)
 
 
-def test_rows_from_before_the_chain_are_no_break(admin: Actor) -> None:
-    by_hand(FORGED.format(at="2020-01-01"))
-    assert list(breaks()) == []
-    write(admin)
-    assert list(breaks()) == []
-
-
 def test_our_own_code_neither_changes_nor_deletes(admin: Actor) -> None:
     write(admin, 2)
     row = AuditEntry.objects.first()

@@ -179,22 +179,6 @@ def test_an_absolute_path_is_kept_relative_once_its_root_has_a_name(
     assert services.find("digits").document().versions[0].path == "here:digits/1"
 
 
-@pytest.mark.parametrize("is_copied", [False, True])
-def test_a_folder_that_was_moved_before_its_root_had_a_name_is_found_by_its_digest(
-    admin: Actor, base: Path, tmp_path: Path, console: ConsoleSettings, settings: Any, monkeypatch: Any, is_copied: bool
-) -> None:
-    services.register(admin, "digits", str(base))
-    moved = Path(shutil.copytree(base, tmp_path / "new" / "digits"))
-    if not is_copied:
-        shutil.rmtree(base)
-    settings.CONSOLE = replace(console, repository_roots=(f"here={tmp_path / 'new'}",))
-    other = dataclasses.replace(FOUND, digest="e" * 64)
-    monkeypatch.setattr(inspection, "inspect", lambda path: other if path.name == "2" else FOUND)
-    roots.relocate()
-    versions = services.find("digits").document().versions
-    assert [v.path for v in versions] == [str(moved / "1"), str(base / "2")]
-
-
 @pytest.mark.parametrize("listed", [("a=/x", "a=/y"), ("uploads=/x",), ("a b=/x",)])
 def test_roots_whose_names_say_nothing_are_refused(console: ConsoleSettings, listed: tuple[str, ...]) -> None:
     assert list(replace(console, repository_roots=listed).problems())

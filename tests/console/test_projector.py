@@ -400,17 +400,6 @@ async def test_a_job_without_a_row_yet_has_a_page_all_the_same(bus: Bus, nats: N
     assert not await in_thread(Job.objects.exists)
 
 
-async def test_a_size_that_only_the_acceptance_tells_is_kept(bus: Bus) -> None:
-    """Records of workers of an earlier version do not tell it."""
-    job = accepted(1)
-    await accept(bus, job)
-    running = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
-    await Records(bus).write(replace(running, input_bytes=0), expect=0)
-    async with projecting(bus):
-        await until(lambda: states() == {job.id: "running"})
-    assert await in_thread(lambda: Job.objects.get().size_in) == 64
-
-
 async def test_a_second_projector_takes_over_and_the_first_goes_on_after_it(bus: Bus) -> None:
     jobs = [accepted(n) for n in range(1, 5)]
     async with projecting(bus) as first:

@@ -391,7 +391,7 @@ async def test_models_are_listed_with_status_and_metadata(front: Rig, mine: Key)
     assert (missing.status, missing.doc["error"]) == (404, "Could not find version 99 of model half")
     metadata = await front.call("GET", "/v1/models/half/metadata", key=mine)
     signatures = metadata.doc["metadata"]["signature_def"]["signature_def"]
-    assert signatures["serving_default"]["inputs"]["x"]["name"] == "x:0", "an older program registered it"
+    assert signatures["serving_default"]["inputs"]["x"]["name"] == "x:0"
     assert metadata.doc["model_spec"] == {"name": "half", "signature_name": "", "version": "1"}
     assert signatures["serving_default"]["inputs"]["x"]["dtype"] == "DT_FLOAT"
     assert signatures["serving_default"]["inputs"]["x"]["tensor_shape"] == {

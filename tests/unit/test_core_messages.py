@@ -40,7 +40,7 @@ def test_what_is_no_utf_8_is_a_broken_document_and_no_crash() -> None:
 
 
 def test_a_record_queues_its_job_again_with_all_that_a_run_needs() -> None:
-    record = life.first_record(replace(JOB, ref=REF), State.QUEUED)
+    record = life.first_record(replace(JOB, ref=REF, size_bytes=9), State.QUEUED)
     again = life.queued_again(decode(Record, header(record)))
     assert again == replace(JOB, ref=REF, size_bytes=9)
 
