@@ -34,7 +34,7 @@ up: $(VENV)/up.stamp ## run the whole system on this machine until Ctrl-C (ARGS=
 	@exec $(BIN)/python -m signalbox up $(ARGS)
 
 production: $(VENV)/production.stamp ## run docker-compose.yml on this machine without a container engine, as root (ARGS="--help")
-	@exec $(BIN)/python -m signalbox production $(ARGS)
+	@exec $(BIN)/python -m verification.production $(ARGS)
 
 demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
 	@exec $(BIN)/python -m signalbox demo $(ARGS)

@@ -1,4 +1,4 @@
-"""Measures what a tenant that floods a model costs another with one job at a time, with shares and without."""
+"""Measures what an account that floods a model costs another with one job at a time, with shares and without."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ _ROOM: Final = f"{PREFIX}FAIR_ROOM"
 
 
 async def measure(folder: Path, *, seconds: float) -> None:
-    """Print the waits of one tenant beside those of the other."""
-    print(f"\n{'the other tenant':<34}{'answers':>8}{'p50 ms':>9}{'p95 ms':>9}  statuses")
+    """Print the waits of one account beside those of the other."""
+    print(f"\n{'the other account':<34}{'answers':>8}{'p50 ms':>9}{'p95 ms':>9}  statuses")
     for room in (0, 32):
         with _setting(room):
             await _measure(folder / f"room-{room}", room, seconds)

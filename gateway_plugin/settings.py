@@ -145,7 +145,7 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1000,
-            description="Places of a model's queue, in each class above `lo`, that tenants share (a quick model has "
+            description="Places of a model's queue, in each class above `lo`, that accounts share (a quick model has "
             "half a second's work of them, none more than `max_queue`): one may have as many jobs waiting as are left "
             "free, what is above goes to `lo`. 0 = as asked for.",
         ),

@@ -6,7 +6,7 @@ each figure is said to be level, or by how much it grows with each turn. Then a 
 both are asked in turn. The exit status is 1 where a figure is not level, or the rate is not that of the fresh stack.
 
 With ``--up FILE`` it measures a stack that runs already, whose programs must have been started with the settings that
-``--settings`` prints: ``env $(python -m benchmarks day --settings) python -m signalbox production``.
+``--settings`` prints: ``env $(python -m benchmarks day --settings) python -m verification.production``.
 """
 
 import argparse

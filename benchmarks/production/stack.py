@@ -48,7 +48,7 @@ async def standing(up: Path | None, *, plugins: int, devices: int) -> AsyncItera
 async def _started(data: Path, log: Path, plugins: int, devices: int) -> asyncio.subprocess.Process:
     with log.open("wb") as file:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "signalbox", "production", "--data", str(data)),
+            *(sys.executable, "-m", "verification.production", "--data", str(data)),
             *("--ports", "any", "--plugins", str(plugins), "--devices", str(devices)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=file,

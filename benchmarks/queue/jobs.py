@@ -88,13 +88,13 @@ class Jobs:
             model=next(self._models),
             version=1,
             signature="serving_default",
-            key_id="bench",
+            account_id="bench",
             batch_key="all",
             created_at=now,
             deadline_at=now + DEADLINE_S,
             size_bytes=len(data),
         )
-        return job.id, names.job(job.model, job.priority, job.key_id, job.id), data, {Header.JOB: header(job)}
+        return job.id, names.job(job.model, job.priority, job.account_id, job.id), data, {Header.JOB: header(job)}
 
     async def put(self, count: int, *, over_s: float = 0.0) -> None:
         """Accept so many, in groups as large as they may be. Raises what a refused one was refused with.

@@ -23,7 +23,7 @@ class LetterOut(serializers.Serializer[Any]):
     model = serializers.CharField()
     version = serializers.IntegerField(allow_null=True)
     signature = serializers.CharField()
-    tenant = serializers.CharField()
+    account_id = serializers.CharField()
     priority = serializers.CharField()
     accepted_at = serializers.DateTimeField(allow_null=True)
     at = serializers.DateTimeField()

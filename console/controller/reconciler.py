@@ -273,7 +273,7 @@ def _record_of(row: Job) -> Record:
         version=row.version,
         signature=row.signature,
         priority=row.priority,  # type: ignore[arg-type]  # a column
-        key_id=row.key_id,
+        account_id=row.account_id,
         state=State.QUEUED,
         created_at=row.created_at.timestamp(),
         deadline_at=(row.deadline_at or row.created_at).timestamp(),

@@ -84,7 +84,7 @@ def discard(actor: Actor, job_id: str, *, reason: str = "") -> Asked:
 
 def _owner(letter: Letter) -> dict[str, str]:
     """Whose job it was, for the audit."""
-    return {"account": letter.job.key_id} if letter.job is not None else {}
+    return {"account": letter.job.account_id} if letter.job is not None else {}
 
 
 def _told(pk: int, new_id: str) -> Asked:

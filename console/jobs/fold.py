@@ -37,7 +37,7 @@ class JobRow(NamedTuple):
     version: int
     signature: str
     priority: str
-    key_id: str
+    account_id: str
     state: str
     created_at: float
     deadline_at: float
@@ -127,7 +127,7 @@ def row_of_job(job: messages.Job, at: float) -> JobRow:
         job.version,
         job.signature[:200],
         job.priority,
-        job.key_id,
+        job.account_id,
         State.QUEUED.value,
         job.created_at,
         job.deadline_at,
@@ -150,7 +150,7 @@ def row_of_record(record: Record, revision: int, at: float) -> JobRow:
         record.version,
         record.signature[:200],
         record.priority,
-        record.key_id,
+        record.account_id,
         record.state.value,
         record.created_at,
         record.deadline_at,

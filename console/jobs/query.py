@@ -20,7 +20,7 @@ _COLUMNS: Final = {
     "state": "state",
     "model": "model",
     "version": "version",
-    "account": "key_id",
+    "account": "account_id",
     "worker": "worker",
     "gpu": "gpu",
     "error": "error_code",

@@ -48,7 +48,7 @@ def cancel(actor: Actor, job_id: str, *, reason: str = "") -> Job:
         job = _found(Job.objects.filter(pk=job_id).first() or known, job_id)
         if not job.is_open:
             raise Conflict(f"The job has already ended: {job.state}.")
-        change.before = {"account": job.key_id, "state": job.state}
-        change.after = {"account": job.key_id, "cancel": "asked"}
+        change.before = {"account": job.account_id, "state": job.state}
+        change.after = {"account": job.account_id, "cancel": "asked"}
         post(OutboxEntry(kind=OutboxEntry.CANCEL, key=job_id))
     return job

@@ -50,7 +50,7 @@ class AttemptLine:
 
 def steps(job: Job, events: Sequence[JobEvent], account: str = "") -> list[TimelineStep]:
     """What happened, in order of time; an attempt that was lost stays visible. account: its name; empty = its id."""
-    found = [(0.0, TimelineStep("queued", _ms(0.0), "Accepted and queued", _accepted(job, account or job.key_id)))]
+    found = [(0.0, TimelineStep("queued", _ms(0.0), "Accepted and queued", _accepted(job, account or job.account_id)))]
 
     def add(ms: float, state: str, what: str, more: str = "") -> None:
         found.append((max(0.0, ms), TimelineStep(state, _ms(ms), what, more)))

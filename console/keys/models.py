@@ -15,8 +15,8 @@ LIMITS: Final = ("rate", "per_s", "quota", "quota_window_s")
 class Account(models.Model):
     """A customer: owns the jobs that any of its keys submitted. What it may use and hold counts for all its keys.
 
-    id: what jobs carry as ``key_id``; of an account that was made with a key, that key's id. models_allowed: empty =
-    all. stored_bytes, waiting, idempotency_keys, result_bytes: what it may hold at once
+    id: what jobs carry as ``account_id``; of an account that was made with a key, that key's id. models_allowed:
+    empty = all. stored_bytes, waiting, idempotency_keys, result_bytes: what it may hold at once
     (:class:`signalbox.wire.messages.Share`); 0 = what the gateways' settings give every account.
     """
 
@@ -131,7 +131,7 @@ class ApiKey(models.Model):
             revoked_at=self.revoked_at.timestamp() if self.revoked_at else None,
             updated_at=self.updated_at.timestamp(),
             networks=tuple(self.networks),
-            tenant=self.account_id,
+            account_id=self.account_id,
             account_models=tuple(self.account.models_allowed),
             share=self.account.share,
         )

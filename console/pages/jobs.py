@@ -56,7 +56,7 @@ def index(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, job_id: str) -> HttpResponse:
     """One job: its story and where the time went."""
     job = services.find(job_id)
-    account = Account.objects.filter(pk=job.key_id).first()
+    account = Account.objects.filter(pk=job.account_id).first()
     context = {
         "job": job,
         "standing": standing.of(job),
@@ -100,4 +100,4 @@ def _tabs(text: str, state: str, counts: dict[str, str]) -> list[dict[str, Any]]
 
 
 def _account_names(jobs: list[Job]) -> dict[str, str]:
-    return dict(Account.objects.filter(pk__in={job.key_id for job in jobs}).values_list("pk", "name"))
+    return dict(Account.objects.filter(pk__in={job.account_id for job in jobs}).values_list("pk", "name"))

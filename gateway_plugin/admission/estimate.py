@@ -15,7 +15,7 @@ class Told(NamedTuple):
 
 
 class QueueEstimate:
-    """The last measurement of a class, what was let in since, and how many of the waiting jobs are each tenant's.
+    """The last measurement of a class, what was let in since, and how many of the waiting jobs are each account's.
 
     A class is served in order, so the jobs that wait are the last that came. Between two measurements the workers are
     assumed to go on as fast as they did. Instants are of one clock, in seconds.
@@ -24,7 +24,7 @@ class QueueEstimate:
     """
 
     def __init__(self) -> None:
-        self._tenants: deque[str] = deque()
+        self._accounts: deque[str] = deque()
         self._counts: Counter[str] = Counter()
         self._asked = 0
         self._taken = 0
@@ -40,10 +40,10 @@ class QueueEstimate:
         """Jobs that wait if none was taken since the last measurement."""
         return self.waiting + self.since
 
-    def enter(self, tenant: str) -> None:
-        """Count one more job of a tenant in."""
-        self._tenants.append(tenant)
-        self._counts[tenant] += 1
+    def enter(self, account: str) -> None:
+        """Count one more job of an account in."""
+        self._accounts.append(account)
+        self._counts[account] += 1
         self.since += 1
         self.total += 1
 
@@ -68,8 +68,8 @@ class QueueEstimate:
         self.waiting, self._measured_at = waiting, now
         self.since -= self._asked
         self._asked = 0
-        while len(self._tenants) > self.most:
-            gone = self._tenants.popleft()
+        while len(self._accounts) > self.most:
+            gone = self._accounts.popleft()
             self._counts[gone] -= 1
             if not self._counts[gone]:
                 del self._counts[gone]
@@ -81,7 +81,7 @@ class QueueEstimate:
             return most
         return max(0, round(most - self.rate * (now - self._measured_at)))
 
-    def of(self, tenant: str, length: int) -> int:
-        """How many of the waiting jobs are this tenant's, as far as can be known. length: of :meth:`length`."""
-        own = self._counts.get(tenant, 0)
+    def of(self, account: str, length: int) -> int:
+        """How many of the waiting jobs are this account's, as far as can be known. length: of :meth:`length`."""
+        own = self._counts.get(account, 0)
         return round(own * length / self.most) if own and self.rate else own

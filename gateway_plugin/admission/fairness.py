@@ -1,9 +1,9 @@
-"""Decides which tenants' jobs get the class they asked for, and which go to ``lo``. Pure: counts in, a class out.
+"""Decides which accounts' jobs get the class they asked for, and which go to ``lo``. Pure: counts in, a class out.
 
-A class has some room; of it a tenant may have as many jobs waiting as are places left. That alone holds places
+A class has some room; of it an account may have as many jobs waiting as are places left. That alone holds places
 for newcomers and gives equal shares to all who keep their share full: the dynamic thresholds of A. K. Choudhury and
 E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches" (1998), with a factor of one. What is
-above goes to ``lo``, which is served when nothing waits before it: so a tenant that is alone loses nothing.
+above goes to ``lo``, which is served when nothing waits before it: so an account that is alone loses nothing.
 """
 
 import math
@@ -47,8 +47,8 @@ class Shares:
         gone = self._gone(now)
         self._sent_back = {who: at for who, at in self._sent_back.items() if at > gone}
 
-    def place(self, tenant: str, asked: Priority, now: float, *, most: float = math.inf) -> Priority:
-        """The class for one more job of a tenant. A tenant none of whose jobs wait gets what it asked for.
+    def place(self, account: str, asked: Priority, now: float, *, most: float = math.inf) -> Priority:
+        """The class for one more job of an account. An account none of whose jobs wait gets what it asked for.
 
         most: jobs of the model that may wait: there is no more room than that.
         """
@@ -56,32 +56,32 @@ class Shares:
             return asked
         estimate = self.estimates[asked]
         length = estimate.length(now)
-        own = estimate.of(tenant, length)
+        own = estimate.of(account, length)
         usual = max(self._room, _ROOM_S * self._rate)
         room = min(usual, most)
         if own and own >= room - length:
             return LEAST
-        return LEAST if self._goes_on(tenant, asked, own, now) else asked
+        return LEAST if self._goes_on(account, asked, own, now) else asked
 
-    def enter(self, tenant: str, asked: Priority, given: Priority) -> None:
+    def enter(self, account: str, asked: Priority, given: Priority) -> None:
         """Count a job that was let in."""
-        self.estimates[given].enter(tenant)
+        self.estimates[given].enter(account)
         self.since += 1
         if given != asked:
-            self._sent_back[tenant, asked] = self.estimates[LEAST].total
+            self._sent_back[account, asked] = self.estimates[LEAST].total
 
     def _gone(self, now: float) -> int:
         """Which of the jobs let into ``lo``, counted from one, is the last that waits no more."""
         return self.estimates[LEAST].total - self.estimates[LEAST].length(now)
 
-    def _goes_on(self, tenant: str, asked: Priority, own: int, now: float) -> bool:
-        """Whether a tenant with jobs sent back stays in ``lo``: in its own order, and past others only one for one."""
-        sent_back = self._sent_back.get((tenant, asked))
+    def _goes_on(self, account: str, asked: Priority, own: int, now: float) -> bool:
+        """Whether an account with jobs sent back stays in ``lo``: in its own order, past others only one for one."""
+        sent_back = self._sent_back.get((account, asked))
         if sent_back is None or sent_back <= self._gone(now):
             return False
         others = 0
         for priority, estimate in self.estimates.items():
             if priority != LEAST:
                 length = estimate.length(now)
-                others += length - estimate.of(tenant, length)
+                others += length - estimate.of(account, length)
         return own >= others

@@ -1,4 +1,4 @@
-"""Submitting once: the same tenant, ``Idempotency-Key`` and body give the same job for 24 hours.
+"""Submitting once: the same account, ``Idempotency-Key`` and body give the same job for 24 hours.
 
 A record in KV ``idem`` names the job before the job is published, both by compare-and-set from nothing. A gateway
 that finds the record without its job may publish that job, and no other: so a crash between the two writes converges,
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway_plugin.admission.holdings import Holdings
-from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.service.jobs import JobService
 from signalbox.bus.client import Bus
@@ -120,9 +120,9 @@ class Idempotency:
         """
         if not 1 <= len(name) <= _MOST_CHARS or not name.isascii() or not name.isprintable():
             raise InvalidRequest(f"{HEADER} must be 1 to {_MOST_CHARS} printable ASCII characters.", bound="header")
-        tenant = tenant_of(key)
+        account = account_of(key)
         hashed = hashlib.sha256(name.encode()).hexdigest()
-        subject = names.key(Bucket.IDEM, f"{tenant}.{hashed}")
+        subject = names.key(Bucket.IDEM, f"{account}.{hashed}")
         stored = await self._bus.leader_get(Bucket.IDEM.stream, subject)
         if stored is None:
             return IdempotencyEntry(subject, digest, self._ids.new(), 0)
@@ -136,7 +136,7 @@ class Idempotency:
             raise KeyReused(f"This {HEADER} was used for another request; choose a new one.")
         idem = IdempotencyEntry(subject, digest, held.job_id, stored.seq, priority=held.priority)
         try:
-            found = await self._jobs.find(held.job_id, tenant)
+            found = await self._jobs.find(held.job_id, account)
         except NotFound:
             if held.is_open and self._may_be_in_flight(subject, stored.seq, stored.time):
                 raise _in_flight() from None

@@ -138,9 +138,9 @@ class Keyring:
             raise Unavailable("Signalbox cannot check API keys now; nothing was accepted.", retry_after_s=2.0)
 
 
-def tenant_of(key: ApiKey) -> str:
+def account_of(key: ApiKey) -> str:
     """The owner of what is submitted with ``key``: its account, whose keys share jobs, places and bounds."""
-    return key.tenant or key.id
+    return key.account_id or key.id
 
 
 def require_scope(key: ApiKey, scope: str) -> None:

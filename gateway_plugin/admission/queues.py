@@ -27,7 +27,7 @@ _KEPT: Final = 8
 """One place of a queue in so many, and no more than ``fair_room`` of them, is kept from jobs in ``lo``."""
 
 DEMOTED: Final = metrics.counter(
-    "jobs_demoted", "Jobs put into lo because their tenant had its share of the class.", "model"
+    "jobs_demoted", "Jobs put into lo because their account had its share of the class.", "model"
 )
 
 
@@ -53,8 +53,8 @@ class Admission:
         self._queues: dict[str, _Queue] = {}
         self._measuring: SingleFlight[str, None] = SingleFlight()
 
-    async def admit(self, model: Model, tenant: str, asked: Priority, *, named: Priority | None = None) -> Priority:
-        """Count one job of a tenant in; returns the class it goes into, ``asked`` or ``lo``.
+    async def admit(self, model: Model, account: str, asked: Priority, *, named: Priority | None = None) -> Priority:
+        """Count one job of an account in; returns the class it goes into, ``asked`` or ``lo``.
 
         named: where an earlier try of the same submission went: it is judged once. Raises :class:`QueueFull`;
         :class:`Unavailable` if the length is not known.
@@ -63,16 +63,16 @@ class Admission:
         if queue is None:
             queue = self._queues[model.name] = _Queue(model.name, self._room)
         shares, most = queue.shares, model.limits.max_queue
-        given = named or shares.place(tenant, asked, self._loop.time(), most=most)
+        given = named or shares.place(account, asked, self._loop.time(), most=most)
         is_full = shares.most >= self._limit(model, given)
         # While one caller measures a queue that is not full, the others need not wait for it.
         if is_full or (self._is_stale(queue, is_fair=given == asked) and model.name not in self._measuring):
             await self._measuring.ask(model.name, partial(self._measure, model.name, queue))
-            given = named or shares.place(tenant, asked, self._loop.time(), most=most)
+            given = named or shares.place(account, asked, self._loop.time(), most=most)
             is_full = shares.most >= self._limit(model, given)
         if is_full:
             raise self._full(model, given, shares.most)
-        shares.enter(tenant, asked, given)
+        shares.enter(account, asked, given)
         if given not in {asked, named}:
             queue.demoted.inc()
         return given

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from gateway_plugin.admission.inputs import StoredInputs
-from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.results import ResultsRoom
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
@@ -109,7 +109,7 @@ class Submitter:
             version=ready.version.version,
             signature=inputs.signature,
             priority=options.priority,
-            key_id=tenant_of(key),
+            account_id=account_of(key),
             style=inputs.style,
             batch_key=inputs.batch_key,
             rows=inputs.rows,
@@ -138,7 +138,7 @@ class Submitter:
         """
         stored: StoredInput | None = None
         if len(frame) > self._inline_limit:
-            async with self._stored.room(job.key_id, len(frame), share_bytes):
+            async with self._stored.room(job.account_id, len(frame), share_bytes):
                 stored = await payloads.store_input(self._bus, job, frame)
             job, frame = replace(job, ref=stored.ref), b""
         try:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway_plugin.admission.acceptance import Acceptance, Submission
-from gateway_plugin.admission.keyring import SUBMIT, Keyring, require_scope, require_urgent, tenant_of
+from gateway_plugin.admission.keyring import SUBMIT, Keyring, account_of, require_scope, require_urgent
 from gateway_plugin.admission.pool import Pool
 from gateway_plugin.admission.submission import SubmitOptions
 from gateway_plugin.codec.bodies import DecodedInputs
@@ -109,7 +109,7 @@ class Predictions:
         Idempotency-Key: a caller that sends one means to ask again.
         """
         job = submission.job
-        tenant = self._take_place(key)
+        account = self._take_place(key)
         future = self._waiters.expect(job.id)
         try:
             await self._acceptance.write(submission)
@@ -120,7 +120,7 @@ class Predictions:
             raise
         finally:
             self._waiters.forget(job.id)
-            self._places.release(tenant)
+            self._places.release(account)
         self._keyring.require_unended(key)
         if end is not None:
             joblog.step("job.reply_received", end.record, state=end.record.state.value)
@@ -137,19 +137,19 @@ class Predictions:
         if wait_s is None:
             model = self._catalog.find(record.model)
             wait_s = model.limits.sync_wait_s if model is not None else 0.0
-        tenant = self._take_place(key)
+        account = self._take_place(key)
         try:
             end = await self._waiters.follow(record.id, min(wait_s, self._settings.max_wait_s))
         finally:
-            self._places.release(tenant)
+            self._places.release(account)
         self._keyring.require_unended(key)
         return end
 
     def _take_place(self, key: ApiKey) -> str:
         """Take a waiting place; returns the account to release it for. Raises as :meth:`Pool.take`."""
-        tenant = tenant_of(key)
-        self._places.take(tenant, most=key.share.waiting or self._settings.account_waiting)
-        return tenant
+        account = account_of(key)
+        self._places.take(account, most=key.share.waiting or self._settings.account_waiting)
+        return account
 
 
 def job_headers(record: Record) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from gateway_plugin.admission.addresses import forwarded_address
-from gateway_plugin.admission.keyring import SUBMIT, Keyring, tenant_of
+from gateway_plugin.admission.keyring import SUBMIT, Keyring, account_of
 from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES, KEY_ID, TOKEN, Session
 from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
 from signalbox.wire.messages import ApiKey
@@ -91,5 +91,5 @@ def session_of(key: ApiKey, org_id: str, body_bytes: int) -> SessionState:
         last_updated=repr(key.updated_at),
         session_lifetime=_SESSION_LIFETIME_S,
         alias=key.id,
-        metadata={TOKEN: token, KEY_ID: key.id, ACCOUNT: tenant_of(key), BODY_BYTES: str(body_bytes)},
+        metadata={TOKEN: token, KEY_ID: key.id, ACCOUNT: account_of(key), BODY_BYTES: str(body_bytes)},
     )

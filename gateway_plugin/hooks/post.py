@@ -18,10 +18,10 @@ from gateway_plugin.admission.keyring import (
     READ,
     SUBMIT,
     Keyring,
+    account_of,
     require_model,
     require_scope,
     require_urgent,
-    tenant_of,
 )
 from gateway_plugin.admission.pool import Pool
 from gateway_plugin.admission.submission import SubmitOptions, read_options
@@ -83,12 +83,12 @@ class Post:
         asked = obj.request
         request = Request(asked.method, asked.url, asked.headers, asked.raw_body)
         key = self.key(request, obj.metadata.get(KEY_ID, ""))
-        tenant, size = tenant_of(key), len(request.raw_body)
-        self._bodies.take(tenant, size)
+        account, size = account_of(key), len(request.raw_body)
+        self._bodies.take(account, size)
         try:
             return await self.answer(request, key)
         finally:
-            self._bodies.release(tenant, size)
+            self._bodies.release(account, size)
 
     def key(self, request: Request, key_id: str) -> ApiKey:
         """The key that the auth hook let in, which may have ended since. Raises as :meth:`Keyring.by_id`."""
@@ -110,7 +110,7 @@ class Post:
         if operation is Operation.CANCEL_JOB:
             return await self._cancel_job(request, route, key)
         if operation is Operation.TFS_METRICS:
-            return self._counts.page(tenant_of(key))
+            return self._counts.page(account_of(key))
         if operation is Operation.TFS_PREFLIGHT:
             return httprules.preflight(request.headers)
         return json_response(200, listed(self._catalog, key))
@@ -129,9 +129,9 @@ class Post:
         except SignalboxError as error:
             httprules.explain(error, request.headers.get("Content-Encoding", ""))
             if self._catalog.find(route.model) is not None:
-                self._counts.refused(tenant_of(key), route.model, error)
+                self._counts.refused(account_of(key), route.model, error)
             raise
-        self._counts.answered(tenant_of(key), route.model, form or "", perf_counter() - began)
+        self._counts.answered(account_of(key), route.model, form or "", perf_counter() - began)
         return given
 
     # ------------------------------------------------------------------ submissions
@@ -165,7 +165,7 @@ class Post:
         if self._codec.is_small(body, encoding):
             options, ready, inputs = self._codec.read_here(body, choose, form)
         else:
-            options, ready, inputs = await self._codec.read_elsewhere(tenant_of(key), body, encoding, choose, form)
+            options, ready, inputs = await self._codec.read_elsewhere(account_of(key), body, encoding, choose, form)
         # A caller that asked for an id, or may ask again under a key, is promised the result for a day.
         submission = await self._acceptance.admit(
             headers,
@@ -214,7 +214,7 @@ class Post:
         if is_sync:
             raise DeadlineExceeded("Timed out", job_id=found.record.id)
         with contextlib.suppress(SignalboxError):
-            found = await self._jobs.find(found.record.id, found.record.key_id)
+            found = await self._jobs.find(found.record.id, found.record.account_id)
         return await self._accepted_answer(found, prefer, options)
 
     async def _ended(self, end: End, prefer: Preference, *, is_prediction: bool) -> JsonResponse:
@@ -250,7 +250,7 @@ class Post:
 
     async def _read_job(self, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, READ)
-        found = await self._jobs.find(route.job_id, tenant_of(key))
+        found = await self._jobs.find(route.job_id, account_of(key))
         record = found.record
         if record.state is State.EXPIRED:
             raise failure(record)
@@ -263,7 +263,7 @@ class Post:
     async def _cancel_job(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
         require_scope(key, CANCEL)
         require_empty(request.raw_body)
-        found = await self._jobs.cancel(route.job_id, tenant_of(key))
+        found = await self._jobs.cancel(route.job_id, account_of(key))
         status = 200 if found.record.state.is_terminal else 202
         doc = await self._jobs.describe(found, with_result=False)
         return json_response(status, doc, {JOB_ID: found.record.id})

@@ -78,7 +78,7 @@ class JobService:
         await self._queues.close()
         await self._majority.close()
 
-    async def find(self, job_id: str, tenant: str) -> Found:
+    async def find(self, job_id: str, account: str) -> Found:
         """The job of an owner: the one place that checks ownership.
 
         Raises :class:`NotFound`, in the same words for an unknown, a malformed and a foreign id, and
@@ -90,7 +90,7 @@ class JobService:
             raise NotFound(_NO_JOB)
         for _ in range(_RACES):
             found = await self._records.find(job_id)
-            if found is None or found.record.key_id != tenant:
+            if found is None or found.record.account_id != account:
                 await self._majority.require(Stream.STATE, Stream.JOBS)
                 raise NotFound(_NO_JOB)
             is_overdue = found.record.state is State.QUEUED and (found.record.deadline_at <= self._wall())
@@ -104,12 +104,12 @@ class JobService:
         """Whether a job named at ``named_at``, now unknown, may have run and ended: it must not run again."""
         return await self._records.may_have_gone(named_at, now=self._wall(), kept_s=kept_s)
 
-    async def cancel(self, job_id: str, tenant: str) -> Found:
+    async def cancel(self, job_id: str, account: str) -> Found:
         """As :func:`signalbox.jobs.cancel.cancel`, for its owner.
 
         Raises :class:`NotFound` as :meth:`find`, and :class:`Conflict` when the job has ended otherwise.
         """
-        found = await self.find(job_id, tenant)
+        found = await self.find(job_id, account)
         found = await cancel(self._bus, self._records, found, by=OWNER, clock=self._wall)
         state = found.record.state
         if state.is_terminal and state is not State.CANCELLED:
@@ -132,7 +132,7 @@ class JobService:
             if record.ref is not None:
                 self._codec.require_answerable(record.ref.size)
             frame = await self._frame(end)
-            body = await self._codec.render(record.key_id, frame, record.style, is_strict=is_strict)
+            body = await self._codec.render(record.account_id, frame, record.style, is_strict=is_strict)
         except SignalboxError as error:
             error.facts["job_id"] = record.id
             raise

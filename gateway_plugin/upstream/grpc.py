@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import grpc.aio
 
 from gateway_plugin.admission.addresses import FRONT_S_WORD
-from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.codec.turns import Turns
@@ -107,13 +107,13 @@ class GrpcUpstream:
         if self._is_front:
             headers[FRONT_S_WORD] = _address(context.peer())
         key = self._callers.key(headers)
-        tenant = tenant_of(key)
-        with PoolShare(self._bodies, tenant) as share:
-            message = await self._read(tenant, context)
+        account = account_of(key)
+        with PoolShare(self._bodies, account) as share:
+            message = await self._read(account, context)
             share.take(len(message))
             return await method(GrpcCall(key, headers, message, context.time_remaining(), share.take))
 
-    async def _read(self, tenant: str, context: Context) -> bytes:
+    async def _read(self, account: str, context: Context) -> bytes:
         """The one message of a call, unpacked, when it is its account's turn to be read.
 
         Raises :class:`TooLarge`, and for a message or a turn that does not come in time :class:`DeadlineExceeded`,
@@ -121,22 +121,22 @@ class GrpcUpstream:
         """
         is_read = False
         try:
-            async with asyncio.timeout(_READ_S), self._reading.turn(tenant, _READ_S):
+            async with asyncio.timeout(_READ_S), self._reading.turn(account, _READ_S):
                 is_read = True
                 message = await context.read()
                 if isinstance(message, bytes) and is_packed(message):
                     # In the turn, so that no more is unpacked at once than may be read; a thread, so that nobody waits.
                     message = await asyncio.to_thread(unpacked, message, self._limit_bytes)
         except TimeoutError as error:
-            raise self._late(tenant, is_read=is_read) from error
+            raise self._late(account, is_read=is_read) from error
         if not isinstance(message, bytes):  # gRPC lets none through that is too large, and answers it itself
             raise TooLarge(f"The call has no message, or one above {self._limit_bytes} bytes.", bound="grpc")
         return message
 
-    def _late(self, tenant: str, *, is_read: bool) -> SignalboxError:
+    def _late(self, account: str, *, is_read: bool) -> SignalboxError:
         if is_read:
             return DeadlineExceeded(f"The message did not come within {_READ_S:.0f} s.", bound="reading")
-        return self._reading.late(tenant, what="large messages", bound="reading")
+        return self._reading.late(account, what="large messages", bound="reading")
 
     async def _health(self, _messages: object, _context: Context) -> bytes:
         """``grpc.health.v1``, for anybody, and the same for every service: what a stranger sends is not read."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.hooks.dispatcher import Outcomes, counted
 from gateway_plugin.service.jsonresponses import JsonResponse, refusal
@@ -121,7 +121,7 @@ class HttpUpstream:
 
     async def _keyed(self, dialect: Dialect, request: Request, body: RequestBody) -> JsonResponse:
         key = self._callers.key(request.headers)
-        with PoolShare(self._bodies, tenant_of(key)) as share:
+        with PoolShare(self._bodies, account_of(key)) as share:
             try:
                 request.raw_body = await body.read(self._limit_bytes, share)
             except BodyTooLargeError as error:

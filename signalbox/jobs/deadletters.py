@@ -37,8 +37,8 @@ PAGE_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of letters read for one page; their bodies are measured and dropped."""
 FILLED: Final = 0.9
 """Part of ``DLQ_PARTS`` that inputs may take; the rest is for the marks of redriven letters."""
-TENANT_SHARE: Final = 0.25
-"""Part of ``DLQ_PARTS`` that the inputs of one tenant may take."""
+ACCOUNT_SHARE: Final = 0.25
+"""Part of ``DLQ_PARTS`` that the inputs of one account may take."""
 UNREADABLE: Final = "unreadable"
 """Error of a letter that is a message of ``JOBS`` which was no job."""
 _PENDING: Final = "Nats-Num-Pending"
@@ -48,7 +48,7 @@ _SPACE: Final = uuid.UUID("5b0cb1a4-5a7d-4f3e-9a52-6f1f3c1f9d10")
 
 _NOT_KEPT: Final = metrics.counter(
     "dead_letter_inputs_not_kept",
-    "Inputs of dead letters that were not kept: share (of their tenant), room, gone.",
+    "Inputs of dead letters that were not kept: share (of their account), room, gone.",
     "reason",
 )
 
@@ -62,7 +62,7 @@ class _Refusal(NamedTuple):
 
 _GONE: Final = _Refusal("gone", "The input had aged out before the job was given up.")
 _FULL: Final = _Refusal("room", "There was no room for it beside the other dead letters.")
-_SHARE: Final = _Refusal("share", "The inputs of this tenant's dead letters have taken their share.")
+_SHARE: Final = _Refusal("share", "The inputs of this account's dead letters have taken their share.")
 
 
 class Letter(NamedTuple):
@@ -141,7 +141,7 @@ async def keep_unreadable(bus: Bus, delivery: Delivery, why: str) -> None:
 
 
 async def _with_input(bus: Bus, job: Job, ref: PayloadRef, notice: DeadLetter) -> DeadLetter:
-    refusal = await _no_room(bus, job.key_id, ref.size)
+    refusal = await _no_room(bus, job.account_id, ref.size)
     if refusal is not None:
         return _without(notice, refusal)
     try:
@@ -149,7 +149,7 @@ async def _with_input(bus: Bus, job: Job, ref: PayloadRef, notice: DeadLetter) -
     except NotFound:
         return _without(notice, _GONE)
     try:
-        kept = await payloads.store_at(bus, names.kept_input(job.key_id, job.id), data)
+        kept = await payloads.store_at(bus, names.kept_input(job.account_id, job.id), data)
     except QueueFull:
         return _without(notice, _FULL)
     return replace(notice, input=kept)
@@ -160,12 +160,12 @@ def _without(notice: DeadLetter, refusal: _Refusal) -> DeadLetter:
     return replace(notice, not_kept=refusal.text)
 
 
-async def _no_room(bus: Bus, tenant: str, size: int) -> _Refusal | None:
+async def _no_room(bus: Bus, account: str, size: int) -> _Refusal | None:
     """Why an input of this size may not be kept; None where it may.
 
     Two workers may judge at once and pass the bound by one input; the stream's own limit is above both.
     """
-    filter_ = {"subjects_filter": names.kept_input(tenant, "*")}
+    filter_ = {"subjects_filter": names.kept_input(account, "*")}
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ_PARTS}", filter_)
     limit = info["config"].get("max_bytes", -1)
     if limit <= 0:
@@ -173,7 +173,7 @@ async def _no_room(bus: Bus, tenant: str, size: int) -> _Refusal | None:
     if info["state"]["bytes"] + size > FILLED * limit:
         return _FULL
     chunks = sum((info["state"].get("subjects") or {}).values())
-    if chunks * payloads.CHUNK_BYTES + size > TENANT_SHARE * limit:
+    if chunks * payloads.CHUNK_BYTES + size > ACCOUNT_SHARE * limit:
         return _SHARE
     return None
 
@@ -238,7 +238,7 @@ def summary(letter: Letter) -> dict[str, Any]:
         "model": letter.model,
         "version": job.version if job is not None else None,
         "signature": job.signature if job is not None else "",
-        "tenant": job.key_id if job is not None else "",
+        "account_id": job.account_id if job is not None else "",
         "priority": job.priority if job is not None else "",
         "accepted_at": _instant(job.created_at) if job is not None else None,
         "at": _instant(letter.at),
@@ -318,7 +318,7 @@ def redriven_id(letter: Letter, after: str = "") -> str:
 
 
 async def redrive(bus: Bus, job_id: str, *, after: str = "") -> Redrive:
-    """Run a dead letter's job again as a new one, of the same tenant, with the deadline its model gives now.
+    """Run a dead letter's job again as a new one, of the same account, with the deadline its model gives now.
 
     The input's quarantine is lifted: a person wants it to run. Idempotent for the same letter and ``after``. Raises as
     :func:`plan`, and :class:`QueueFull` or :class:`Unavailable` as any acceptance.

@@ -29,7 +29,7 @@ async def submit(bus: Bus, job: Job, body: bytes = b"") -> Accepted:
     :class:`TooLarge`, :class:`Unavailable`) means that the job is certainly not accepted.
     """
     writer = bus.grouped(Stream.JOBS)
-    subject = names.job(job.model, job.priority, job.key_id, job.id)
+    subject = names.job(job.model, job.priority, job.account_id, job.id)
     headers: dict[str, str] = {Header.JOB: header(job)}
     for repeat in range(_REPEATS + 1):
         try:

@@ -53,8 +53,8 @@ async def store_input(bus: Bus, job: Job, data: bytes) -> StoredInput:
     second call stores all chunks again: those of an earlier call may be about to be removed. Raises as :func:`store`,
     so :class:`QueueFull` where all room for inputs is taken; what was stored is then the input of a job never queued.
     """
-    subject = job_input(job.key_id, job.id, len(data))
-    queued_as = queue_subject(job.model, job.priority, job.key_id, job.id)
+    subject = job_input(job.account_id, job.id, len(data))
+    queued_as = queue_subject(job.model, job.priority, job.account_id, job.id)
     headers: dict[str, str] = {Header.QUEUED_AS: queued_as}
     return await _store(bus, subject, data, headers, attempt=secrets.token_hex(8))
 

@@ -24,7 +24,6 @@ _EXIT_DIFFERS: Final = 1
 _EXIT_REFUSED: Final = 2
 _PROGRAMS: Final = {
     "up": ("up.main", "Start everything on this machine; Ctrl-C stops it."),
-    "production": ("production.main", "Run docker-compose.yml on this machine, without a container engine."),
     "demo": ("demo", "Send a stream of real digits, so that the board moves."),
     "doctor": ("doctor.main", "Name every weak setting of a deployment."),
 }

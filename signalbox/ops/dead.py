@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     redriven = acts.add_parser(
         "redrive",
-        help="Run it again as a new job of the same tenant.",
+        help="Run it again as a new job of the same account.",
         description=(
             "Queue the same input as a new job that names the old one, with the deadline its model gives now. "
             "Lifts the quarantine of the input. Repeating the command makes no second job; the letter stays "

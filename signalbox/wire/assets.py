@@ -172,7 +172,7 @@ DLQ: Final = _stream(
 )
 DLQ_PARTS: Final = _stream(
     # Full, it takes no more, and the letter
-    # says so (ADR 0169): with discard-old one tenant's letters would take another's inputs away.
+    # says so (ADR 0169): with discard-old one account's letters would take another's inputs away.
     Stream.DLQ_PARTS,
     ["dlp.>"],
     "What belongs to dead letters: inputs kept beside them, what they were redriven as",

@@ -81,7 +81,7 @@ class Job(Doc, frozen=True, kw_only=True):
     version: int
     signature: str
     priority: Priority = "mid"
-    key_id: str
+    account_id: str
     style: str = "row"
     batch_key: str = ""
     rows: int = 1
@@ -134,7 +134,7 @@ class Record(Doc, frozen=True, kw_only=True):
     version: int
     signature: str
     priority: Priority = "mid"
-    key_id: str
+    account_id: str
     style: str = "row"
     state: State
     attempt: int = 0
@@ -327,8 +327,8 @@ class ApiKey(Doc, frozen=True, kw_only=True):
 
     scopes: of ``jobs:submit, jobs:read, jobs:cancel, jobs:urgent`` (priority ``hi``). models: allow list, empty = all.
     rate per ``per_s`` seconds and quota per ``quota_window_s`` seconds; 0 = unlimited.
-    tenant: its account, which owns its jobs; empty = its own id. account_models: what the account may use, empty = all;
-    a call needs both lists. share: the account's, the same in each of its keys.
+    account_id: of its account, which owns its jobs; empty = its own id. account_models: what the account may use,
+    empty = all; a call needs both lists. share: the account's, the same in each of its keys.
     networks: CIDR blocks it may be used from, empty = everywhere.
     """
 
@@ -345,14 +345,14 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     expires_at: float | None = None
     revoked_at: float | None = None
     updated_at: float = 0.0
-    tenant: str = ""
+    account_id: str = ""
     account_models: tuple[str, ...] = ()
     share: Share = Share()
     networks: tuple[str, ...] = ()
 
 
 class Idem(Doc, frozen=True, kw_only=True):
-    """KV ``idem``: the job of one Idempotency-Key. Key: ``<tenant>.<sha256 of the header>``; kept for 24 hours.
+    """KV ``idem``: the job of one Idempotency-Key. Key: ``<account>.<sha256 of the header>``; kept for 24 hours.
 
     digest: sha256 of the request it was made for. is_open: its writer may be about to publish the job.
     priority: the class the job goes into, part of its subject.

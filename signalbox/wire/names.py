@@ -105,9 +105,9 @@ def untoken(text: str) -> str:
     return raw.encode("latin-1").decode() if raw != text else text
 
 
-def job(model: str, priority: Priority, tenant: str, job_id: str) -> str:
+def job(model: str, priority: Priority, account: str, job_id: str) -> str:
     """Subject of a queued job in ``JOBS``; its slot is the time of its acceptance, as its id tells it."""
-    return f"jobs.{token(model)}.{priority}.{token(tenant) or '-'}.{slot_of(job_id)}.{job_id}"
+    return f"jobs.{token(model)}.{priority}.{token(account) or '-'}.{slot_of(job_id)}.{job_id}"
 
 
 def job_anywhere(job_id: str) -> str:
@@ -217,14 +217,14 @@ def payload(job_id: str, part: str) -> str:
     return f"pl.{job_id}.{part}"
 
 
-def job_input(tenant: str, job_id: str, size: int) -> str:
+def job_input(account: str, job_id: str, size: int) -> str:
     """Subject in ``INPUTS`` of the chunks of a job's input of ``size`` bytes."""
-    return f"{_INPUTS}.{token(tenant) or '-'}.{job_id}.{size}"
+    return f"{_INPUTS}.{token(account) or '-'}.{job_id}.{size}"
 
 
-def job_inputs(tenant: str = "", job_id: str = "") -> str:
-    """Wildcard subject of stored inputs: of one tenant, of one job, or all of them."""
-    return f"{_INPUTS}.{token(tenant) or '*'}.{job_id or '*'}.*"
+def job_inputs(account: str = "", job_id: str = "") -> str:
+    """Wildcard subject of stored inputs: of one account, of one job, or all of them."""
+    return f"{_INPUTS}.{token(account) or '*'}.{job_id or '*'}.*"
 
 
 def is_input(subject: str) -> bool:
@@ -252,14 +252,14 @@ def dead_letters(model: str = "", job_id: str = "") -> str:
     return f"dlq.{token(model) or '*'}.{job_id or '*'}"
 
 
-def kept_input(tenant: str, job_id: str) -> str:
+def kept_input(account: str, job_id: str) -> str:
     """Subject in ``DLQ_PARTS`` of the chunks of a dead letter's input, kept as long as the letter."""
-    return f"{_PARTS}.in.{token(tenant) or '-'}.{job_id}"
+    return f"{_PARTS}.in.{token(account) or '-'}.{job_id}"
 
 
-def kept_inputs(tenant: str = "", job_id: str = "") -> str:
-    """Wildcard subject of kept inputs: of one tenant, or of one job."""
-    return f"{_PARTS}.in.{token(tenant) or '*'}.{job_id or '*'}"
+def kept_inputs(account: str = "", job_id: str = "") -> str:
+    """Wildcard subject of kept inputs: of one account, or of one job."""
+    return f"{_PARTS}.in.{token(account) or '*'}.{job_id or '*'}"
 
 
 def redriven(job_id: str) -> str:

@@ -44,7 +44,7 @@ def digits(db: None) -> ServedModel:
 def test_a_key_made_without_an_account_gets_one_of_its_own(admin: Actor) -> None:
     key, _ = services.create(admin, KeyGrant(name="checkout"))
     assert (key.account.pk, key.account.name, key.account.created_by) == (key.pk, "checkout", "admin")
-    assert published()[key.pk].tenant == key.pk
+    assert published()[key.pk].account_id == key.pk
 
 
 def test_what_an_account_may_use_and_hold_is_published_with_each_of_its_keys(admin: Actor, digits: ServedModel) -> None:
@@ -54,7 +54,7 @@ def test_what_an_account_may_use_and_hold_is_published_with_each_of_its_keys(adm
     second, _ = services.create(admin, KeyGrant(name="b", account=shop.pk))
     for kid in (first.pk, second.pk):
         document = published()[kid]
-        assert (document.tenant, document.account_models) == (shop.pk, ("digits",))
+        assert (document.account_id, document.account_models) == (shop.pk, ("digits",))
         assert document.share == messages.Share(stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5)
 
 
@@ -171,7 +171,7 @@ def test_every_act_on_a_key_names_its_account_in_the_audit(admin: Actor) -> None
 
 
 def test_the_end_of_a_job_names_its_account_in_the_audit(admin: Actor) -> None:
-    job = make(1, key_id="shop", state="queued")
+    job = make(1, account_id="shop", state="queued")
     jobs.cancel(admin, job.pk)
     entry = AuditEntry.objects.get(act="jobs.cancel")
     assert entry.after == {"account": "shop", "cancel": "asked"}
@@ -216,10 +216,10 @@ def test_bad_terms_show_the_reason_at_their_field(browser: Browser) -> None:
 
 def test_an_account_s_page_says_what_its_jobs_come_to(browser: Browser, admin: Actor) -> None:
     key, _ = services.create(admin, KeyGrant(name="a"))
-    make(1, key_id=key.pk, state="queued", size_in=3 * 1024)
-    make(2, key_id=key.pk, state="running", size_in=2 * 1024)
-    make(3, key_id=key.pk, state="succeeded", size_in=99 * 1024)
-    make(4, key_id="other", state="queued", size_in=7 * 1024)
+    make(1, account_id=key.pk, state="queued", size_in=3 * 1024)
+    make(2, account_id=key.pk, state="running", size_in=2 * 1024)
+    make(3, account_id=key.pk, state="succeeded", size_in=99 * 1024)
+    make(4, account_id="other", state="queued", size_in=7 * 1024)
     page = browser("viewer").get(f"/accounts/{key.pk}").content.decode()
     assert "5.0 KiB in open jobs now" in page
     counts = re.findall(r'stat-label">(\w+)</span><span class="stat-value">([^<]+)<', page)
@@ -229,7 +229,7 @@ def test_an_account_s_page_says_what_its_jobs_come_to(browser: Browser, admin: A
 
 def test_jobs_name_the_account_they_belong_to_and_are_found_by_it(browser: Browser, admin: Actor) -> None:
     shop = accounts.create(admin, Terms(name="Northern shop"))
-    mine, other = make(1, key_id=shop.pk), make(2, key_id="unknown")
+    mine, other = make(1, account_id=shop.pk), make(2, account_id="unknown")
     client = browser("viewer")
     for url in ("/jobs", f"/jobs?q=account:{shop.pk}", f"/jobs/{mine.pk}"):
         assert "Northern shop" in client.get(url).content.decode(), url

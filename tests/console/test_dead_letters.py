@@ -128,8 +128,8 @@ async def test_a_letter_is_listed_shown_redriven_once_and_discarded(call: Callab
         ("jobs.redrive", "done", "mended"),
         ("jobs.redrive", "done", "mended"),
     ]
-    assert [act.after["account"] for act in acts] == [old.key_id] * 3
-    assert old.key_id
+    assert [act.after["account"] for act in acts] == [old.account_id] * 3
+    assert old.account_id
 
 
 async def test_what_cannot_be_redriven_is_refused_in_words_and_written_down(

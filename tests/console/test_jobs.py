@@ -43,7 +43,7 @@ def make(number: int, **changes: Any) -> Job:
         "model": "digits",
         "version": 1,
         "state": "succeeded",
-        "key_id": "key1",
+        "account_id": "key1",
         "created_at": at,
         "updated_at": at,
         "worker": "w1",
@@ -60,7 +60,7 @@ def some(db: None) -> list[Job]:
         make(1),
         make(2, state="failed", error_code="model_error"),
         make(3, state="running", model="slow"),
-        make(4, state="queued", key_id="key2", worker="", gpu=""),
+        make(4, state="queued", account_id="key2", worker="", gpu=""),
         make(5, version=2, worker="w2", phases={"claimed": 10.0, "done": 9000.0}),
         make(6, state="cancelled", token=7),
     ]
@@ -159,7 +159,7 @@ def test_a_job_names_its_account_where_no_record_says_which_of_the_account_s_key
 ) -> None:
     Account.objects.create(id="key1", name="Blue Ltd", created_by="test")
     ApiKey.objects.create(id="key1", account_id="key1", name="revoked long ago", created_by="test")
-    job, orphan = make(1), make(2, key_id="gone")
+    job, orphan = make(1), make(2, account_id="gone")
     client = browser("viewer")
     page = client.get(f"/jobs/{job.pk}").content.decode()
     assert "account Blue Ltd, priority" in page
@@ -462,7 +462,7 @@ def _many(count: int) -> list[Job]:
             model=f"m{number % 3}",
             version=1,
             state="failed" if number % 50 == 0 else "succeeded",
-            key_id=f"key{number % 5}",
+            account_id=f"key{number % 5}",
             error_code="model_error" if number % 50 == 0 else "",
             worker=f"w{number % 2}",
             gpu="g1",

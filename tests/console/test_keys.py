@@ -136,7 +136,7 @@ def test_a_replacement_may_what_the_old_one_may_owns_its_jobs_and_outlives_it(ad
     }
     assert keys.parse(text).kid == new.id
     assert new.rotated_from == old
-    assert published[new.id].tenant == published[newest.id].tenant == old.id
+    assert published[new.id].account_id == published[newest.id].account_id == old.id
     assert published[new.id].networks == ("192.0.2.0/24",)
     assert (published[new.id].rate, published[new.id].scopes) == (3, ("jobs:read",))
     left = (old.expires_at or timezone.now()) - timezone.now()

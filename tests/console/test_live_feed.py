@@ -53,7 +53,7 @@ async def test_jobs_queued_before_the_console_started_are_counted_and_aged(bus: 
     documents = [accepted("digits", priority=p) for p in ("lo", "hi", "mid", "hi", "lo")]
     for document in documents:
         await submit(bus, document)
-    first = await bus.leader_get(Stream.JOBS, job("digits", "lo", documents[0].key_id, documents[0].id))
+    first = await bus.leader_get(Stream.JOBS, job("digits", "lo", documents[0].account_id, documents[0].id))
     async with watching(wire) as (_, viewer):
         await viewer.until(lambda: viewer.row("queues", "digits").get("waiting") == 5)
         assert first is not None
@@ -87,7 +87,7 @@ async def test_jobs_a_worker_has_pulled_and_not_begun_wait_all_the_same(bus: Bus
     documents = [accepted("digits") for _ in range(3)]
     for document in documents:
         await submit(bus, document)
-    last = await bus.leader_get(Stream.JOBS, job("digits", "mid", documents[2].key_id, documents[2].id))
+    last = await bus.leader_get(Stream.JOBS, job("digits", "mid", documents[2].account_id, documents[2].id))
     assert last is not None
     puller = await railway.pull("digits")
     puller.ask(2)
@@ -191,7 +191,7 @@ async def test_a_job_that_was_cancelled_is_the_oldest_no_more(bus: Bus) -> None:
     gauges, now = Gauges(bus), time.time()
     first = accepted("digits")
     await submit(bus, first)
-    subject = job("digits", "mid", first.key_id, first.id)
+    subject = job("digits", "mid", first.account_id, first.id)
     stored = await bus.leader_get(Stream.JOBS, subject)
     gauge = await gauges.read("digits", [], now, is_attended=True)
     assert stored is not None
@@ -199,7 +199,7 @@ async def test_a_job_that_was_cancelled_is_the_oldest_no_more(bus: Bus) -> None:
     await bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": stored.seq})
     second = accepted("digits")
     await submit(bus, second)
-    stored = await bus.leader_get(Stream.JOBS, job("digits", "mid", second.key_id, second.id))
+    stored = await bus.leader_get(Stream.JOBS, job("digits", "mid", second.account_id, second.id))
     gauge = await gauges.read("digits", [], now + 1.0, is_attended=True)
     assert stored is not None
     assert (gauge.waiting, gauge.oldest_at) == (1, stored.time)

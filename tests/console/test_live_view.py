@@ -77,7 +77,7 @@ def document(model: str = "digits", number: int = 0) -> Job:
         model=model,
         version=1,
         signature="serving_default",
-        key_id="k",
+        account_id="k",
         created_at=T0,
         deadline_at=T0 + 900,
     )

@@ -196,12 +196,12 @@ async def queue_job(bus: Bus, model: str = "m") -> messages.Job:
         model=model,
         version=1,
         signature="s",
-        key_id="k",
+        account_id="k",
         created_at=1000.0,
         deadline_at=2000.0,
     )
     await bus.write(
-        names.job(model, "mid", job.key_id, job.id), b"", headers={Header.JOB: messages.header(job)}, expect=0
+        names.job(model, "mid", job.account_id, job.id), b"", headers={Header.JOB: messages.header(job)}, expect=0
     )
     return job
 
@@ -233,7 +233,7 @@ async def test_cancelling_a_running_job_asks_its_holder_and_a_finished_one_stays
         model="m",
         version=1,
         signature="s",
-        key_id="k",
+        account_id="k",
         state=State.RUNNING,
         attempt=1,
         created_at=1.0,

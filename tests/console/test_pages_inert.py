@@ -93,7 +93,7 @@ def pages() -> list[str]:
 @pytest.fixture
 def nasty_job(db: None) -> Job:
     """A job whose every text is an attack."""
-    job = Job.objects.create(**_filled(Job, id=str(uuid4()), model="digits", state="failed", key_id="k"))
+    job = Job.objects.create(**_filled(Job, id=str(uuid4()), model="digits", state="failed", account_id="k"))
     JobEvent.objects.create(**_filled(JobEvent, job_id=job.pk, state="failed", seq=1))
     return job
 

@@ -49,7 +49,7 @@ def accepted(number: int, **changes: Any) -> messages.Job:
         model="digits",
         version=3,
         signature="serving_default",
-        key_id="key1",
+        account_id="key1",
         created_at=NOW,
         deadline_at=NOW + 900,
         size_bytes=64,
@@ -60,7 +60,7 @@ def accepted(number: int, **changes: Any) -> messages.Job:
 async def accept(bus: Bus, job: messages.Job) -> None:
     """What a gateway writes."""
     await bus.write(
-        names.job(job.model, job.priority, job.key_id, job.id),
+        names.job(job.model, job.priority, job.account_id, job.id),
         b"input",
         headers={Header.JOB: messages.header(job)},
         expect=0,
@@ -108,7 +108,7 @@ async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
         await run_job(bus, job)
         await until(lambda: states() == {job.id: "succeeded"})
     row = await in_thread(Job.objects.get, pk=job.id)
-    assert (row.model, row.version, row.key_id, row.worker, row.gpu) == ("digits", 3, "key1", "w1", "GPU-1")
+    assert (row.model, row.version, row.account_id, row.worker, row.gpu) == ("digits", 3, "key1", "w1", "GPU-1")
     assert (row.attempt, row.token, row.batch, row.size_in, row.size_out) == (1, 7, 4, 64, 16)
     assert standing.spent(row) == (150.0, 350.0, 500.0)
     events = await in_thread(services.events, row)

@@ -63,7 +63,7 @@ def accepted(model: str, **more: object) -> Job:
         "model": model,
         "version": MODELS.get(model, 1),
         "signature": "serving_default",
-        "key_id": "traffic",
+        "account_id": "traffic",
         "created_at": now,
         "deadline_at": now + 900,
     }
@@ -72,7 +72,7 @@ def accepted(model: str, **more: object) -> Job:
 
 async def submit(bus: Bus, document: Job) -> None:
     """The acceptance itself."""
-    subject = job(document.model, document.priority, document.key_id, document.id)
+    subject = job(document.model, document.priority, document.account_id, document.id)
     await bus.grouped(Stream.JOBS).write(subject, b"frame", headers={Header.JOB: header(document)}, expect=0)
 
 

@@ -47,7 +47,7 @@ PACE_S: Final = 0.05
 CONNECTIONS: Final = 64
 PLACES: Final = 24
 QUEUE: Final = 64
-"""Twice what tenants share of a class, so that one cannot have it all there."""
+"""Twice what accounts share of a class, so that one cannot have it all there."""
 TABS: Final = 2
 WAITING, QUEUED, STORED = "waiting", "queued", "stored"
 """Models that do not run."""
@@ -328,7 +328,7 @@ async def test_room_for_results(scene: Scene, neighbour: Neighbour) -> None:
     """Of 32 MiB for all, results of 40 KB: whose they are is refused before the room is taken from others."""
     counted = scene.counts(no_room("account_results"), refused("limit_exceeded:results"))
     body, stored = {"model": "half", "instances": [1.0] * 10_000}, 0
-    async with room(scene.house, Stream.STATE, 32 * 1024 * 1024), scene.account(tenant="flood") as flood:
+    async with room(scene.house, Stream.STATE, 32 * 1024 * 1024), scene.account(account_id="flood") as flood:
         async with neighbour() as answered, counted:
             while (got := await flood.call("POST", "/v1/models/half:predict", json=body)).is_success:
                 stored += 40_000

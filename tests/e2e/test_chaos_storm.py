@@ -54,8 +54,7 @@ def test_faults_over_jobs_break_no_law(tmp_path: Path) -> None:
     assert summary["faults"] >= FAULTS
     assert summary["jobs"] >= JOBS
     if depth.at(short=True, full=False):
-        return  # too few for every kind of them, and for a waiter that no fault has harmed
-    assert summary["contests"] > 0, "no waiter could be overtaken, so their order was not judged"
+        return  # too few for every kind of them
     # The worst of them happened, not only the mild ones.
     harsh = {"kill supervisor", "kill guard", "kill runner", "kill gateway", "kill nats"}
     silent = {"freeze supervisor", "freeze guard", "partition", "half open", "delete lease"}

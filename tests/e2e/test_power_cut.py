@@ -197,7 +197,7 @@ def test_an_end_that_was_forgotten_may_come_out_otherwise_and_no_other() -> None
         assert [violation.law for violation in found] == ["double terminal"]
 
 
-def test_a_forgotten_job_is_still_no_other_tenants() -> None:
+def test_a_forgotten_job_is_still_no_other_accounts() -> None:
     spied = {"at": 15.0, "event": "foreign", "client": "bob", "job": "j", "status": 200}
     h = History(ledger=[answer("j", 12.0, 11.9), spied], faults=[GAP])
     assert [violation.law for violation in checks.check(h)] == ["foreign reads"]

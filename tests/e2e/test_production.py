@@ -13,10 +13,10 @@ from urllib.error import HTTPError
 
 import pytest
 
-from signalbox.ops.production import compose, machine
-from signalbox.ops.production.options import COMPOSE_FILE
 from signalbox.program.errors import Misconfigured
 from tests.e2e.upprocess import ROOT, Up, wait_until_gone
+from verification.production import compose, machine
+from verification.production.options import COMPOSE_FILE
 
 WAIT_S: Final = 120.0
 INSTANCES: Final = [float(number) for number in range(6000)]
@@ -32,7 +32,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     except Misconfigured as error:
         pytest.skip(error.public_message)
     data = tmp_path_factory.mktemp("production") / "data"
-    started = Up(data, "production", "--ports", "any", "--data", str(data))
+    started = Up(data, "--ports", "any", program="verification.production")
     try:
         started.wait_until_up()
         yield started

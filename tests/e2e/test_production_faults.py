@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from signalbox.ops.production import machine
 from signalbox.program.errors import Misconfigured
 from tests.e2e.test_production import RETRYABLE, predict
 from verification.chaos.environment import namespace
 from verification.chaos.evidence.history import History, accepted
 from verification.chaos.laws import checks
+from verification.production import machine
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if why := namespace.reason_against():
         pytest.skip(f"no link can be cut here: {why}")
     data = tmp_path_factory.mktemp("production")
-    argv = [sys.executable, "-m", "signalbox", "production", "--data", str(data), "--ports", "any", "--intervals"]
+    argv = [sys.executable, "-m", "verification.production", "--data", str(data), "--ports", "any", "--intervals"]
     with subprocess.Popen(
         argv, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     ) as stack:

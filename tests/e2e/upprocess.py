@@ -24,10 +24,17 @@ EDGE: Final = ("up", "--ports", "any", "--front", "edge")
 class Up:
     """A running ``signalbox up``, or another command that starts a stack, and what it has printed."""
 
-    def __init__(self, data: Path, *command: str, python: Path = Path(sys.executable), folder: Path = ROOT) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *command: str,
+        program: str = "signalbox",
+        python: Path = Path(sys.executable),
+        folder: Path = ROOT,
+    ) -> None:
         self.data = data
         self.printed: list[str] = []
-        argv = [str(python), "-m", "signalbox", *(command or EDGE)]
+        argv = [str(python), "-m", program, *(command or EDGE)]
         self.process = subprocess.Popen(
             [*argv, "--data", str(data)],
             cwd=folder,

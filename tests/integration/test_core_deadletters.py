@@ -39,7 +39,7 @@ def frame_of(size: int) -> bytes:
 async def dead(bus: Bus, frame: bytes, *, gateway: Bus | None = None, **more: Any) -> Job:
     """A job a worker has given up; what is above 256 KiB is claim-checked, as a gateway does it."""
     now = time.time()
-    fields: dict[str, Any] = {"model": "half", "key_id": "shop"} | more
+    fields: dict[str, Any] = {"model": "half", "account_id": "shop"} | more
     job = Job(
         id=names.new_job_id(now, uuid.uuid4().int),
         version=1,
@@ -98,7 +98,7 @@ async def test_a_letter_whose_input_had_gone_says_so_and_is_not_redriven(bus: Bu
         model="half",
         version=1,
         signature="s",
-        key_id="shop",
+        account_id="shop",
         created_at=0.0,
         deadline_at=0.0,
     )
@@ -115,29 +115,29 @@ async def test_a_letter_whose_input_had_gone_says_so_and_is_not_redriven(bus: Bu
     assert await messages_in(bus, Stream.JOBS) == 0
 
 
-async def test_other_tenants_inputs_are_no_part_of_the_share_of_a_job_without_one(
+async def test_other_accounts_inputs_are_no_part_of_the_share_of_a_job_without_one(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ_PARTS}")
     share = 2 * MIB / info["config"]["max_bytes"]
-    monkeypatch.setattr(deadletters, "TENANT_SHARE", share)
+    monkeypatch.setattr(deadletters, "ACCOUNT_SHARE", share)
     for _ in range(2):
         await dead(bus, frame_of(900_000))
-    last = await dead(bus, frame_of(900_000), key_id="")
+    last = await dead(bus, frame_of(900_000), account_id="")
     assert (await deadletters.find(bus, last.id)).input_is == "kept"
 
 
-async def test_kept_inputs_are_bounded_together_and_a_tenant_has_its_share(bus: Bus) -> None:
+async def test_kept_inputs_are_bounded_together_and_an_account_has_its_share(bus: Bus) -> None:
     declared = next(c for c in STREAMS if c["name"] == Stream.DLQ_PARTS)
     small = topology.wanted(declared, 1) | {"max_bytes": 8 * MIB}
     await bus.request_json(f"$JS.API.STREAM.UPDATE.{Stream.DLQ_PARTS}", small)
     kept: dict[str, list[str]] = {}
     before = [not_kept(reason) for reason in ("share", "room")]
-    for tenant in ("flood", "flood", "flood", "a", "b", "c", "d", "e", "f", "g"):
-        job = await dead(bus, frame_of(MIB), key_id=tenant)
+    for account in ("flood", "flood", "flood", "a", "b", "c", "d", "e", "f", "g"):
+        job = await dead(bus, frame_of(MIB), account_id=account)
         letter = await deadletters.find(bus, job.id)
         assert letter.notice is not None
-        kept.setdefault(tenant, []).append(letter.notice.not_kept)
+        kept.setdefault(account, []).append(letter.notice.not_kept)
     assert kept["flood"][0] == ""
     assert "share" in kept["flood"][-1]
     assert kept["a"] == kept["b"] == [""], "the flood has left room for others"
@@ -178,17 +178,17 @@ async def test_a_page_ends_where_its_letters_would_take_too_many_bytes(
     assert max(sizes) <= 3
 
 
-async def test_a_redrive_is_a_new_job_of_the_same_tenant_that_names_the_old_one(bus: Bus) -> None:
+async def test_a_redrive_is_a_new_job_of_the_same_account_that_names_the_old_one(bus: Bus) -> None:
     await enable(bus)
     for frame in (floats(1.0), frame_of(400_000)):
         old = await dead(bus, frame, priority="hi", batch_key="all", outputs=("y",))
         done = await deadletters.redrive(bus, old.id)
         assert done.is_new
-        queued = await bus.leader_get(Stream.JOBS, names.job("half", "hi", old.key_id, done.job_id))
+        queued = await bus.leader_get(Stream.JOBS, names.job("half", "hi", old.account_id, done.job_id))
         assert queued is not None
         new = decode(Job, queued.headers[Header.JOB])
         assert new.redrive_of == old.id != new.id
-        assert (new.key_id, new.version, new.batch_key, new.outputs) == ("shop", 1, "all", ("y",))
+        assert (new.account_id, new.version, new.batch_key, new.outputs) == ("shop", 1, "all", ("y",))
         assert new.reply == ""
         assert 590 < new.deadline_at - time.time() <= 600, "the deadline its model gives"
         assert (queued.data if new.ref is None else await payloads.fetch(bus, new.ref)) == frame

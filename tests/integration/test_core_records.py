@@ -24,7 +24,7 @@ SUBJECT = job_subject("m", "hi", "k", ID)
 
 
 def a_job(job_id: str = ID) -> Job:
-    return Job(id=job_id, model="m", version=1, signature="s", key_id="k", created_at=100.0, deadline_at=200.0)
+    return Job(id=job_id, model="m", version=1, signature="s", account_id="k", created_at=100.0, deadline_at=200.0)
 
 
 def claimed(worker: str = "w", token: int = 7) -> Record:

@@ -50,7 +50,7 @@ async def test_every_program_may_check_the_topology(guarded: NatsServer) -> None
 async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> None:
     gateway, worker = await _as(guarded, "gateway"), await _as(guarded, "worker")
     accepted_job = Job(
-        id=JOB_ID, model="m", version=1, signature="s", key_id="k", priority="hi", created_at=0.0, deadline_at=1.0
+        id=JOB_ID, model="m", version=1, signature="s", account_id="k", priority="hi", created_at=0.0, deadline_at=1.0
     )
     ref = (await store_input(gateway, accepted_job, b"x" * 600_000)).ref
     told = asyncio.Event()

@@ -1,4 +1,4 @@
-"""One tenant floods a model: what becomes of its jobs, and how long the others' wait."""
+"""One account floods a model: what becomes of its jobs, and how long the others' wait."""
 
 import asyncio
 from collections import Counter
@@ -149,7 +149,7 @@ async def test_without_room_everything_goes_where_it_was_asked_to(nats: NatsServ
 
 
 async def test_the_keys_of_one_account_have_one_share_together(fair: Rig) -> None:
-    first, second, other = key(tenant="shop"), key(tenant="shop"), key(tenant="ward")
+    first, second, other = key(account_id="shop"), key(account_id="shop"), key(account_id="ward")
     await fair.publish(model(), first, second, other)
     assert await flood(fair, first, ROOM // 4) == {"mid": ROOM // 4}
     assert await flood(fair, second, ROOM) == {"mid": ROOM // 4, "lo": ROOM - ROOM // 4}

@@ -60,7 +60,7 @@ async def test_another_body_or_another_target_under_the_same_key_is_422(front: R
     assert await stored(front) == 1
 
 
-async def test_the_same_key_of_another_tenant_is_another_key(front: Rig, mine: Key) -> None:
+async def test_the_same_key_of_another_account_is_another_key(front: Rig, mine: Key) -> None:
     theirs = key()
     await front.publish(theirs)
     first, second = await send(front, mine, "order-17"), await send(front, theirs, "order-17")

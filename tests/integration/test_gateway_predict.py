@@ -230,8 +230,8 @@ async def test_more_callers_than_may_wait_are_refused_before_anything_is_stored(
 
 async def test_an_account_may_have_no_more_calls_waiting_than_may_still_come(nats: NatsServer, tmp_path: Path) -> None:
     async with rig(nats.url, tmp_path, max_waiting=8) as front:
-        mine = key(tenant="flood")
-        again = key(tenant="flood")
+        mine = key(account_id="flood")
+        again = key(account_id="flood")
         few = key(share=Share(waiting=1))
         other = key()
         await front.publish(model(), mine, again, few, other)

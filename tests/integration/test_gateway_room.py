@@ -81,7 +81,7 @@ async def test_whose_results_take_the_room_is_refused_and_a_neighbour_is_not(
 ) -> None:
     """The worker tells what it has stored for whom."""
     await shrink(rig.bus, Stream.STATE, max_bytes=512 * 1024)
-    ours, theirs = key(), key(tenant="theirs")
+    ours, theirs = key(), key(account_id="theirs")
     await rig.publish(ours, theirs)
     toys = WorkerProcess(nats.url, tmp_path, "w1", program="verification.chaos.rig.toyworker", worker_presence_s=0.1)
     async with toys, Ends(rig.bus) as ends:
@@ -124,8 +124,8 @@ async def test_large_results_have_a_share_of_their_own(
         await shrink(rig.bus, Stream.PAYLOADS, max_bytes=10 * 1024 * 1024)
         revision = await table.put(rig.bus, Bucket.WORKERS, "w9", worker, ttl_s=60)
         await gateway.reached(rig.gateway._workers, "w9", revision)
-        ours, theirs = key(tenant="ours"), key(tenant="theirs")
-        larger = key(tenant="theirs", share=Share(result_bytes=held))
+        ours, theirs = key(account_id="ours"), key(account_id="theirs")
+        larger = key(account_id="theirs", share=Share(result_bytes=held))
         await rig.publish(model("half"), ours, theirs, larger)
         before = REFUSED.labels("account_results")._value.get()
         assert (await submit(rig, ours)).status == 202
@@ -137,7 +137,7 @@ async def test_large_results_have_a_share_of_their_own(
 
 
 async def test_an_account_has_its_share_of_remembered_keys(rig: Rig) -> None:
-    ours = [key(tenant="ours", share=Share(idempotency_keys=3)) for _ in range(2)]
+    ours = [key(account_id="ours", share=Share(idempotency_keys=3)) for _ in range(2)]
     theirs = key()
     await rig.publish(*ours, theirs)
     first = await submit(rig, ours[0], "order-0")
@@ -157,7 +157,7 @@ async def test_an_account_has_its_share_of_remembered_keys(rig: Rig) -> None:
 
 
 async def test_counting_an_account_s_keys_reads_none_of_them(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = key(tenant="ours")
+    ours = key(account_id="ours")
     await rig.publish(ours)
     for n in range(2):
         await submit(rig, ours, f"order-{n}")

@@ -93,7 +93,7 @@ async def test_a_neighbour_s_bodies_take_no_accepted_job_s_input_away(rig: Rig) 
 
 
 async def test_an_input_is_its_account_s_and_no_age_takes_it(rig: Rig) -> None:
-    ours = key(tenant="acme corp.")
+    ours = key(account_id="acme corp.")
     await rig.publish(ours)
     job_id = (await submit(rig, ours)).doc["id"]
     queued = await Records(rig.bus).queued(job_id)
@@ -106,8 +106,8 @@ async def test_an_input_is_its_account_s_and_no_age_takes_it(rig: Rig) -> None:
 
 
 async def test_an_account_is_held_to_its_share_and_another_is_not(rig: Rig) -> None:
-    ours = [key(tenant="ours", share=Share(stored_bytes=5_000_000)) for _ in range(2)]
-    theirs = key(tenant="theirs")
+    ours = [key(account_id="ours", share=Share(stored_bytes=5_000_000)) for _ in range(2)]
+    theirs = key(account_id="theirs")
     await rig.publish(*ours, theirs)
     taken = [(await submit(rig, ours[n % 2])).doc["id"] for n in range(2)]
     refused = await submit(rig, ours[0])
@@ -129,7 +129,7 @@ async def test_an_account_is_held_to_its_share_and_another_is_not(rig: Rig) -> N
 
 
 async def test_what_is_refused_to_one_account_counts_for_no_other(rig: Rig) -> None:
-    ours, theirs = key(tenant="ours", share=Share(stored_bytes=1)), key()
+    ours, theirs = key(account_id="ours", share=Share(stored_bytes=1)), key()
     await rig.publish(ours, theirs)
     stored_inputs = rig.gateway._acceptance._submitter._stored
     for _ in range(4):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.ops.production import machine
-from signalbox.ops.production.compose import Compose, DeclaredNetwork, Service
-from signalbox.ops.production.images import Image, Mount
-from signalbox.ops.production.launch import Builder
-from signalbox.ops.production.machine import Machine
-from signalbox.ops.production.network import Network
+from verification.production import machine
+from verification.production.compose import Compose, DeclaredNetwork, Service
+from verification.production.images import Image, Mount
+from verification.production.launch import Builder
+from verification.production.machine import Machine
+from verification.production.network import Network
 
 LIMIT_S = 60.0
 NOBODY = 65534

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from signalbox.ops.ports import HOST, free_port
-from signalbox.ops.production.forward import forwarded
+from verification.production.forward import forwarded
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

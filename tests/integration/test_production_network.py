@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from signalbox.ops.production import machine
-from signalbox.ops.production.compose import Compose, DeclaredNetwork, Service
-from signalbox.ops.production.network import Network as Networks
+from verification.production import machine
+from verification.production.compose import Compose, DeclaredNetwork, Service
+from verification.production.network import Network as Networks
 
 COMPOSE: Final = Compose(
     services={
@@ -26,7 +26,7 @@ COMPOSE: Final = Compose(
 )
 RUN: Final = """
 import json, signal
-from signalbox.ops.production.network import Network
+from verification.production.network import Network
 from tests.integration.test_production_network import COMPOSE
 with Network(COMPOSE, "ip") as network:
     print(json.dumps([network.namespace("a"), *network.bridges.values()]), flush=True)
@@ -99,7 +99,7 @@ def test_what_a_killed_run_has_left_the_next_removes() -> None:
 
 def test_what_the_machine_lacks_is_said_with_its_mend_before_anything_starts(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "signalbox", "production", "--data", str(tmp_path / "data")],
+        [sys.executable, "-m", "verification.production", "--data", str(tmp_path / "data")],
         env={**os.environ, "SIGNALBOX_TYK_BIN": "/nowhere/tyk"},
         capture_output=True,
         text=True,

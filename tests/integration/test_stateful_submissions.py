@@ -56,7 +56,7 @@ NAMES = "klmnop"
 ANSWER_TRIES = 10
 """Each of some seconds."""
 Slot = tuple[str, str]
-"""A tenant and an Idempotency-Key of its own."""
+"""An account and an Idempotency-Key of its own."""
 
 
 class Crash(BaseException):
@@ -79,7 +79,7 @@ SUBMITTING = ("read", "measure", "write $KV", "write jobs", "write jobs")
 FATES = (*Fate, Fate.LATE, Fate.LATE)
 CANCELLING = ("read", "write", "tell")
 _NUMBER = st.integers(0, 11)
-"""Which of those that there are now; the tenants have a dozen slots together."""
+"""Which of those that there are now; the accounts have a dozen slots together."""
 
 
 class Fault(NamedTuple):
@@ -161,14 +161,14 @@ class Gateway:
 
     async def submit(self, slot: Slot, body: str) -> str:
         """The job's id."""
-        tenant, name = slot
-        key = ApiKey(id=tenant, hmac="")
+        account, name = slot
+        key = ApiKey(id=account, hmac="")
         request = Request("POST", "/v1/jobs", {"Idempotency-Key": name}, body.encode())
         idem = await self.acceptance.look_up(request, key, *Route(Operation.SUBMIT).parts)
         assert idem is not None
         if idem.found is not None:
             return idem.found.record.id
-        inputs = DecodedInputs(f"{tenant} {name}".encode(), "serving_default", "row", 1, "")
+        inputs = DecodedInputs(f"{account} {name}".encode(), "serving_default", "row", 1, "")
         entry = await self.acceptance.admit({}, key, READY, inputs, SubmitOptions(), idem, is_waiting=False)
         await self.acceptance.write(entry)
         return entry.job.id
@@ -187,7 +187,7 @@ class World(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         prefix = uuid.uuid4().hex[:8]
-        self.tenants = (f"{prefix}a", f"{prefix}b")
+        self.accounts = (f"{prefix}a", f"{prefix}b")
         self.gateways = [self._born(), self._born()]
         self.late: list[Callable[[], Awaitable[int]]] = []
         self.tried: dict[Slot, set[str]] = defaultdict(set)
@@ -204,13 +204,13 @@ class World(RuleBasedStateMachine):
 
     @rule(
         which=st.integers(0, 1),
-        tenant=st.integers(0, 1),
+        account=st.integers(0, 1),
         name=st.sampled_from(NAMES),
         body=st.sampled_from("xxxy"),
         fault=st.none() | st.builds(Fault, st.sampled_from(SUBMITTING), st.sampled_from(FATES)),
     )
-    def submit(self, which: int, tenant: int, name: str, body: str, fault: Fault | None) -> None:
-        self._submit(which, (self.tenants[tenant], name), body, fault)
+    def submit(self, which: int, account: int, name: str, body: str, fault: Fault | None) -> None:
+        self._submit(which, (self.accounts[account], name), body, fault)
 
     @rule(which=st.integers(0, 1), number=_NUMBER, other=_NUMBER)
     def retry(self, which: int, number: int, other: int) -> None:
@@ -237,9 +237,9 @@ class World(RuleBasedStateMachine):
             self._told(slot, body, job_id)
         gateway.frail.fault = None
 
-    @rule(tenant=st.integers(0, 1), name=st.sampled_from(NAMES[:2]), bodies=st.sampled_from(["xx", "xy"]))
-    def race(self, tenant: int, name: str, bodies: str) -> None:
-        slot = (self.tenants[tenant], name)
+    @rule(account=st.integers(0, 1), name=st.sampled_from(NAMES[:2]), bodies=st.sampled_from(["xx", "xy"]))
+    def race(self, account: int, name: str, bodies: str) -> None:
+        slot = (self.accounts[account], name)
         self.tried[slot].update(bodies)
 
         async def both() -> list[str | BaseException]:
@@ -322,7 +322,7 @@ class World(RuleBasedStateMachine):
         slot = _one(sorted(self.ids), number)
         jobs = self.gateways[which].jobs
         self._saw(self.runner.run(jobs.find(self.ids[slot], slot[0])).record)
-        stranger = next(tenant for tenant in self.tenants if tenant != slot[0])
+        stranger = next(account for account in self.accounts if account != slot[0])
         try:
             self.runner.run(jobs.find(self.ids[slot], stranger))
         except NotFound:
@@ -346,12 +346,12 @@ class World(RuleBasedStateMachine):
         found: dict[str, list[str]] = defaultdict(list)
         for stored in self._all_jobs():
             job = decode(Job, stored.headers[Header.JOB])
-            if job.key_id in self.tenants:
+            if job.account_id in self.accounts:
                 found[stored.data.decode()].append(job.id)
         for what, ids in found.items():
             assert len(ids) == 1, f"{what}: {ids}"
-        for (tenant, name), job_id in self.ids.items():
-            assert found[f"{tenant} {name}"] == [job_id]
+        for (account, name), job_id in self.ids.items():
+            assert found[f"{account} {name}"] == [job_id]
 
     @property
     def _on_its_way(self) -> list[Callable[[], Awaitable[int]]]:
@@ -408,9 +408,9 @@ async def _commit(bus: Bus, record: Record, revision: int) -> State | None:
     return ended.state
 
 
-async def _cancelled(jobs: JobService, job_id: str, tenant: str) -> Found | None:
+async def _cancelled(jobs: JobService, job_id: str, account: str) -> Found | None:
     try:
-        return await jobs.cancel(job_id, tenant)
+        return await jobs.cancel(job_id, account)
     except Conflict:
         return None
 

@@ -326,7 +326,7 @@ async def test_a_key_for_other_models_or_that_may_not_submit_is_refused(nats: Na
 
 
 async def test_the_account_s_metrics_count_calls_of_both_entry_points(client: Client) -> None:
-    mine = key(tenant="acme")
+    mine = key(account_id="acme")
     await client.rig.publish(mine)
     caller = Client(client._channel, mine, client.rig)
     async with ScriptedWorker(client.rig.bus, "half"):

@@ -30,7 +30,7 @@ def commits(bus: Bus, worker: str, token: int, gpu: str = GPU) -> Commits:
 def held(job: Job) -> InFlightJob:
     reply = b"$JS.ACK.JOBS.half_mid.1.1.1.0.0"
     head = f"NATS/1.0\r\n{Header.JOB}: {header(job)}\r\n\r\n".encode()
-    delivery = Delivery(names.job(job.model, job.priority, job.key_id, job.id), reply, head, floats(1.0))
+    delivery = Delivery(names.job(job.model, job.priority, job.account_id, job.id), reply, head, floats(1.0))
     return InFlightJob(delivery, job, now_s=0.0)
 
 
@@ -340,7 +340,7 @@ async def submitted(bus: Bus) -> Job:
 async def forget(bus: Bus, job: Job) -> None:
     """As the reconciler does it: the message, and later the record."""
     for stream, subject in (
-        (Stream.JOBS, names.job(job.model, job.priority, job.key_id, job.id)),
+        (Stream.JOBS, names.job(job.model, job.priority, job.account_id, job.id)),
         (Stream.STATE, names.state(job.id)),
     ):
         await bus.request_json(f"$JS.API.STREAM.PURGE.{stream}", {"filter": subject})

@@ -153,7 +153,7 @@ async def test_a_job_of_a_newer_version_is_given_back_and_not_thrown_away(house:
     bus, ledger, _ = house
     await register(bus, "future", models.half_plus_two())
     job = ledger.job("future", floats(1.0), v=2)
-    subject = names.job("future", "mid", job.key_id, job.id)
+    subject = names.job("future", "mid", job.account_id, job.id)
     await bus.write(subject, floats(1.0), headers={Header.JOB: header(job)}, expect=0)
     await house.worker.said("intake.newer", lambda line: line["subject"] == subject)
     assert await bus.leader_get(Stream.JOBS, subject) is not None
@@ -171,7 +171,7 @@ async def test_a_record_of_a_newer_version_is_left_alone(house: House) -> None:
         model="newer",
         version=1,
         signature=job.signature,
-        key_id=job.key_id,
+        account_id=job.account_id,
         state=State.RUNNING,
         attempt=7,
         created_at=time.time(),

@@ -89,7 +89,9 @@ REQUESTS: dict[str, list[bytes]] = {
 async def answers(house: House, model: str, bodies: list[bytes]) -> tuple[list[bytes], set[int]]:
     """The answers to requests that two accounts send at once, and how many ran together."""
     ids = [
-        await house.ledger.submit(model, body, rows=tensors.decode(body)[0].shape[0], key_id=("mine", "other")[at % 2])
+        await house.ledger.submit(
+            model, body, rows=tensors.decode(body)[0].shape[0], account_id=("mine", "other")[at % 2]
+        )
         for at, body in enumerate(bodies)
     ]
     records = await house.ledger.ended(*ids)

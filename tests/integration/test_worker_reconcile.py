@@ -74,7 +74,7 @@ class Rig:
         now = time.time()
         job = self.ledger.job("half", floats(1.0), deadline_at=now - 60 if late else now + 900, **more)
         await self.bus.write(
-            names.job("half", "mid", job.key_id, job.id),
+            names.job("half", "mid", job.account_id, job.id),
             floats(1.0) if job.ref is None else b"",
             headers={Header.JOB: header(job)},
             expect=0,
@@ -446,7 +446,7 @@ async def test_an_input_that_a_retry_stored_again_stays(rig: Rig) -> None:
     ahead_s = [0.0]
     reconciler = rig.reconciler(clock=lambda: time.time() + ahead_s[0])
     await reconciler.turn()
-    more: dict[str, str] = {Header.QUEUED_AS: names.job("half", "mid", job.key_id, job.id)}
+    more: dict[str, str] = {Header.QUEUED_AS: names.job("half", "mid", job.account_id, job.id)}
     again = await payloads.store_at(rig.bus, job.ref.subject, bytes(job.ref.size), more)
     ahead_s[0] = ORPHANED_S + 60
     await reconciler.turn()

@@ -242,7 +242,7 @@ async def test_a_job_cancelled_in_the_queue_leaves_it_before_its_record_goes(rig
     await rig.turn(2 * DAY_S)
     assert not await rig.has(cancelled)
     queued = [stored.subject for stored in await rig.bus.list_latest(Stream.JOBS, ["jobs.>"])]
-    assert queued == [names.job("half", "mid", waiting.key_id, waiting.id)]
+    assert queued == [names.job("half", "mid", waiting.account_id, waiting.id)]
 
 
 async def test_a_job_that_ended_leaves_the_queue_before_its_record_goes(rig: Rig) -> None:

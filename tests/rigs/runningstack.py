@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from signalbox.ops.production.stack import MODELS, MODELS_INSIDE
 from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
+from verification.production.stack import MODELS, MODELS_INSIDE
 
 LARGEST_BYTES: Final = 1024 * 1024
 

@@ -81,7 +81,7 @@ class Ledger:
             model=model,
             version=1,
             signature="serving_default",
-            key_id="test",
+            account_id="test",
             batch_key="all",
             created_at=now,
             deadline_at=now + 900,
@@ -94,7 +94,7 @@ class Ledger:
         """Accept one job durably; returns its id."""
         job = self.job(model, body, **more)
         await self.bus.grouped(Stream.JOBS).write(
-            names.job(job.model, job.priority, job.key_id, job.id),
+            names.job(job.model, job.priority, job.account_id, job.id),
             body if job.ref is None else b"",
             headers={Header.JOB: header(job)},
             expect=0,

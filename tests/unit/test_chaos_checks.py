@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from verification.chaos.evidence.history import History
-from verification.chaos.laws import checks, waiters
+from verification.chaos.laws import checks
 from verification.chaos.laws.checks import LAWS
 from workers.runner.intervals import DeviceInterval
 
@@ -52,10 +52,6 @@ def lease(state: str, seq: int, last: int, **more: Any) -> Entry:
     return {**base, **more}
 
 
-def ticket(worker: str, number: int, seq: int, at: float) -> Entry:
-    return {"at": at, "seq": seq, "last": 0, "gpu": "g", "worker": worker, "number": number}
-
-
 def process(event: str, pid: int, role: str, at: float, parent: int = 0) -> Entry:
     return {"at": at, "event": event, "pid": pid, "role": role, "parent": parent}
 
@@ -83,7 +79,6 @@ GOOD = History(
         lease("FREE", 7, 6, token=5, owner="", next="w2", at=20.0),
         lease("HELD", 8, 7, owner="w2", boot="b2", at=21.0),
     ],
-    waiters=[ticket("w2", 1, 1, 10.0), ticket("w3", 2, 2, 11.0), ticket("w2", 0, 3, 21.0)],
     processes=[
         process("birth", 10, "supervisor", 1.0),
         process("birth", 11, "guard", 1.1, 10),
@@ -183,14 +178,6 @@ BROKEN: list[tuple[str, str, History]] = [
     ),
     ("orphans", "for ever", GOOD._replace(processes=[*GOOD.processes[:5], GOOD.processes[-1]])),
     (
-        "starved waiters",
-        "overtaken twice",
-        with_more(
-            leases=[lease("FREE", n, n - 1, next="w9", at=at, token=0) for n, at in ((30, 30.0), (31, 40.0))],
-            waiters=[ticket("w9", 9, 9, 12.0)],
-        ),
-    ),
-    (
         "foreign reads",
         "read",
         with_more(ledger=[{"at": 3.1, "event": "foreign", "client": "bob", "job": "j", "status": 200}]),
@@ -239,49 +226,9 @@ def test_an_empty_history_breaks_nothing() -> None:
     assert checks.check(History()) == []
 
 
-OVERTAKEN = with_more(
-    leases=[lease("FREE", n, n - 1, next="w9", at=at, token=0) for n, at in ((30, 30.0), (31, 40.0))],
-    waiters=[ticket("w9", 9, 9, 12.0)],
-)
-"""w3 stands in the line and sees a later ticket named at 30 and at 40."""
-
-
-def harmed(worker: str, began: float, ended: float | None, settling_s: float = 5.0) -> History:
-    """That history, where a fault harmed somebody."""
-    fault: Entry = {"kind": "pause supervisor", "target": worker}
-    ends = [] if ended is None else [{"at": ended, "event": "end", **fault}]
-    return OVERTAKEN._replace(
-        faults=[
-            {"at": 0.0, "event": "world", "settling_s": settling_s},
-            {"at": began, "event": "begin", **fault},
-            *ends,
-        ]
-    )
-
-
-@pytest.mark.parametrize(
-    ("who", "began", "ended"),
-    [("w3", 25.0, None), ("w3", 8.0, 36.0), ("all", 25.0, 26.0), ("w3", 28.0, 28.5)],
-    ids=["for ever", "a long fault", "nats", "still settling"],
-)
-def test_who_was_harmed_was_not_overtaken(who: str, began: float, ended: float | None) -> None:
-    assert waiters.starved_waiters(harmed(who, began, ended)) == []
-
-
-@pytest.mark.parametrize("history", [harmed("w3", 20.0, 22.0), harmed("w8", 25.0, None)], ids=["long ago", "another"])
-def test_a_fault_that_is_over_or_another_s_excuses_nothing(history: History) -> None:
-    assert waiters.starved_waiters(history)
-
-
-def test_the_order_of_the_line_is_judged_only_where_two_waited() -> None:
-    assert checks.unjudged(OVERTAKEN) == {}
-    assert [r.is_judged for r in waiters.releases(harmed("all", 29.0, 30.0))] == [True, False, True]
-    assert "starved waiters" in checks.unjudged(GOOD._replace(waiters=[ticket("w2", 1, 1, 10.0)]))
-
-
 def test_a_law_that_had_nothing_to_look_at_is_named() -> None:
     missing = checks.unjudged(History(secrets={"ann's key": "sbx_secret"}))
-    assert missing.keys() == {"lost accepted", "starved waiters", "overlaps", "secrets in logs"}
+    assert missing.keys() == {"lost accepted", "overlaps", "secrets in logs"}
 
 
 def test_a_kept_run_is_read_with_its_logs_and_what_must_not_stand_in_them(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from signalbox.ops.natsserver import MAX_PAYLOAD_BYTES, authorization, password_variable
-from signalbox.ops.production.compose import document
 from signalbox.program.settings import declared
+from verification.production.compose import document
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"

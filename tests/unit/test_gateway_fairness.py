@@ -16,12 +16,12 @@ ROOM = 8
 
 class Waiting(NamedTuple):
     number: int
-    tenant: str
+    account: str
     asked: Priority
 
 
 class World:
-    """One model's queues and the tenants that fill them. Each gateway knows what it let in, and what it measured."""
+    """One model's queues and the accounts that fill them. Each gateway knows what it let in, and what it measured."""
 
     def __init__(self, *, gateways: int = 1, room: int = ROOM) -> None:
         self.gateways = [Shares(room) for _ in range(gateways)]
@@ -38,11 +38,11 @@ class World:
                 estimate.ask()
             gateway.measured(told, self.now)
 
-    def send(self, tenant: str, asked: Priority = "mid", *, gateway: int = 0) -> Priority:
+    def send(self, account: str, asked: Priority = "mid", *, gateway: int = 0) -> Priority:
         shares = self.gateways[gateway]
-        placed = shares.place(tenant, asked, self.now)
-        shares.enter(tenant, asked, placed)
-        self.queues[placed].append(Waiting(self.sent, tenant, asked))
+        placed = shares.place(account, asked, self.now)
+        shares.enter(account, asked, placed)
+        self.queues[placed].append(Waiting(self.sent, account, asked))
         self.sent += 1
         return placed
 
@@ -61,12 +61,12 @@ class World:
             self.serve()
         return len(self.served) - before - 1
 
-    def has_waiting(self, tenant: str) -> bool:
-        return any(job.tenant == tenant for queue in self.queues.values() for job in queue)
+    def has_waiting(self, account: str) -> bool:
+        return any(job.account == account for queue in self.queues.values() for job in queue)
 
 
-TENANTS = tuple("abcdefghijkl")
-SENDS = st.tuples(st.sampled_from(TENANTS), st.sampled_from(PRIORITIES))
+ACCOUNTS = tuple("abcdefghijkl")
+SENDS = st.tuples(st.sampled_from(ACCOUNTS), st.sampled_from(PRIORITIES))
 STEPS = st.lists(st.one_of(SENDS, st.integers(1, 12)), max_size=150)
 
 
@@ -78,15 +78,15 @@ def test_who_has_nothing_waiting_gets_what_it_asks_for(steps: list[int | tuple[s
         if isinstance(step, int):
             world.serve(step)
             continue
-        tenant, asked = step
-        is_new = not world.has_waiting(tenant)
-        placed = world.send(tenant, asked)  # type: ignore[arg-type]  # hypothesis widens the literal
+        account, asked = step
+        is_new = not world.has_waiting(account)
+        placed = world.send(account, asked)  # type: ignore[arg-type]  # hypothesis widens the literal
         assert placed in {asked, LEAST}
         assert placed == asked or not is_new
 
 
 @given(STEPS)
-def test_a_class_never_holds_more_than_its_room_and_one_job_of_each_tenant(steps: list[int | tuple[str, str]]) -> None:
+def test_a_class_never_holds_more_than_its_room_and_one_job_of_each_account(steps: list[int | tuple[str, str]]) -> None:
     world = World()
     for step in steps:
         world.measure()
@@ -95,11 +95,11 @@ def test_a_class_never_holds_more_than_its_room_and_one_job_of_each_tenant(steps
         else:
             world.send(*step)  # type: ignore[arg-type]  # hypothesis widens the literal
         for priority in ("hi", "mid"):
-            assert len(world.queues[priority]) < ROOM + len(TENANTS)
+            assert len(world.queues[priority]) < ROOM + len(ACCOUNTS)
 
 
 @given(st.lists(st.integers(-6, 6).filter(bool), max_size=200))
-def test_a_tenant_alone_is_served_in_the_order_it_sent(steps: list[int]) -> None:
+def test_an_account_alone_is_served_in_the_order_it_sent(steps: list[int]) -> None:
     world = World()
     for step in steps:
         for _ in range(max(0, step)):
@@ -110,11 +110,11 @@ def test_a_tenant_alone_is_served_in_the_order_it_sent(steps: list[int]) -> None
     assert [job.number for job in world.served] == list(range(world.sent))
 
 
-def test_each_of_more_tenants_than_there_is_room_for_has_one_job_before_the_flood() -> None:
+def test_each_of_more_accounts_than_there_is_room_for_has_one_job_before_the_flood() -> None:
     world = World()
-    for tenant in range(3 * ROOM):
-        assert world.send(f"tenant {tenant}") == "mid"
-    assert world.send("tenant 0") == LEAST
+    for account in range(3 * ROOM):
+        assert world.send(f"account {account}") == "mid"
+    assert world.send("account 0") == LEAST
     assert world.send("newcomer") == "mid"
 
 
@@ -166,7 +166,7 @@ def test_two_who_send_more_than_can_be_done_are_served_alike(rate: int) -> None:
         world.serve(2)
         if tick == 500:
             world.served.clear()
-    served = Counter(job.tenant for job in world.served)
+    served = Counter(job.account for job in world.served)
     assert served["a"] == pytest.approx(served["b"], rel=0.15)
 
 
@@ -179,9 +179,9 @@ def test_who_sends_little_is_served_all_of_it_beside_a_flood() -> None:
         if tick % 3 == 0:
             assert world.send("little") == "mid"
         world.serve(1)
-        assert not any(job.tenant == "little" for job in world.queues[LEAST])
-        assert sum(job.tenant == "little" for job in world.queues["mid"]) <= 2
-    assert sum(job.tenant == "flood" for job in world.served) > 500
+        assert not any(job.account == "little" for job in world.queues[LEAST])
+        assert sum(job.account == "little" for job in world.queues["mid"]) <= 2
+    assert sum(job.account == "flood" for job in world.served) > 500
 
 
 def test_a_flood_of_urgent_jobs_leaves_room_for_others_that_are_urgent() -> None:
@@ -192,7 +192,7 @@ def test_a_flood_of_urgent_jobs_leaves_room_for_others_that_are_urgent() -> None
     assert world.serve_until(100) <= ROOM // 2
 
 
-def test_an_urgent_job_is_not_kept_back_by_ordinary_ones_of_its_tenant() -> None:
+def test_an_urgent_job_is_not_kept_back_by_ordinary_ones_of_its_account() -> None:
     world = World()
     for _ in range(100):
         world.send("a")
@@ -207,7 +207,7 @@ def test_a_batch_of_its_own_in_lo_keeps_nobody_there() -> None:
     assert world.send("a") == "mid"
 
 
-def test_a_tenant_whose_flood_is_over_starts_afresh() -> None:
+def test_an_account_whose_flood_is_over_starts_afresh() -> None:
     world = World()
     for _ in range(100):
         world.send("a")

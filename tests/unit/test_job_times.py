@@ -13,7 +13,7 @@ from signalbox.jobs.times import PARTS, Stages, Times
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, header
 
 DIED = ErrorInfo(code="runner_crashed", message="The process died.")
-JOB = Job(id="j", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=900.0)
+JOB = Job(id="j", model="m", version=1, signature="s", account_id="k", created_at=0.0, deadline_at=900.0)
 
 
 def claim(record: Record | None, now: float, stages: Stages = (), worker: str = "w1") -> Record:

@@ -249,7 +249,7 @@ def test_the_server_says_what_it_offers() -> None:
 
 
 def record(**fields: Any) -> Record:
-    known = {"id": "1", "model": "m", "version": 3, "signature": "s", "key_id": "a", "state": State.SUCCEEDED}
+    known = {"id": "1", "model": "m", "version": 3, "signature": "s", "account_id": "a", "state": State.SUCCEEDED}
     return Record(**{**known, "created_at": 0.0, "deadline_at": 1.0, **fields})
 
 

@@ -1,14 +1,14 @@
-"""What `signalbox production` reads in docker-compose.yml and deploy/Dockerfile, and what it refuses to read."""
+"""What `make production` reads in docker-compose.yml and deploy/Dockerfile, and what it refuses to read."""
 
 from pathlib import Path
 
 import pytest
 
-from signalbox.ops.production import dockerfile, variants
-from signalbox.ops.production.compose import Compose, duration_s, read, size_bytes, start_order
-from signalbox.ops.production.links import hosts, plan
-from signalbox.ops.production.options import COMPOSE_FILE
 from signalbox.program.errors import Misconfigured
+from verification.production import dockerfile, variants
+from verification.production.compose import Compose, duration_s, read, size_bytes, start_order
+from verification.production.links import hosts, plan
+from verification.production.options import COMPOSE_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"

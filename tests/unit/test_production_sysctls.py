@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from signalbox.ops.production import compose
 from signalbox.program.errors import Misconfigured
+from verification.production import compose
 
 ROOT = Path(__file__).resolve().parents[2]
 

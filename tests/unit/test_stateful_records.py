@@ -35,7 +35,7 @@ from workers.serving.inflight import InFlightJob
 
 JOBS = tuple(str(UUID(int=number)) for number in range(4))
 ENDS = ("success", "success", "failure", "expiry", "requeue")
-TENANT = "k1"
+ACCOUNT = "k1"
 GPU_OF = {"w1": "g0", "w2": "g0", "w3": "g1"}
 _SOME_JOBS = st.sets(st.sampled_from(JOBS))
 _NUMBER = st.integers(0, 5)
@@ -91,7 +91,7 @@ class Recording(RuleBasedStateMachine):
                     model="m",
                     version=1,
                     signature="s",
-                    key_id=TENANT,
+                    account_id=ACCOUNT,
                     created_at=self._utc(),
                     deadline_at=self._utc() + 900,
                 )
@@ -99,7 +99,7 @@ class Recording(RuleBasedStateMachine):
             }
             for job in self.jobs.values():
                 await bus.write(
-                    names.job(job.model, job.priority, job.key_id, job.id), b"", headers={Header.JOB: header(job)}
+                    names.job(job.model, job.priority, job.account_id, job.id), b"", headers={Header.JOB: header(job)}
                 )
             nothing = cast("Any", None)
             self.owner = JobService(bus, self.records["gateway"], nothing, nothing, nothing, wall=self._utc)
@@ -215,7 +215,7 @@ class Recording(RuleBasedStateMachine):
     def owner_cancels(self, job: str, pause: float) -> None:
         async def cancel() -> None:
             try:
-                found = await self.owner.cancel(job, TENANT)
+                found = await self.owner.cancel(job, ACCOUNT)
             except Conflict as error:
                 self._tell(job, State(str(error.facts["state"])))
             except (Ambiguous, Unavailable):

@@ -28,7 +28,7 @@ def job(*, priority: Priority = "mid", key: str = "k", rows: int = 1, version: i
         version=version,
         signature="s",
         priority=priority,
-        key_id="k",
+        account_id="k",
         batch_key=key,
         rows=rows,
         created_at=0.0,

@@ -41,7 +41,7 @@ class Rig:
             model=model,
             version=1,
             signature="",
-            key_id="k",
+            account_id="k",
             created_at=0.0,
             deadline_at=0.0,
         )

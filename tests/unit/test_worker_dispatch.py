@@ -27,7 +27,7 @@ def held(model: str, *, arrived_s: float = NOW_S, priority: Priority = "mid", ba
         model=model,
         version=1,
         signature="s",
-        key_id="k",
+        account_id="k",
         created_at=0.0,
         deadline_at=9e9,
         batch_key=batch_key,

@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--engine", choices=("tensorflow", "toy", "mixed"), default="mixed")
     parser.add_argument("--only", default="", help="kinds of fault, with commas")
     parser.add_argument(
-        "--callers", type=int, default=0, help=f"per tenant ({storm.CALLERS}; production: {production.CALLERS})"
+        "--callers", type=int, default=0, help=f"per account ({storm.CALLERS}; production: {production.CALLERS})"
     )
     parser.add_argument("--up", type=Path, default=production.UP, help="of a production stack (%(default)s)")
     parser.add_argument("--sample", action="store_true", help="production: one fault of each kind")

@@ -137,10 +137,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         20,
-        "no tenant check on reading a job",
+        "no account check on reading a job",
         "integration",
-        _pytest("tests/integration/test_gateway_tenants.py", "every_id_route"),
-        instead="the tenant check of event streams: our callers poll jobs",
+        _pytest("tests/integration/test_gateway_accounts.py", "every_id_route"),
+        instead="the account check of event streams: our callers poll jobs",
     ),
     Mutant(
         21,

@@ -22,7 +22,7 @@ NS: Final = LEAVE_NS // 2
 """A tick to the guard. A kept runner's patience is two ticks, as long as a fence: were it one, a leave could never end
 after the lease's deadline, for the timer of that deadline comes first in its tick."""
 JOBS: Final = tuple(
-    messages.Job(id=f"j{n}", model="m", version=1, signature="s", key_id="k", created_at=0.0, deadline_at=1e9)
+    messages.Job(id=f"j{n}", model="m", version=1, signature="s", account_id="k", created_at=0.0, deadline_at=1e9)
     for n in range(2)
 )
 

@@ -47,8 +47,8 @@ class AwakeModel:
 
     @property
     def is_open(self) -> bool:
-        """Whether jobs can be asked for."""
-        return bool(self.pullers) and not self.is_refused
+        """Whether jobs can be asked for: not where a request was refused, from the refusal on."""
+        return bool(self.pullers) and not (self.is_refused or any(p.last_refusal for p in self.pullers.values()))
 
     @property
     def may_hold(self) -> bool:

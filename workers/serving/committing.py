@@ -187,9 +187,9 @@ class Committer:
             if change.outcome is not WriteOutcome.OURS or record is None or not record.state.is_terminal:
                 continue
             ended[record.model, record.state.value] += 1
-            stored[record.key_id] += _MESSAGE_BYTES + len(change.text) + len(change.body)
+            stored[record.account_id] += _MESSAGE_BYTES + len(change.text) + len(change.body)
             if record.ref is not None:
-                self._statistics.large_results.add(record.key_id, record.ref.size)
+                self._statistics.large_results.add(record.account_id, record.ref.size)
         for account, size in stored.items():
             self._statistics.results.add(account, size)
         for (model, state), number in ended.items():

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference
@@ -119,7 +119,7 @@ class OipGrpc:
 
     async def _model_infer(self, call: GrpcCall) -> GrpcReply:
         key = call.key
-        account, size = tenant_of(key), len(call.body)
+        account, size = account_of(key), len(call.body)
         message = await self._offloading.read(account, size, partial(oipmessages.read, call.body))
         ready = self._inference.target(key, message.model, message.version)
         asked = options.read(ready, message.fields, is_binary=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gateway_plugin.admission.keyring import tenant_of
+from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference, Inferred
 from gateway_plugin.api.oip.options import InferOptions
@@ -128,10 +128,10 @@ class OipRest:
             def read(_most_fields: int) -> tuple[InferOptions, PreparedVersion, DecodedInputs]:
                 return self._codec.read_here(body, choose, Form.INFER, header_bytes)
 
-            asked, _, inputs = await self._offloading.read(tenant_of(key), len(body), read)
+            asked, _, inputs = await self._offloading.read(account_of(key), len(body), read)
         else:
             asked, _, inputs = await self._codec.read_elsewhere(
-                tenant_of(key), body, encoding, choose, Form.INFER, header_bytes, self._max_binary_bytes
+                account_of(key), body, encoding, choose, Form.INFER, header_bytes, self._max_binary_bytes
             )
         return asked, inputs
 
@@ -147,7 +147,7 @@ class OipRest:
         record = found.record
         as_json = [tensor for tensor in found.outputs if tensor.name not in asked.binary]
         try:
-            lines = await self._codec.render(tenant_of(key), tensors.encode(as_json), FLAT) if as_json else b""
+            lines = await self._codec.render(account_of(key), tensors.encode(as_json), FLAT) if as_json else b""
         except SignalboxError as error:
             error.facts["job_id"] = record.id
             raise

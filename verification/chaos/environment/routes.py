@@ -9,7 +9,7 @@ from typing import Final
 
 from signalbox.ops.ports import HOST, free_port
 from tests.rigs.natsserver import NatsServer
-from verification.chaos.environment.proxy import CALM, CUT, Proxy, Weather
+from verification.chaos.environment.proxy import CALM, CUT, Proxy
 
 NOWHERE: Final = f"{HOST}:1"
 
@@ -39,16 +39,6 @@ class NodeRoutes:
         for ends, proxy in self._proxies.items():
             if number in ends:
                 proxy.change(CUT)
-
-    def hold(self, from_: int, to: int) -> None:
-        """What ``from_`` says to ``to`` arrives when :meth:`release` is called."""
-        self._proxies[from_, to].change(Weather(held=frozenset({"up"})))
-        self._proxies[to, from_].change(Weather(held=frozenset({"down"})))
-
-    def release(self) -> None:
-        """What was held arrives."""
-        for proxy in self._proxies.values():
-            proxy.change(CALM)
 
     def heal(self, *, is_late: bool) -> None:
         """What was cut passes again. is_late: what was sent meanwhile arrives now; else it is lost, by RST."""

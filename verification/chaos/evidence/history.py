@@ -18,7 +18,6 @@ class History(NamedTuple):
     ledger: Sequence[Entry] = ()
     records: Sequence[Entry] = ()
     leases: Sequence[Entry] = ()
-    waiters: Sequence[Entry] = ()
     processes: Sequence[Entry] = ()
     faults: Sequence[Entry] = ()
     final: Sequence[Entry] = ()
@@ -39,7 +38,7 @@ class History(NamedTuple):
     @classmethod
     def of(cls, folder: Path, *, logs: Iterable[Path] = (), secrets: Mapping[str, str] = {}) -> "History":
         """Read a folder."""
-        names = ("ledger", "records", "leases", "waiters", "processes", "faults", "final")
+        names = ("ledger", "records", "leases", "processes", "faults", "final")
         return cls(
             **{name: journal.read(folder / f"{name}.jsonl") for name in names},
             intervals=intervals.read(folder / "intervals.log"),
@@ -73,7 +72,6 @@ def remembered(h: History) -> History:
         ledger=told,
         records=[e for e in h.records if not (e["job"] in excused or is_between(e))],
         leases=[e for e in h.leases if not is_between(e)],
-        waiters=[e for e in h.waiters if not is_between(e)],
         final=[e for e in h.final if e.get("job") not in excused],
     )
 

@@ -4,7 +4,6 @@
 ``ledger.jsonl``        what clients did and saw; on disk before a request is sent and before an answer counts
 ``records.jsonl``       every change of a job's record that NATS republished
 ``leases.jsonl``        every revision of every lease key, expiry markers too
-``waiters.jsonl``       every revision of every ticket
 ``processes.jsonl``     births and deaths of supervisors, guards, runners and gateways
 ``faults.jsonl``        what was done to whom, when, and what was measured
 ``final.jsonl``         every record as it stands at the end, and what the queue still holds

@@ -1,4 +1,4 @@
-"""Writes down what NATS republishes of records, leases and tickets while a run goes on."""
+"""Writes down what NATS republishes of records and leases while a run goes on."""
 
 import asyncio
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Self
 from signalbox.bus.client import Bus, Message, Stored, Subscription
 from signalbox.wire import messages, names
 from signalbox.wire.events import is_removal
-from signalbox.wire.messages import Record, Ticket
+from signalbox.wire.messages import Record
 from signalbox.wire.names import Bucket, Header
 from verification.chaos.evidence.journal import Entry, Journal
 
 
 class Recorder:
-    """Writes down what NATS republishes of records, leases and tickets.
+    """Writes down what NATS republishes of records and leases.
 
     While NATS is dead nothing is republished, and what it stored in its last moment may never be: a revision
     whose predecessor was not seen tells so (``last``), and checkers know a gap from a step.
@@ -23,20 +23,17 @@ class Recorder:
         self._bus = bus
         self._records = Journal(folder / "records.jsonl")
         self._leases = Journal(folder / "leases.jsonl")
-        self._waiters = Journal(folder / "waiters.jsonl")
         self._subscriptions: list[Subscription] = []
         self.states: dict[str, str] = {}
         self.attempts: dict[str, int] = {}
         self.ended = 0
         self.holders: dict[str, Entry] = {}
-        self.tickets: dict[str, Entry] = {}
         self.changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         for subject, handler in (
             (names.event_of_state(), self._on_record),
             (names.event_of_key(Bucket.LEASES), self._on_lease),
-            (names.event_of_key(Bucket.WAITERS), self._on_ticket),
         ):
             self._subscriptions.append(await self._bus.subscribe(subject, handler))
         return self
@@ -44,7 +41,7 @@ class Recorder:
     async def __aexit__(self, *_: object) -> None:
         for subscription in self._subscriptions:
             await subscription.close()
-        for journal in (self._records, self._leases, self._waiters):
+        for journal in (self._records, self._leases):
             journal.close()
 
     def _on_record(self, message: Message) -> None:
@@ -86,19 +83,6 @@ class Recorder:
         else:
             self.holders.pop(gpu, None)
 
-    def _on_ticket(self, message: Message) -> None:
-        step = _step(message)
-        gpu, worker = (names.untoken(part) for part in message.subject.split(".")[-2:])
-        if not message.data or is_removal(message.headers):
-            self._waiters.note(**step, gpu=gpu, worker=worker, number=0)
-            self.tickets.pop(worker, None)
-        else:
-            ticket = messages.decode(Ticket, message.data)
-            entry = {"gpu": gpu, "worker": worker, "number": ticket.number or step["seq"]}
-            self._waiters.note(**step, **entry)
-            self.tickets[worker] = entry
-        self._tell()
-
     def _tell(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
@@ -130,7 +114,7 @@ def facts_of(record: Record) -> Entry:
         "job": record.id,
         "model": record.model,
         "state": record.state.value,
-        "key": record.key_id,
+        "account": record.account_id,
         "attempt": record.attempt,
         "strikes": record.strikes,
         "worker": record.worker,

@@ -1,8 +1,8 @@
 """The laws a history must obey: pure functions over its files, so that any run can be judged again later.
 
 ``python -m verification.chaos judge --folder FOLDER`` does. Each law takes a :class:`History` and returns what broke
-it, in words. The other modules of this folder hold the laws of jobs, devices and waiters, this one those of the run
-itself. Sources: S1 to S12 and V1 to V3 of docs/guarantees.md.
+it, in words. The other modules of this folder hold the laws of jobs and devices, this one those of the run itself.
+Sources: S1 to S12, V1 and V3 of docs/guarantees.md.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from tests.rigs.canaries import leaks
 from verification.chaos.evidence.history import History, accepted, remembered
 from verification.chaos.evidence.journal import Entry
-from verification.chaos.laws import devices, jobs, waiters
+from verification.chaos.laws import devices, jobs
 
 
 class Violation(NamedTuple):
@@ -55,7 +55,6 @@ LAWS: Final[Mapping[str, Callable[[History], list[str]]]] = {
     "lease chain": devices.lease_chain,
     "overlaps": devices.overlaps,
     "orphans": devices.orphans,
-    "starved waiters": waiters.starved_waiters,
     "foreign reads": jobs.foreign_reads,
     "secrets in logs": secrets_in_logs,
     "bounds": bounds,
@@ -73,7 +72,6 @@ def unjudged(h: History) -> dict[str, str]:
     """Laws that could not be broken, whatever happened, with what is missing."""
     missing = {
         "lost accepted": "" if accepted(h.ledger) else "no job was accepted",
-        "starved waiters": "" if waiters.contests(h) else "no release found a second waiter unharmed",
         "overlaps": "" if h.intervals else "no runner was let in",
         "secrets in logs": "" if h.logs and h.secrets else "the run did not keep its logs or its secrets",
     }

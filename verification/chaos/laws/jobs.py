@@ -128,7 +128,7 @@ def dead_ends(h: History) -> list[str]:
 
 
 def foreign_reads(h: History) -> list[str]:
-    """A read of another tenant's job is answered 404, or not at all while the front is down."""
+    """A read of another account's job is answered 404, or not at all while the front is down."""
     return [
         f"{entry['client']} asked for {entry['job']}, which is not its own, and got {entry['status']}"
         for entry in h.ledger

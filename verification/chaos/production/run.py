@@ -23,12 +23,12 @@ from verification.chaos.production.report import ProductionOutcome
 from verification.chaos.production.stack import BACK_S, Production
 from verification.chaos.production.trials import Trial, trials
 from verification.chaos.scenarios.scene import LEDGER, finished, longest_silence, more_accepted, settled
+from verification.chaos.traffic.account import Account
 from verification.chaos.traffic.load import CANARY, Load
-from verification.chaos.traffic.tenant import Tenant
 
 UP: Final = Path(".signalbox/production/up.json")
 CALLERS: Final = 6
-"""Per tenant, unless told otherwise."""
+"""Per account, unless told otherwise."""
 SLOW: Final = "linger"
 """The demonstration has a ``slow`` of its own."""
 REMEMBER_S: Final = 120.0
@@ -63,7 +63,7 @@ async def run(up: Path, folder: Path, plan: ProductionPlan) -> ProductionOutcome
         left_out = {trial.name: trial.why_not for trial in known if trial.why_not}
         load, prober, ledger = await _load(stack, plan)
         load.start()
-        load.tenants.append(prober.tenant)
+        load.accounts.append(prober.account)
         beside = [asyncio.create_task(work) for work in (prober.keep(), _remember(stack))]
         rng = random.Random(plan.seed)
         for trial in chosen:
@@ -79,8 +79,8 @@ async def run(up: Path, folder: Path, plan: ProductionPlan) -> ProductionOutcome
         await asyncio.wait(beside)
         await finished(stack, load, ledger)
         await _console_knows(stack)
-        for tenant in load.tenants:
-            await tenant.pool.close()
+        for account in load.accounts:
+            await account.pool.close()
     found = History.of_run(folder)
     skipped = [trial.name for trial in chosen if trial.name not in done]
     return ProductionOutcome(
@@ -131,7 +131,7 @@ async def _recovers(stack: Production, load: Load, trial: Trial, healed: float) 
     _measured(stack, trial, promises.ENDING, now() - healed)
     await stack.whole(limit_s=STUCK_S)
     _measured(stack, trial, promises.WHOLE, now() - healed)
-    job = load.tenants[0].latest
+    job = load.accounts[0].latest
 
     async def is_shown() -> bool:
         return bool(await stack.operator.shows(job))
@@ -145,36 +145,36 @@ def _measured(stack: Production, trial: Trial, what: str, seconds: float, **fact
 
 
 async def _load(stack: Production, plan: ProductionPlan) -> tuple[Load, "Prober", Journal]:
-    """Models and keys by the console's API, three tenants that are served; no load yet."""
+    """Models and keys by the console's API, three accounts that are served; no load yet."""
     await stack.operator.add_model("half", models.half_plus_two(), SETTINGS)
     await stack.operator.add_model(SLOW, models.slow(), SETTINGS)
     ledger = Journal(stack.history / LEDGER)
-    tenants = []
+    accounts = []
     for name in ("ann", "bob", "eve"):
         key = await stack.operator.add_key(f"{name}-{plan.seed}-{time.time_ns() % 10**9}")
         stack.secrets[f"the key of {name}"] = key
         callers = plan.callers if name != "eve" else MOST_PROBES
-        tenants.append(Tenant(name, stack.front, key, ledger, callers=callers))
+        accounts.append(Account(name, stack.front, key, ledger, callers=callers))
 
     async def are_served() -> bool:
-        for tenant in tenants:
+        for account in accounts:
             for model, value in (("half", float(CANARY)), (SLOW, 0.01)):
                 body = {"instances": [value]}
-                got = await tenant.call("POST", f"/v1/models/{model}:predict", body)
+                got = await account.call("POST", f"/v1/models/{model}:predict", body)
                 if got is None or got.status != 200:
                     return False
         return True
 
     await becomes(are_served, limit_s=240)
-    load = Load(tenants[:2], ledger, plan.seed, callers=plan.callers, slow=SLOW)
-    return load, Prober(load, tenants[2]), ledger
+    load = Load(accounts[:2], ledger, plan.seed, callers=plan.callers, slow=SLOW)
+    return load, Prober(load, accounts[2]), ledger
 
 
 class Prober:
     """Asks for a job twice a second, whether or not those before were answered: shows that jobs are accepted."""
 
-    def __init__(self, load: Load, tenant: Tenant) -> None:
-        self.tenant = tenant
+    def __init__(self, load: Load, account: Account) -> None:
+        self.account = account
         self._load = load
         self._waiting: set[asyncio.Task[int]] = set()
 
@@ -183,7 +183,7 @@ class Prober:
         try:
             while True:
                 if len(self._waiting) < MOST_PROBES:
-                    task = asyncio.create_task(self._load.probe(self.tenant))
+                    task = asyncio.create_task(self._load.probe(self.account))
                     self._waiting.add(task)
                     task.add_done_callback(self._waiting.discard)
                 await asyncio.sleep(PROBE_S)

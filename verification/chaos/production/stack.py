@@ -1,4 +1,4 @@
-"""A production stack as ``python -m signalbox production`` wrote it down, watched and struck from outside.
+"""A production stack as ``make production`` wrote it down, watched and struck from outside.
 
 Its own supervisor starts again what ended; we never do.
 """
@@ -34,7 +34,6 @@ BACK_S: Final = 60.0
 INTERVALS: Final = "intervals.log"
 ONCE: Final = ("topology", "bootstrap")
 """Services that end."""
-SETTLING_S: Final = 30.0
 
 
 class Production(Site):
@@ -227,7 +226,7 @@ class Production(Site):
         self.began_after = (await self._bus.request_json("$JS.API.STREAM.INFO.STATE"))["state"]["last_seq"]
         if doc.get("intervals"):
             (self.history / INTERVALS).symlink_to(doc["intervals"])
-        self.faults.note(event="world", settling_s=SETTLING_S, is_production=True)
+        self.faults.note(event="world", is_production=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:

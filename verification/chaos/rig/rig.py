@@ -1,7 +1,6 @@
 """The stack of ``signalbox up`` under chaos: every program behind a proxy of its own, one NATS node or three."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -14,7 +13,6 @@ from msgspec.structs import replace
 from signalbox.ops.ports import HOST
 from signalbox.ops.up.child import Child, Spec
 from signalbox.ops.up.datadir import DataDir
-from signalbox.program import settings
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.wire.messages import Worker, decode
 from signalbox.wire.names import Bucket, key, token
@@ -25,7 +23,6 @@ from verification.chaos.environment.smalldisk import SmallDisk
 from verification.chaos.evidence.journal import SECRETS
 from verification.chaos.rig.bed import Bed
 from verification.chaos.traffic.load import CANARY
-from workers.settings import PREFIX, WorkerSettings
 
 GPU: Final = "cpu:0"
 KEEP_S: Final = 0.5
@@ -133,15 +130,6 @@ class Rig(Bed):
         path.touch(mode=0o600)
         path.write_bytes(msgspec.json.encode(known))
 
-    def settling_s(self) -> float:
-        """Seconds after a fault in which a worker may not know the order of waiters: it notices a dead connection,
-        reconnects, reads the tickets, and a ticket whose change it did not hear is renewed.
-        """
-        env = {**os.environ, **self._settings.get("worker", {})}
-        found = settings.load(WorkerSettings, PREFIX, env)
-        again_s = 3 * found.ping_interval_s + 2 * found.reconnect_wait_s + found.request_timeout_s
-        return again_s + found.lease_ttl_s / 3 + 1.0
-
     async def add_key(self, **fields: Any) -> str:
         """As the stack's; the key may stand in no log."""
         text = await super().add_key(**fields)
@@ -214,7 +202,6 @@ async def rig(folder: Path, *, workers: int, **options: Any) -> AsyncIterator[Ri
             if has_disks:
                 folders = [data.path / f"nats-{n}" for n in range(options.get("nodes", 1))]
                 made.disks = [spaces.enter_context(Disk(folder)) for folder in folders]
-            made.faults.note(event="world", settling_s=made.settling_s())
             await made.start_nats()
             await made.start_edge()
             await asyncio.gather(*(made.start_worker(number + 1) for number in range(workers)))

@@ -18,7 +18,7 @@ from verification.chaos.faults.fault import measured
 from verification.chaos.rig.rig import Rig, rig
 from verification.chaos.scenarios.outages import FENCE_S
 from verification.chaos.scenarios.scene import say, settled
-from verification.chaos.traffic.tenant import Tenant
+from verification.chaos.traffic.account import Account
 
 REVOKED_S: Final = 1.0
 
@@ -37,7 +37,7 @@ async def revoke(folder: Path, rounds: int, seed: int) -> None:
 
 async def _revoked(made: Rig, number: int, *, is_cut_off: bool) -> None:
     text = await made.add_key(name=f"r{number}")
-    ledger = Tenant("r", made.front_url, text, made.faults, callers=1)
+    ledger = Account("r", made.front_url, text, made.faults, callers=1)
 
     async def status() -> int:
         got = await ledger.call("GET", "/v1/models")

@@ -154,7 +154,7 @@ async def _without(made: Rig, load: Load, lost: list[NatsServer]) -> None:
     async def asks() -> None:
         told = Counter[int]()
         while now() - began < AWAY_S:
-            told[await load.probe(load.tenants[0])] += 1
+            told[await load.probe(load.accounts[0])] += 1
             await asyncio.sleep(PROBE_S)
         print(f"told in {AWAY_S:g} s without a majority: {dict(told)}")
         if told.keys() - {503}:
@@ -252,7 +252,7 @@ async def _struck_by(strike: Strike[Rig], folder: Path, rounds: int, seed: int, 
         load, ledger = await loaded(made, seed)
         for number in range(rounds):
             await more_accepted(made, load, 51)
-            await load.run(load.tenants[0], OPEN_S)
+            await load.run(load.accounts[0], OPEN_S)
             await strike(made, rng)
             say(number, rounds)
         await more_accepted(made, load, 51)

@@ -33,7 +33,7 @@ async def restart(folder: Path, rounds: int, seed: int) -> None:
         load, ledger = await served(made, seed)
         for number in range(rounds):
             await a_holder(made)
-            job = await load.run(load.tenants[0], RUN_S)
+            job = await load.run(load.accounts[0], RUN_S)
             await _is_running(made, job, 1)
             await asyncio.sleep(rng.uniform(0, LATEST_S))
             name = made.holder()
@@ -55,7 +55,7 @@ async def cancel(folder: Path, rounds: int, seed: int) -> None:
     rng = random.Random(seed)
     async with rig(folder, workers=1, engine="toy") as made:
         load, ledger = await served(made, seed)
-        ann = load.tenants[0]
+        ann = load.accounts[0]
         for number in range(rounds):
             run_s, kind = ((BRIEF_S, "ends"), (ENDLESS_S, "does not"))[number % 2]
             job = await load.run(ann, run_s)

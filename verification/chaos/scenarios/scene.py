@@ -13,41 +13,41 @@ from verification.chaos.evidence.journal import Entry, Journal
 from verification.chaos.laws import checks
 from verification.chaos.rig.rig import Rig
 from verification.chaos.rig.site import Site
+from verification.chaos.traffic.account import Account
 from verification.chaos.traffic.load import CANARY, Load
-from verification.chaos.traffic.tenant import Tenant
 
 CALLERS: Final = 6
-"""Per tenant."""
+"""Per account."""
 HEAL_S: Final = 120.0
 """After the load every job ends within this."""
 LEDGER: Final = "ledger.jsonl"
 
 
 async def loaded(made: Rig, seed: int) -> tuple[Load, Journal]:
-    """Two tenants that are served; the load has begun."""
+    """Two accounts that are served; the load has begun."""
     load, ledger = await served(made, seed)
     load.start()
     return load, ledger
 
 
 async def served(made: Rig, seed: int) -> tuple[Load, Journal]:
-    """Two tenants that are served and do not call yet."""
+    """Two accounts that are served and do not call yet."""
     await made.add_model("half", models.half_plus_two(), floats())
     await made.add_model("slow", models.slow(), floats("seconds"))
     ledger = Journal(made.history / LEDGER)
-    tenants = [
-        Tenant(name, made.front_url, await made.add_key(name=name), ledger, callers=CALLERS) for name in ("ann", "bob")
+    accounts = [
+        Account(name, made.front_url, await made.add_key(name=name), ledger, callers=CALLERS) for name in ("ann", "bob")
     ]
 
     async def are_served() -> bool:
-        for tenant in tenants:
-            got = await tenant.call("POST", "/v1/models/half:predict", {"instances": [float(CANARY)]})
+        for account in accounts:
+            got = await account.call("POST", "/v1/models/half:predict", {"instances": [float(CANARY)]})
             if got is None or got.status != 200:
                 return False
         return True
 
     await becomes(are_served, limit_s=180)
-    return Load(tenants, ledger, seed, callers=CALLERS), ledger
+    return Load(accounts, ledger, seed, callers=CALLERS), ledger
 
 
 async def finished(made: Site, load: Load, ledger: Journal) -> None:
@@ -57,7 +57,7 @@ async def finished(made: Site, load: Load, ledger: Journal) -> None:
             await load.end()
             await load.drained(limit_s=HEAL_S)
     except TimeoutError:
-        left = [job for tenant in load.tenants for job in tenant.open]
+        left = [job for account in load.accounts for job in account.open]
         made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the load: {left[:5]}")
     await snapshot(made.bus, made.history / "final.jsonl", {}, after=made.began_after, kept=made.kept)
     ledger.close()

@@ -19,8 +19,8 @@ from verification.chaos.faults.fault import measured, struck
 from verification.chaos.rig.rig import Rig, rig
 from verification.chaos.scenarios.outages import FENCE_S, LEADERS, PROBE_S, SERVING_BOUND_S
 from verification.chaos.scenarios.scene import fences, finished, loaded, longest_silence, more_accepted, say, settled
+from verification.chaos.traffic.account import Account
 from verification.chaos.traffic.load import Load
-from verification.chaos.traffic.tenant import Tenant
 
 FRONT: Final = "gateway-2"
 DEVICES: Final = ("cpu:0", "cpu:1")
@@ -42,8 +42,8 @@ async def split(folder: Path, rounds: int, seed: int) -> None:
     ) as made:
         url = await _second_front(made)
         load, ledger = await loaded(made, seed)
-        ann = load.tenants[0]
-        far = Tenant(ann.name, url, ann.key, ledger, callers=1)
+        ann = load.accounts[0]
+        far = Account(ann.name, url, ann.key, ledger, callers=1)
         for number in range(rounds):
             await becomes(made.is_replicated, limit_s=180)
             leader, node = rng.sample(made.nodes, 2)
@@ -80,7 +80,7 @@ async def _elect(made: Rig, node: NatsServer) -> None:
     await becomes(leads_all, limit_s=60)
 
 
-async def _round(made: Rig, load: Load, far: Tenant, node: NatsServer, rng: random.Random, *, is_leader: bool) -> None:
+async def _round(made: Rig, load: Load, far: Account, node: NatsServer, rng: random.Random, *, is_leader: bool) -> None:
     victim = await _sides(made, node)
     await more_accepted(made, load, 50)
     await becomes(made.is_replicated, limit_s=60)
@@ -106,8 +106,8 @@ async def _round(made: Rig, load: Load, far: Tenant, node: NatsServer, rng: rand
     await more_accepted(made, load, 50)
 
 
-async def _is_accepted(load: Load, tenant: Tenant) -> bool:
-    return await load.probe(tenant) == 202
+async def _is_accepted(load: Load, account: Account) -> bool:
+    return await load.probe(account) == 202
 
 
 async def _sides(made: Rig, node: NatsServer) -> str:
@@ -127,7 +127,7 @@ def _held(made: Rig) -> Entry:
     return next((held for held in made.recorder.holders.values() if held["owner"] in SHARING), {})
 
 
-async def _cut_off(made: Rig, load: Load, far: Tenant, node: NatsServer, victim: str, away_s: float) -> None:
+async def _cut_off(made: Rig, load: Load, far: Account, node: NatsServer, victim: str, away_s: float) -> None:
     """The one side fences and promises nothing, the other goes on; returns after ``away_s``, or later."""
     runner, token = made.runner_of(victim), _held(made)["token"]
     assert made.routes is not None
@@ -148,7 +148,7 @@ async def _cut_off(made: Rig, load: Load, far: Tenant, node: NatsServer, victim:
         posted, looked = Counter[int](), Counter[int]()
         while now() - began < away_s:
             posted[await load.probe(far)] += 1
-            got = await far.call("GET", f"/v1/jobs/{load.tenants[0].latest}")
+            got = await far.call("GET", f"/v1/jobs/{load.accounts[0].latest}")
             looked[got.status if got is not None else 0] += 1
             await asyncio.sleep(PROBE_S)
         print(f"told by the minority in {away_s:g} s: jobs {dict(posted)}, looks {dict(looked)}")

@@ -1,4 +1,4 @@
-"""A storm: load from two tenants, one fault after another, then calm, and judgement over what was written down."""
+"""A storm: load from two accounts, one fault after another, then calm, and judgement over what was written down."""
 
 import asyncio
 import random
@@ -18,19 +18,17 @@ from verification.chaos.evidence.journal import Journal
 from verification.chaos.faults import power
 from verification.chaos.faults.catalogue import catalogue
 from verification.chaos.faults.fault import Fault
-from verification.chaos.laws import checks, waiters
+from verification.chaos.laws import checks
 from verification.chaos.laws.checks import Violation
 from verification.chaos.rig.rig import SHORT, Rig, rig
+from verification.chaos.traffic.account import Account
 from verification.chaos.traffic.load import CANARY, Load
-from verification.chaos.traffic.tenant import Tenant
 
 MODELS: Final = ("half", "slow")
 CALLERS: Final = 20
-"""Per tenant, unless told otherwise."""
+"""Per account, unless told otherwise."""
 STUCK_S: Final = 240.0
 """A fault that is not over by then has found something."""
-CONTEST_S: Final = 20.0
-"""After the faults, when all workers know the wait queue again, they contend; one that is overtaken starves."""
 HEAL_S: Final = 120.0
 """After the last fault every job ends within this."""
 
@@ -39,7 +37,7 @@ class StormPlan(NamedTuple):
     """What to do. A storm lasts until ``minutes`` have passed, or until ``faults`` and ``jobs`` are reached.
 
     at_most: minutes after which it ends whatever was reached, 0 = never. only: kinds of fault, empty = all.
-    callers: per tenant. has_disks: every node has a disk whose power is cut too.
+    callers: per account. has_disks: every node has a disk whose power is cut too.
     """
 
     seed: int
@@ -100,27 +98,27 @@ async def run(plan: StormPlan, folder: Path) -> StormOutcome:
 
 
 async def _load(made: Rig, plan: StormPlan) -> tuple[Load, Journal]:
-    """Models, two tenants, and the proof that both are served."""
+    """Models, two accounts, and the proof that both are served."""
     # A storm kills more runners under one job than a sane day does: a strike must not end it here.
     limits = Limits(max_delivery=1000, sync_wait_s=10.0, deadline_s=3600.0)
     await made.add_model("half", models.half_plus_two(), floats(), limits=limits)
     await made.add_model("slow", models.slow(), floats("seconds"), limits=limits)
     ledger = Journal(made.history / "ledger.jsonl")
-    tenants = []
+    accounts = []
     for name in ("ann", "bob"):
         key = await made.add_key(name=name)
-        tenants.append(Tenant(name, made.front_url, key, ledger, callers=plan.callers))
+        accounts.append(Account(name, made.front_url, key, ledger, callers=plan.callers))
 
     async def are_served() -> bool:
-        for tenant in tenants:
+        for account in accounts:
             for model, value in (("half", float(CANARY)), ("slow", 0.01)):
-                got = await tenant.call("POST", f"/v1/models/{model}:predict", {"instances": [value]})
+                got = await account.call("POST", f"/v1/models/{model}:predict", {"instances": [value]})
                 if got is None or got.status != 200:
                     return False
         return True
 
     await becomes(are_served, limit_s=180)
-    return Load(tenants, ledger, plan.seed, callers=plan.callers), ledger
+    return Load(accounts, ledger, plan.seed, callers=plan.callers), ledger
 
 
 async def _blow(made: Rig, plan: StormPlan, usable: Sequence[Fault[Rig]], load: Load) -> Counter[str]:
@@ -162,13 +160,10 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
         await asyncio.wait(made.tasks)
     try:
         async with asyncio.timeout(HEAL_S):
-            if len(made.nodes) == 1:  # with a quantum of 30 s nothing is handed over in the time
-                await asyncio.sleep(made.settling_s())
-                await load.press(CONTEST_S)
             await load.end()
         await load.drained(limit_s=HEAL_S)
     except TimeoutError:
-        left = [job for tenant in load.tenants for job in tenant.open]
+        left = [job for account in load.accounts for job in account.open]
         made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the last fault: {left[:5]}")
 
     async def is_empty() -> bool:
@@ -180,8 +175,8 @@ async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str
         made.finding(f"still queued: {await jobs_left(made.bus)}")
     await snapshot(made.bus, made.history / "final.jsonl", {"left": await jobs_left(made.bus)})
     made.census.look()
-    for tenant in load.tenants:
-        await tenant.pool.close()
+    for account in load.accounts:
+        await account.pool.close()
     ledger.close()
     return load.answers
 
@@ -233,15 +228,7 @@ def report(outcome: StormOutcome) -> str:
 
 def judged(found: History) -> list[str]:
     """What the laws had to look at, where that may be little or nothing."""
-    releases = waiters.releases(found)
-    calm = sum(release.is_judged for release in releases)
-    rivals = len(waiters.contests(found))
-    overtaken = max(waiters.overtakes(found).values(), default=0)
-    return [
-        f"releases for a waiter {len(releases)}, far enough from faults {calm}, of those with a second waiter {rivals}",
-        f"most often overtaken {overtaken}",
-        *(f"NOT JUDGED: {law} ({why})" for law, why in checks.unjudged(found).items()),
-    ]
+    return [f"NOT JUDGED: {law} ({why})" for law, why in checks.unjudged(found).items()]
 
 
 def figures(found: History) -> list[str]:
@@ -263,6 +250,5 @@ def summary(outcome: StormOutcome) -> dict[str, Any]:
         "jobs": outcome.jobs,
         "seconds": round(outcome.seconds, 1),
         "violations": [violation._asdict() for violation in outcome.violations],
-        "contests": len(waiters.contests(outcome.history)),
         "takeover_s": [f["s"] for f in outcome.history.faults if f["event"] == "measured" and f["what"] == "takeover"],
     }

@@ -1,1 +1,1 @@
-"""Tenants that call the front and write down what they were answered."""
+"""Accounts that call the front and write down what they were answered."""

@@ -1,4 +1,4 @@
-"""The load: tenants that call the front in closed loops and write down every step before and after it.
+"""The load: accounts that call the front in closed loops and write down every step before and after it.
 
 A step is an intent (synced before the request leaves) and an answer (synced before it counts). What a
 client sees of a job later is noted too, so that two ends of one job show.
@@ -13,7 +13,7 @@ from typing import Any, Final
 from signalbox.client.pool import Response
 from verification.chaos.evidence.history import ENDED
 from verification.chaos.evidence.journal import Entry, Journal, now
-from verification.chaos.traffic.tenant import Tenant
+from verification.chaos.traffic.account import Account
 
 WEIGHTS: Final = {"predict": 53, "submit": 20, "once": 7, "wait": 12, "cancel": 5, "slow": 3}
 """What a caller does next, in per cent."""
@@ -23,16 +23,18 @@ PAUSE_S: Final = 0.1
 AGAIN: Final = 0.3
 """Share of accepted idempotent submissions that are sent once more."""
 FOREIGN: Final = 0.02
-"""Share of jobs that another tenant asks for."""
+"""Share of jobs that another account asks for."""
 CANARY: Final = "31337.25"
 """A caller's number that must never stand in a log."""
 
 
 class Load:
-    """``callers`` loops a tenant over ``half``, which halves and adds two. slow: the model that takes its time."""
+    """``callers`` loops an account over ``half``, which halves and adds two. slow: the model that takes its time."""
 
-    def __init__(self, tenants: list[Tenant], ledger: Journal, seed: int, *, callers: int, slow: str = "slow") -> None:
-        self.tenants, self.ledger, self.callers = tenants, ledger, callers
+    def __init__(
+        self, accounts: list[Account], ledger: Journal, seed: int, *, callers: int, slow: str = "slow"
+    ) -> None:
+        self.accounts, self.ledger, self.callers = accounts, ledger, callers
         self.slow = slow
         self.accepted: set[str] = set()
         self.answers: Counter[tuple[str, int]] = Counter()
@@ -44,8 +46,8 @@ class Load:
     def start(self) -> None:
         """Begin."""
         self._tasks = [
-            asyncio.create_task(self._go_on(tenant), name=f"caller of {tenant.name}")
-            for tenant in self.tenants
+            asyncio.create_task(self._go_on(account), name=f"caller of {account.name}")
+            for account in self.accounts
             for _ in range(self.callers)
         ]
 
@@ -57,21 +59,21 @@ class Load:
                 raise done
 
     async def drained(self, *, limit_s: float) -> dict[str, list[str]]:
-        """Ask for every job until its end was seen; the ids whose end was not, by tenant."""
+        """Ask for every job until its end was seen; the ids whose end was not, by account."""
         async with asyncio.timeout(limit_s):
-            for tenant in self.tenants:
+            for account in self.accounts:
                 gate = asyncio.Semaphore(16)
 
-                async def follow(job: str, tenant: Tenant = tenant, gate: asyncio.Semaphore = gate) -> None:
+                async def follow(job: str, account: Account = account, gate: asyncio.Semaphore = gate) -> None:
                     async with gate:
-                        await self._follow(tenant, job)
+                        await self._follow(account, job)
 
                 async with asyncio.TaskGroup() as group:
-                    for job in list(tenant.open):
+                    for job in list(account.open):
                         group.create_task(follow(job))
-        return {tenant.name: list(tenant.open) for tenant in self.tenants}
+        return {account.name: list(account.open) for account in self.accounts}
 
-    async def _go_on(self, tenant: Tenant) -> None:
+    async def _go_on(self, account: Account) -> None:
         acts = {
             "predict": self._predict,
             "submit": self._submit,
@@ -82,49 +84,36 @@ class Load:
         }
         while not self.stop.is_set():
             (act,) = self._rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
-            status = await acts[act](tenant)
+            status = await acts[act](account)
             if status in {0, 503, 504}:
                 await asyncio.sleep(PAUSE_S)
             if self._rng.random() < FOREIGN:
-                await self._spy(tenant)
+                await self._spy(account)
 
-    async def press(self, seconds: float) -> None:
-        """On top of the load: as many callers again want what takes its time, more than one holder does at once."""
-        ends = now() + seconds
-
-        async def ask(tenant: Tenant) -> None:
-            while now() < ends:
-                await self._slow(tenant)
-
-        async with asyncio.TaskGroup() as group:
-            for tenant in self.tenants:
-                for _ in range(self.callers):
-                    group.create_task(ask(tenant))
-
-    async def probe(self, tenant: Tenant) -> int:
+    async def probe(self, account: Account) -> int:
         """One job whose end is left to :meth:`drained`: callers may all be waiting for one. The status."""
         value = self._next()
         body = {"model": "half", "instances": [value]}
-        entry = await self._ask(tenant, "probe", "/v1/jobs", body, value / 2 + 2)
+        entry = await self._ask(account, "probe", "/v1/jobs", body, value / 2 + 2)
         return int(entry["status"])
 
-    async def run(self, tenant: Tenant, seconds: float) -> str:
+    async def run(self, account: Account, seconds: float) -> str:
         """One job that runs for so long (exact as a float32), its end left to :meth:`drained` too. Its id."""
         body = {"model": self.slow, "instances": [seconds]}
-        entry = await self._ask(tenant, "run", "/v1/jobs", body, seconds)
+        entry = await self._ask(account, "run", "/v1/jobs", body, seconds)
         assert entry["status"] == 202, entry
         return str(entry["job"])
 
-    async def withdraw(self, tenant: Tenant, job: str) -> int:
+    async def withdraw(self, account: Account, job: str) -> int:
         """Ask for the end of an open job. The status."""
-        asked, expect = round(now(), 4), tenant.open[job]
-        got = await tenant.call("DELETE", f"/v1/jobs/{job}")
+        asked, expect = round(now(), 4), account.open[job]
+        got = await account.call("DELETE", f"/v1/jobs/{job}")
         # 409 says that it has ended otherwise, and which way is seen when it is read.
         state = _json(got).get("state", "") if got is not None and got.status in {200, 202} else ""
         status = got.status if got is not None else 0
         await self.ledger.keep(
             event="cancelled",
-            client=tenant.name,
+            client=account.name,
             job=job,
             status=status,
             state=state if state in ENDED else "",
@@ -135,70 +124,70 @@ class Load:
 
     # -- acts ------------------------------------------------------------------------------------------
 
-    async def _predict(self, tenant: Tenant) -> int:
+    async def _predict(self, account: Account) -> int:
         is_canary = self._rng.random() < 0.01
         value = float(CANARY) if is_canary else self._next()
-        return await self._step(tenant, "predict", "/v1/models/half:predict", {"instances": [value]}, value / 2 + 2)
+        return await self._step(account, "predict", "/v1/models/half:predict", {"instances": [value]}, value / 2 + 2)
 
-    async def _submit(self, tenant: Tenant) -> int:
+    async def _submit(self, account: Account) -> int:
         value = self._next()
         body = {"model": "half", "instances": [value]}
-        return await self._step(tenant, "submit", "/v1/jobs", body, value / 2 + 2)
+        return await self._step(account, "submit", "/v1/jobs", body, value / 2 + 2)
 
-    async def _once(self, tenant: Tenant) -> int:
+    async def _once(self, account: Account) -> int:
         """Under an Idempotency-Key, asked again until it is accepted, and sometimes once more after that."""
-        value, once = self._next(), f"{tenant.name}-{self._number}"
+        value, once = self._next(), f"{account.name}-{self._number}"
         body = {"model": "half", "instances": [value]}
         entry: Entry = {"status": 0}
         while not self.stop.is_set() and entry["status"] not in {200, 202}:
-            entry = await self._ask(tenant, "once", "/v1/jobs", body, value / 2 + 2, once=once)
+            entry = await self._ask(account, "once", "/v1/jobs", body, value / 2 + 2, once=once)
             if entry["status"] not in {200, 202}:
                 await asyncio.sleep(PAUSE_S)
         if entry["status"] in {200, 202} and self._rng.random() < AGAIN:
-            await self._ask(tenant, "once", "/v1/jobs", body, value / 2 + 2, once=once)
+            await self._ask(account, "once", "/v1/jobs", body, value / 2 + 2, once=once)
         if entry["status"] == 202:
-            await self._follow(tenant, entry["job"])
+            await self._follow(account, entry["job"])
         return int(entry["status"])
 
-    async def _wait(self, tenant: Tenant) -> int:
+    async def _wait(self, account: Account) -> int:
         value = self._next()
         body = {"model": "half", "instances": [value]}
-        return await self._step(tenant, "wait", "/v1/jobs", body, value / 2 + 2, Prefer="wait=5")
+        return await self._step(account, "wait", "/v1/jobs", body, value / 2 + 2, Prefer="wait=5")
 
-    async def _slow(self, tenant: Tenant) -> int:
+    async def _slow(self, account: Account) -> int:
         value = self._rng.choice((1 / 64, 1 / 16, 1 / 8, 5 / 16))  # exact as float32
         body = {"model": self.slow, "instances": [value]}
-        return await self._step(tenant, "slow", "/v1/jobs", body, value)
+        return await self._step(account, "slow", "/v1/jobs", body, value)
 
-    async def _cancel(self, tenant: Tenant) -> int:
+    async def _cancel(self, account: Account) -> int:
         model = self._rng.choice(("half", self.slow))
         value = self._next() if model == "half" else 0.1875
         expect = value / 2 + 2 if model == "half" else value
         body = {"model": model, "instances": [value]}
-        entry = await self._ask(tenant, "cancel", "/v1/jobs", body, expect)
+        entry = await self._ask(account, "cancel", "/v1/jobs", body, expect)
         if entry["status"] == 202:
-            await self.withdraw(tenant, entry["job"])
-            await self._follow(tenant, entry["job"])
+            await self.withdraw(account, entry["job"])
+            await self._follow(account, entry["job"])
         return int(entry["status"])
 
-    async def _step(self, tenant: Tenant, op: str, path: str, body: object, expect: float, **headers: str) -> int:
-        entry = await self._ask(tenant, op, path, body, expect, **headers)
+    async def _step(self, account: Account, op: str, path: str, body: object, expect: float, **headers: str) -> int:
+        entry = await self._ask(account, op, path, body, expect, **headers)
         if entry["status"] == 202:
-            await self._follow(tenant, entry["job"])
+            await self._follow(account, entry["job"])
         return int(entry["status"])
 
-    async def _ask(self, tenant: Tenant, op: str, path: str, body: object, expect: float, **headers: str) -> Entry:
+    async def _ask(self, account: Account, op: str, path: str, body: object, expect: float, **headers: str) -> Entry:
         """Intent, request, answer."""
         once = headers.pop("once", "")
-        await self.ledger.keep(event="intent", client=tenant.name, op=op, expect=expect, once=once)
+        await self.ledger.keep(event="intent", client=account.name, op=op, expect=expect, once=once)
         if once:
             headers["Idempotency-Key"] = once
         asked = round(now(), 4)
-        got = await tenant.call("POST", path, body, **headers)
+        got = await account.call("POST", path, body, **headers)
         status = got.status if got is not None else 0
         entry: Entry = {
             "event": "answer",
-            "client": tenant.name,
+            "client": account.name,
             "op": op,
             "status": status,
             "expect": expect,
@@ -221,23 +210,23 @@ class Load:
         await self.ledger.keep(**entry)
         if entry.get("job") and status in {200, 202, 504}:
             self.accepted.add(entry["job"])
-            tenant.latest = entry["job"]
+            account.latest = entry["job"]
             if status != 200:
-                tenant.open[entry["job"]] = expect
+                account.open[entry["job"]] = expect
         return entry
 
-    async def _follow(self, tenant: Tenant, job: str) -> None:
+    async def _follow(self, account: Account, job: str) -> None:
         """Look until it has ended, or until the load is to end."""
-        while job in tenant.open:
+        while job in account.open:
             asked = round(now(), 4)
-            got = await tenant.call("GET", f"/v1/jobs/{job}")
+            got = await account.call("GET", f"/v1/jobs/{job}")
             said = _json(got) if got is not None else {}
             if got is not None and said.get("state") in ENDED:
-                expect = tenant.open.pop(job)
+                expect = account.open.pop(job)
                 y = _y(said["result"]) if said.get("result") else None
                 await self.ledger.keep(
                     event="seen",
-                    client=tenant.name,
+                    client=account.name,
                     job=job,
                     status=got.status,
                     state=said["state"],
@@ -250,28 +239,28 @@ class Load:
             if got is not None and got.status not in {200, 202} and not (got.status == 503 and again):
                 await self.ledger.keep(
                     event="answer",
-                    client=tenant.name,
+                    client=account.name,
                     op="look",
                     status=got.status,
                     about=job,
                     again=again,
-                    expect=tenant.open[job],
+                    expect=account.open[job],
                     text=f"{job}: {got.body[:200].decode(errors='replace')}",
                 )
                 if got.status == 404:  # a promise broken; the ledger shows it
                     self.answers["lost", 404] += 1
-                    del tenant.open[job]
+                    del account.open[job]
                     return
             await asyncio.sleep(POLL_S)
 
-    async def _spy(self, tenant: Tenant) -> None:
+    async def _spy(self, account: Account) -> None:
         """Ask for, or cancel, what is another's."""
-        other = self._rng.choice([t for t in self.tenants if t is not tenant])
+        other = self._rng.choice([t for t in self.accounts if t is not account])
         if other.latest:
             method = self._rng.choice(("GET", "DELETE"))
-            got = await tenant.call(method, f"/v1/jobs/{other.latest}")
+            got = await account.call(method, f"/v1/jobs/{other.latest}")
             await self.ledger.keep(
-                event="foreign", client=tenant.name, job=other.latest, status=got.status if got is not None else 0
+                event="foreign", client=account.name, job=other.latest, status=got.status if got is not None else 0
             )
             self.answers["foreign", got.status if got is not None else 0] += 1
 

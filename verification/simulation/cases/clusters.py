@@ -194,7 +194,7 @@ async def a_record_is_settled_over_an_election(rig: CaseRig) -> None:
         model="m",
         version=1,
         signature="s",
-        key_id="k",
+        account_id="k",
         state=State.RUNNING,
         attempt=1,
         worker="w",

@@ -1,4 +1,4 @@
-"""The options of ``signalbox production``."""
+"""The options of ``make production``."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A tenant of the front: one API key, and the jobs whose end it has not seen."""
+"""An account of the front: one API key, and the jobs whose end it has not seen."""
 
 import json
 from typing import Final
@@ -10,7 +10,7 @@ from verification.chaos.evidence.journal import Journal
 ANSWER_S: Final = 20.0
 
 
-class Tenant:
+class Account:
     """One API key and what it was promised. open: jobs whose end it has not seen."""
 
     def __init__(self, name: str, url: str, key: str, ledger: Journal, *, callers: int) -> None:

@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from signalbox.ops.production import dockerfile
-from signalbox.ops.production.compose import Service
-from signalbox.ops.production.machine import Machine
 from signalbox.program.errors import Misconfigured
+from verification.production import dockerfile
+from verification.production.compose import Service
+from verification.production.machine import Machine
 
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROGRAMS: Final = "/opt/bin"

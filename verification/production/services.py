@@ -9,12 +9,12 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
-from signalbox.ops.production.compose import Compose, Service, duration_s, size_bytes, start_order
-from signalbox.ops.production.inside import is_contained
-from signalbox.ops.production.launch import Box, Builder
-from signalbox.ops.production.network import Network
 from signalbox.ops.up.child import BACKOFF_S, Child, Spec
 from signalbox.program.errors import Unavailable
+from verification.production.compose import Compose, Service, duration_s, size_bytes, start_order
+from verification.production.inside import is_contained
+from verification.production.launch import Box, Builder
+from verification.production.network import Network
 
 STARTING_POLL_S: Final = 1.0
 """Between health checks until the first succeeds; then the file's interval."""

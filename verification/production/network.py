@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 from typing import Final, Self
 
-from signalbox.ops.production.compose import Compose
-from signalbox.ops.production.inside import kill_all
-from signalbox.ops.production.links import Link, hosts, plan
 from signalbox.program.errors import Unavailable
 from signalbox.program.heldfile import HeldFile
+from verification.production.compose import Compose
+from verification.production.inside import kill_all
+from verification.production.links import Link, hosts, plan
 
 RUNS: Final = Path("/run/signalbox-production")
 """A file a run, named by its process id and locked for as long as it lives."""

@@ -1,4 +1,4 @@
-"""Whose a job is: every route that takes an id, two tenants, and every way to be wrong about an id."""
+"""Whose a job is: every route that takes an id, two accounts, and every way to be wrong about an id."""
 
 import itertools
 import uuid
@@ -65,7 +65,7 @@ async def put(front: Rig, owner: Key, state: State) -> Owned:
             model=job.model,
             version=1,
             signature=job.signature,
-            key_id=job.key_id,
+            account_id=job.account_id,
             state=state,
             attempt=1,
             created_at=job.created_at,
@@ -87,16 +87,18 @@ def comparable(got: Reply) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
 
 
 async def test_every_id_route_serves_the_owner_and_is_the_same_404_to_everybody_else(front: Rig) -> None:
-    tenants = (key(), key())
-    await front.publish(model(), *tenants)
+    accounts = (key(), key())
+    await front.publish(model(), *accounts)
     jobs = {
-        (tenant, route): [await put(front, tenant, state) for state in STATES] for tenant in tenants for route in ROUTES
+        (account, route): [await put(front, account, state) for state in STATES]
+        for account in accounts
+        for route in ROUTES
     }
     everything = list(itertools.chain.from_iterable(jobs.values()))
     before = await seen(front, everything)
     cases = 0
-    for caller, (route, (method, path)) in itertools.product(tenants, ROUTES.items()):
-        other = tenants[caller is tenants[0]]
+    for caller, (route, (method, path)) in itertools.product(accounts, ROUTES.items()):
+        other = accounts[caller is accounts[0]]
         foreign = [job.id for job in jobs[other, route]]
         strange = [str(uuid.UUID(int=i)) for i in (0, 2**128 - 1)] + [str(uuid.uuid4())]
         answers = set()
@@ -118,8 +120,8 @@ async def test_every_id_route_serves_the_owner_and_is_the_same_404_to_everybody_
 
 async def test_the_keys_of_one_account_own_one_another_s_jobs_and_nobody_else_s(front: Rig) -> None:
     first = key()  # published before there were accounts: its own id is its account's
-    second, third = key(tenant=first.stored.id), key(tenant=first.stored.id)
-    strangers = (key(), key(tenant="another"))
+    second, third = key(account_id=first.stored.id), key(account_id=first.stored.id)
+    strangers = (key(), key(account_id="another"))
     account = (first, second, third)
     await front.publish(model(), *account, *strangers)
     jobs = [await put(front, owner, State.QUEUED) for owner in account]

@@ -12,20 +12,20 @@ from typing import Any, Final
 from signalbox.bus.client import Bus
 from signalbox.ops import natsserver, probes
 from signalbox.ops.ports import HOST, choose_port
-from signalbox.ops.production import compose as composed
-from signalbox.ops.production import images, machine, variants
-from signalbox.ops.production.compose import Compose
-from signalbox.ops.production.forward import forwarded
-from signalbox.ops.production.launch import DEPLOYED, Builder
-from signalbox.ops.production.network import Network
-from signalbox.ops.production.options import COMPOSE_FILE, ProductionOptions
-from signalbox.ops.production.services import Services
 from signalbox.ops.up.child import Child, Spec
 from signalbox.ops.up.datadir import DataDir, write_private
 from signalbox.ops.up.first import TRAIN_S
 from signalbox.ops.up.stack import ADMIN, DAYS_VALID, ROOT
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
+from verification.production import compose as composed
+from verification.production import images, machine, variants
+from verification.production.compose import Compose
+from verification.production.forward import forwarded
+from verification.production.launch import DEPLOYED, Builder
+from verification.production.network import Network
+from verification.production.options import COMPOSE_FILE, ProductionOptions
+from verification.production.services import Services
 
 FRONT: Final = "tyk"
 CONSOLE: Final = "console"
@@ -156,7 +156,7 @@ class ProductionStack:
         """A token of the first admin for the console's REST API, made in the console's container. Kept."""
         path = self.data.path / "secrets" / "operator_token"
         if anew or not path.exists():
-            argv = ("python", "-m", "console", "token", "signalbox production", "--user", ADMIN, "--days", DAYS_VALID)
+            argv = ("python", "-m", "console", "token", "make production", "--user", ADMIN, "--days", DAYS_VALID)
             status, said = await self.services.all[CONSOLE].run_beside(argv, TOKEN_S)
             if status:
                 raise Unavailable(f"The console made no token: {said.decode(errors='replace')}")

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from signalbox.ops.production.compose import Compose, SecretFile, Service
+from verification.production.compose import Compose, SecretFile, Service
 
 PLUGIN: Final = "plugin-"
 WORKER: Final = "worker-"

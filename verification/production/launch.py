@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from signalbox.ops.production import container
-from signalbox.ops.production.compose import Compose, Service
-from signalbox.ops.production.images import Image, Mount, enter
-from signalbox.ops.production.machine import Machine
 from signalbox.ops.up.datadir import write_private
 from signalbox.program.errors import Misconfigured
+from verification.production import container
+from verification.production.compose import Compose, Service
+from verification.production.images import Image, Mount, enter
+from verification.production.machine import Machine
 
 SECRETS: Final = "/run/secrets"
 DEPLOYED: Final = "deploy/secrets"

@@ -1,7 +1,7 @@
 """The last steps into a container: mounts, host name, root folder, user. Run as a file, with nothing but Python.
 
 ``unshare --mount --uts --propagation private python -IS container.py SPEC`` ends in an exec, so the process id stays
-that of the program. SPEC is the JSON that :mod:`signalbox.ops.production.images` makes.
+that of the program. SPEC is the JSON that :mod:`verification.production.images` makes.
 """
 
 import ctypes

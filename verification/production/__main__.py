@@ -1,20 +1,21 @@
-"""``signalbox production``: bring the stack up, show that it works, keep it up, take it down in order."""
+"""``make production``: bring the stack up, show that it works, keep it up, take it down in order."""
 
 import argparse
 import asyncio
+import sys
 
 from signalbox.ops import foreground
 from signalbox.ops.foreground import UP_FILE
-from signalbox.ops.production.options import add_arguments, parsed
-from signalbox.ops.production.stack import MODELS_INSIDE, ProductionStack
 from signalbox.ops.up.first import Shown, show
+from verification.production.options import add_arguments, parsed
+from verification.production.stack import MODELS_INSIDE, ProductionStack
 
-__all__ = ["add_arguments", "run"]
 
-
-def run(arguments: argparse.Namespace) -> int:
+def main() -> int:
     """Run until Ctrl-C or SIGTERM. Returns the exit status; faults are said in words."""
-    options = parsed(arguments)
+    parser = argparse.ArgumentParser(prog="python -m verification.production", description=__doc__)
+    add_arguments(parser)
+    options = parsed(parser.parse_args())
     return foreground.run(
         "production", options.data, lambda data, say: ProductionStack(options, data, say), _bring_up_and_keep
     )
@@ -48,3 +49,7 @@ def _tell(stack: ProductionStack, shown: Shown) -> None:
     print(f"  console  {stack.console_url}   log in as {shown.user} with {shown.password}")
     print(f"  API key  {shown.api_key}")
     print(f"\n  All of this is in {stack.data.path / UP_FILE}. Ctrl-C stops everything.\n", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

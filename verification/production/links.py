@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from signalbox.ops.production.compose import Compose
+from verification.production.compose import Compose
 
 
 class Link(NamedTuple):
