@@ -194,7 +194,7 @@ class Gateway(Host):
         raise TimeoutError("no answer")
 
     async def submit(self, task: Task, priority: Any, wait_s: float, key: str = "") -> tuple[str, JobEnd | None]:
-        """As :meth:`gateway_plugin.service.jobs.Jobs.submit`: accept a job, wait ``wait_s`` for its end, with ``key`` only once."""
+        """As :meth:`Jobs.submit` of the gateway: accept a job, wait ``wait_s`` for its end, with ``key`` only once."""
         assert self.bus is not None
         idem = None
         if key:
