@@ -45,7 +45,7 @@ check: lint ## before each commit: lint, types, layers, unit tests; within a min
 test: debian lint $(VENV)/production.stamp $(VENV)/clients.stamp ## before a change is shared: all tests but the longest, in some twenty minutes (ARGS="-k lease": a part)
 	$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.rows test)
 
-verify: debian $(VENV)/dev.stamp ## the proofs to their full depth, the storm, the tests that take minutes
+verify: debian $(VENV)/dev.stamp ## the proofs deeper, the storm, the tests that take minutes; CI runs it after make test
 	$(BIN)/python -m tests.rows verify
 
 lint: $(VENV)/dev.stamp ## ruff, format, mypy strict, import layers

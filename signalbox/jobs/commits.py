@@ -176,7 +176,7 @@ class Commits:
         ref: PayloadRef | None = None
         if size > self._inline_limit_bytes:
             part = f"out{self._token}"  # one attempt per token can get so far
-            ref = await persist(lambda: store(self._bus, attempt.job.id, part, frame))
+            ref = await persist(lambda: store(self._bus, attempt.job.account_id, attempt.job.id, part, frame))
             frame = b""
         make = partial(life.succeeded, stages=attempt.stages, batch=batch, size_bytes=size, ref=ref)
         return RecordChange(attempt, make, frame)

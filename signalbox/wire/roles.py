@@ -134,7 +134,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
             *_RECORD,  # claim and commit
-            "pl.*.*",  # results above the inline limit
+            "pl.*.*.*",  # results above the inline limit
             "dlq.*.*",
             "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
             "rsp.*.*",

@@ -27,7 +27,7 @@ from tests.console.test_jobs import FILTERS, make
 from verification.fuzz import harness
 
 __all__ = ["program"]
-RUNS = depth.at(short=1_500, full=40_000)
+RUNS = depth.at(short=1_500, full=20_000)
 SEED = 20_261_123
 FORM = "application/x-www-form-urlencoded"
 VALUES: dict[str, Any] = {"string": "digits", "integer": 1, "number": 0.5, "boolean": True, "array": [], "object": {}}

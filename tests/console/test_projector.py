@@ -49,7 +49,8 @@ def accepted(number: int, **changes: Any) -> messages.Job:
         model="digits",
         version=3,
         signature="serving_default",
-        account_id="key1",
+        account_id="shop",
+        key_id="key1",
         created_at=NOW,
         deadline_at=NOW + 900,
         size_bytes=64,
@@ -108,7 +109,8 @@ async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
         await run_job(bus, job)
         await until(lambda: states() == {job.id: "succeeded"})
     row = await in_thread(Job.objects.get, pk=job.id)
-    assert (row.model, row.version, row.account_id, row.worker, row.gpu) == ("digits", 3, "key1", "w1", "GPU-1")
+    assert (row.model, row.version, row.worker, row.gpu) == ("digits", 3, "w1", "GPU-1")
+    assert (row.account_id, row.key_id) == ("shop", "key1")
     assert (row.attempt, row.token, row.batch, row.size_in, row.size_out) == (1, 7, 4, 64, 16)
     assert standing.spent(row) == (150.0, 350.0, 500.0)
     events = await in_thread(services.events, row)

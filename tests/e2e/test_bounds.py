@@ -316,7 +316,7 @@ async def test_bytes_of_one_result(scene: Scene, neighbour: Neighbour) -> None:
     async with (
         scene.account() as flood,
         neighbour(),
-        scene.counts('signalbox_gateway_answers_total{hook="SignalboxPost",status="422"}', refused("result_too_large")),
+        scene.counts('signalbox_gateway_answers_total{hook="edge",status="422"}', refused("result_too_large")),
     ):
         large = {"instances": [1] * 300_000}
         got = await flood.call("POST", "/v1/models/half:predict", json=large)

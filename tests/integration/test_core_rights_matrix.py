@@ -52,7 +52,7 @@ CONSUMER_ACTS = (
     "CONSUMER.LEADER.STEPDOWN",
 )
 OTHER_ACTS = ("INFO", "STREAM.NAMES", "STREAM.LIST", "ACCOUNT.PURGE.G", "META.LEADER.STEPDOWN", "SERVER.REMOVE")
-_JOBS = ("jobs.m.hi.t.s.j", "jobs.m.hi.j")
+_JOBS = ("jobs.m.hi.t.s.j",)
 DATA = (
     *_JOBS,
     "st.j",
@@ -60,8 +60,7 @@ DATA = (
     "dlq.m.j",
     "dlp.in.t.j",
     "dlp.redriven.j",
-    "pl.j.in",
-    "pl.j.out1",
+    "pl.a.j.out1",
     "in.t.j.1",
     "rsp.g.j",
     "progress.j",
@@ -120,7 +119,6 @@ LISTENED = (
     "dlq.>",
     "dlp.>",
     "pl.>",
-    "pl.j.in",
     "in.>",
     "rsp.>",
     "rsp.*.*",
@@ -196,8 +194,7 @@ _WORKER = {
     "$JS.API.STREAM.MSG.DELETE.JOBS",
     "st.j",
     "st.s.j",
-    "pl.j.in",
-    "pl.j.out1",
+    "pl.a.j.out1",
     "dlq.m.j",
     "dlp.in.t.j",
     "rsp.g.j",
@@ -230,7 +227,6 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "st.j",
         "st.s.j",
         "in.t.j.1",
-        "pl.j.in",
         "cancel.j",
         "$KV.idem.k",
         "used.keys",
@@ -263,12 +259,11 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "audit.head",
         *_leader("AUDIT"),
         *_direct("AUDIT"),
-        *_direct("DLQ", "DLQ_PARTS", "PAYLOADS"),
+        *_direct("DLQ", "DLQ_PARTS"),
         "$JS.API.STREAM.PURGE.DLQ",
         "$JS.API.STREAM.PURGE.DLQ_PARTS",
         *_JOBS,
         "in.t.j.1",
-        "pl.j.in",
         "dlp.redriven.j",
         "$KV.poison.k",
     },

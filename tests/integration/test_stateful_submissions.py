@@ -424,7 +424,7 @@ def test_one_key_is_one_job_and_one_end_whatever_dies_or_comes_late(shared_serve
             run_state_machine_as_test(
                 World,
                 settings=settings(
-                    max_examples=depth.at(short=40, full=300),
+                    max_examples=depth.at(short=40, full=150),
                     stateful_step_count=25,
                     database=None,
                     phases=[Phase.generate],  # a server with a past of its own does not shrink well

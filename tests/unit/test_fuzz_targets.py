@@ -1,4 +1,4 @@
-"""Every fuzz target holds over its share of 200 000 executions, or of 10 000: ``python -m verification.fuzz``."""
+"""Every fuzz target holds over its share of 100 000 executions, or of 10 000: ``python -m verification.fuzz``."""
 
 from collections.abc import Hashable
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests import depth
 from verification.fuzz import harness
 
-TOTAL = depth.at(short=10_000, full=200_000)
+TOTAL = depth.at(short=10_000, full=100_000)
 SEED = 20_261_121
 
 

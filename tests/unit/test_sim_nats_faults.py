@@ -177,7 +177,7 @@ def test_what_a_proxy_repeats_is_acted_on_twice() -> None:
         bus = await world.join()
         bus.link.duplicates = 1.0
         first = await bus.write("st.a", b"x", expect=0)
-        await bus.write("pl.a.in", b"x")
+        await bus.write("pl.a.j.in", b"x")
         await asyncio.sleep(2)
         bus.link.duplicates = 0.0
         assert world.server.streams["PAYLOADS"].last_seq == 2

@@ -159,13 +159,13 @@ async def a_consumer_is_lost_with_the_server_and_made_again(rig: CaseRig) -> Non
 @own_server
 async def a_message_id_is_remembered_over_a_restart_with_its_message(rig: CaseRig) -> None:
     bus = await rig.bus()
-    first = await bus.write(f"pl.{rig.id}.in", b"x", msg_id=f"{rig.id}-1")
+    first = await bus.write(f"pl.a.{rig.id}.in", b"x", msg_id=f"{rig.id}-1")
     await bus.write(rig.job(), b"x", msg_id=f"{rig.id}-2")
     await bus.request_json("$JS.API.STREAM.PURGE.JOBS", {"filter": rig.job()})
     await rig.kill()
     await rig.start()
     await back(bus)
-    assert await bus.write(f"pl.{rig.id}.in", b"x", msg_id=f"{rig.id}-1") == first
+    assert await bus.write(f"pl.a.{rig.id}.in", b"x", msg_id=f"{rig.id}-1") == first
     await bus.write(rig.job(), b"x", msg_id=f"{rig.id}-2")
     assert await bus.leader_get(Stream.JOBS, rig.job()) is not None
 

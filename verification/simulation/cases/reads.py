@@ -89,10 +89,10 @@ async def more_keys_than_a_batch_holds_are_listed_all_the_same(rig: CaseRig) -> 
 async def a_payload_comes_back_from_its_chunks(rig: CaseRig) -> None:
     bus = await rig.bus()
     data = bytes(range(256)) * 4000
-    ref = await payloads.store(bus, rig.id, "out1", data)
+    ref = await payloads.store(bus, "a", rig.id, "out1", data)
     assert ref.chunks == 2
     assert await payloads.fetch(bus, ref) == data
-    assert await payloads.store(bus, rig.id, "out1", data) == ref
+    assert await payloads.store(bus, "a", rig.id, "out1", data) == ref
 
 
 @case
@@ -169,11 +169,11 @@ async def a_bucket_deletes_no_messages(rig: CaseRig) -> None:
 @case
 async def a_batched_get_pages_through_a_subject(rig: CaseRig) -> None:
     bus = await rig.bus()
-    seqs = [await bus.write(f"pl.{rig.id}.in", b"%d" % n) for n in range(5)]
+    seqs = [await bus.write(f"pl.a.{rig.id}.in", b"%d" % n) for n in range(5)]
     bodies: list[bytes] = []
     head, _ = await bus.collect(
         "$JS.API.DIRECT.GET.PAYLOADS",
-        {"seq": seqs[1], "next_by_subj": f"pl.{rig.id}.in", "batch": 3},
+        {"seq": seqs[1], "next_by_subj": f"pl.a.{rig.id}.in", "batch": 3},
         lambda _, body: bodies.append(body),
     )
     assert bodies == [b"1", b"2", b"3"]
@@ -181,7 +181,7 @@ async def a_batched_get_pages_through_a_subject(rig: CaseRig) -> None:
     assert f"Nats-Last-Sequence: {seqs[3]}\r\n".encode() in head
     head, _ = await bus.collect(
         "$JS.API.DIRECT.GET.PAYLOADS",
-        {"seq": seqs[-1] + 1, "next_by_subj": f"pl.{rig.id}.in", "batch": 3},
+        {"seq": seqs[-1] + 1, "next_by_subj": f"pl.a.{rig.id}.in", "batch": 3},
         lambda _, body: bodies.append(body),
     )
     assert head.startswith(b"NATS/1.0 404")

@@ -71,9 +71,9 @@ async def the_same_compare_and_set_with_the_same_id_is_stale_not_duplicate(rig: 
 @case
 async def a_message_id_is_stored_once(rig: CaseRig) -> None:
     bus = await rig.bus()
-    first = await bus.write(f"pl.{rig.id}.in", b"x", msg_id=f"{rig.id}-1")
-    assert await bus.write(f"pl.{rig.id}.in", b"y", msg_id=f"{rig.id}-1") == first
-    assert await bus.write(f"pl.{rig.id}.in", b"z", msg_id=f"{rig.id}-2") > first
+    first = await bus.write(f"pl.a.{rig.id}.in", b"x", msg_id=f"{rig.id}-1")
+    assert await bus.write(f"pl.a.{rig.id}.in", b"y", msg_id=f"{rig.id}-1") == first
+    assert await bus.write(f"pl.a.{rig.id}.in", b"z", msg_id=f"{rig.id}-2") > first
 
 
 @case

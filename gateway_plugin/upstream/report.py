@@ -1,4 +1,4 @@
-"""Reports to the operators' board that the edge turns connections away, as long as it does.
+"""Reports to the operators' board that callers' connections are turned away, as long as they are.
 
 The report is a header of the message that lists the keys in use; a console that does not know the header ignores it.
 """

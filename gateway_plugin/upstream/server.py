@@ -1,20 +1,13 @@
-"""Serves the edge: uvicorn, behind the gate that bounds and times what clients send."""
+"""Listens for HTTP: uvicorn, behind the gate that bounds and times what clients send."""
 
 import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, Self
 
 import uvicorn
 
-from gateway_plugin.admission.pool import Pool
-from gateway_plugin.edge.admit import Admission
-from gateway_plugin.edge.app import Edge
-from gateway_plugin.edge.definition import SOURCE, load
-from gateway_plugin.edge.plugin import Call
-from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import count_refusal
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Application, Front
@@ -33,8 +26,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-class EdgeServer:
-    """A listening edge. address: ``host:port`` really bound."""
+class HttpServer:
+    """A listening server. address: ``host:port`` really bound."""
 
     def __init__(self, server: uvicorn.Server, front: Front, address: str, serving: asyncio.Task[None]) -> None:
         self.address = address
@@ -45,28 +38,6 @@ class EdgeServer:
     @classmethod
     async def start(
         cls,
-        plugin: Call | DirectHooks,
-        *,
-        listen: str,
-        folder: Path = SOURCE,
-        secret: str = "",
-        bounds: HttpBounds | None = None,
-        has_proxy: bool = False,
-        bodies: Pool | None = None,
-        upstream: Application | None = None,
-        admission: Admission | None = None,
-    ) -> Self:
-        """Listens on ``host:port`` (port 0: any) with the files of ``folder``.
-
-        secret: see :func:`gateway_plugin.edge.definition.load`. bounds, has_proxy: see :class:`Front`. Others: see
-        :class:`Edge`. Raises Misconfigured when the files are not valid or the address cannot be had.
-        """
-        edge = Edge(load(folder, secret=secret), plugin, bodies=bodies, upstream=upstream, admission=admission)
-        return await cls.serve(edge, listen=listen, bounds=bounds, has_proxy=has_proxy)
-
-    @classmethod
-    async def serve(
-        cls,
         app: Application,
         *,
         listen: str,
@@ -74,7 +45,11 @@ class EdgeServer:
         has_proxy: bool = False,
         is_shared: bool = False,
     ) -> Self:
-        """Listens for any ASGI application. is_shared: on a port that another process of ours may have as well."""
+        """Listens on ``host:port`` (port 0: any) for any ASGI application.
+
+        bounds, has_proxy: see :class:`Front`. is_shared: on a port that another process of ours may have as well.
+        Raises :class:`Misconfigured` when the address cannot be had.
+        """
         front = Front(bounds or HttpBounds(), refused=count_refusal, has_proxy=has_proxy)
         bare = uvicorn.Config(app, http="httptools", log_config=None)
         bare.load()
@@ -98,7 +73,7 @@ class EdgeServer:
         bound = _bind(listen, is_shared=is_shared)
         host, port = bound.getsockname()[:2]
         server = _Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[bound]), name="edge")
+        serving = asyncio.create_task(server.serve(sockets=[bound]), name="http")
         await is_listening.wait()
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return cls(server, front, address, serving)
