@@ -20,7 +20,7 @@ from signalbox.jobs.attempts import Attempt, boottime
 from signalbox.jobs.blame import Blame
 from signalbox.jobs.changes import A, RecordChange, WriteOutcome
 from signalbox.jobs.holders import is_held
-from signalbox.jobs.payloads import store
+from signalbox.jobs.payloads import INLINE_LIMIT_BYTES, store
 from signalbox.jobs.records import Records, Settled
 from signalbox.jobs.repair import move_up
 from signalbox.program import log, metrics
@@ -78,7 +78,7 @@ class Commits:
         worker: str,
         gpu: str,
         token: int,
-        inline_limit_bytes: int,
+        inline_limit_bytes: int = INLINE_LIMIT_BYTES,
         clock: Callable[[], float],
         slow_job_s: float = math.inf,
         trusted_s: float = 30.0,
