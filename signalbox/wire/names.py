@@ -339,7 +339,7 @@ INPUT_REFUSED: Final = "refused.input"
 
 def ask_release(gpu: str) -> str:
     """Core subject on which an operator asks the holder of a GPU to hand it over."""
-    return f"lane.release.{token(gpu)}"
+    return f"release.{token(gpu)}"
 
 
 PROJECTOR: Final = "projector"

@@ -24,7 +24,7 @@ from console.projector import store
 from gateway_plugin.api.predictions import job_headers
 from gateway_plugin.service import jobs
 from signalbox.jobs import life, times
-from signalbox.jobs.blame import Blame
+from signalbox.jobs.penalty import Penalty
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 from signalbox.wire.messages import ErrorInfo, Record
 from tests.console.conftest import in_thread, submit
@@ -264,7 +264,7 @@ def retried() -> Record:
         ran = [("run", at + 14), ("runner", at + 24), ("commit", at + 27)]
         stages = [("other-model", at + 1), ("batch", at + 14), *ran]
         record = life.claimed(job, record, worker="w1", gpu="g1", token=5, now=at + 14, stages=stages[:3])
-        record = life.requeued(record, died, now=at + 27, stages=stages, blame=Blame.STRIKE, retry_at=at + 28)
+        record = life.requeued(record, died, now=at + 27, stages=stages, penalty=Penalty.STRIKE, retry_at=at + 28)
         at += 28
     record = life.claimed(job, record, worker="w2", gpu="g2", token=6, now=at + 1, stages=[("run", at + 1)])
     stages = [("load", at + 20), ("run", at + 25), ("commit", at + 26)]

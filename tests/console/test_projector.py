@@ -27,8 +27,8 @@ from console.projector.reader import EVERY_S, Projector
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
 from signalbox.jobs import delivery, life
-from signalbox.jobs.blame import Blame
 from signalbox.jobs.cursor import StreamCursor
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict, NotFound
 from signalbox.program.settings import Wire
@@ -470,7 +470,7 @@ def test_lost_attempts_their_errors_and_wishes_to_cancel_are_kept_as_events() ->
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
     error = ErrorInfo(code="runner_crashed", message="The process died.")
-    again = life.requeued(running, error, now=NOW, blame=Blame.STRIKE)
+    again = life.requeued(running, error, now=NOW, penalty=Penalty.STRIKE)
     second = life.claimed(job, again, worker="w2", gpu="g", token=2, now=NOW + 1)
     asked = life.cancel_asked(second)
     end = life.cancelled(asked, now=NOW + 2)

@@ -28,7 +28,7 @@ class ToyEngine:
     """Knows the models ``half``, ``slow``, ``grip``, ``large``, ``huge`` and ``rolling``: it answers with its version.
 
     What lies at a path matters to ``rolling`` alone: its load waits while ``wait`` is there, fails if ``broken`` is,
-    dies if ``deadly`` is, uses the memory up beside others if ``alone`` is, and takes as many bytes as ``size`` says.
+    dies if ``fatal`` is, uses the memory up beside others if ``alone`` is, and takes as many bytes as ``size`` says.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ def _key(model: str, version: int) -> str:
 
 
 def _rolling(path: Path) -> int:
-    if (path / "deadly").exists():
+    if (path / "fatal").exists():
         os._exit(3)
     while (path / "wait").exists():
         threading.Event().wait(0.01)

@@ -19,7 +19,7 @@ from workers.guard.link import GuardReport
 
 RESTARTS = 8
 FOR_EVER_NS = 10**18
-CRASH = simulated.encode(simulated.Task("deadly", does="crash"))
+CRASH = simulated.encode(simulated.Task("fatal", does="crash"))
 
 
 class House:

@@ -284,12 +284,12 @@ async def test_a_version_whose_load_failed_keeps_the_old_one_and_is_tried_when_p
     with pytest.raises(NotServing):
         await rolling.made.pin(("m", 2), never)
     memory.refused.clear()
-    rolling.made.forgive("m")
+    rolling.made.retry_failed("m")
     assert rolling.told[-1] == {1: "ready"}, "told before it is tried again"
     assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
 
 
-async def test_a_worker_without_room_to_lay_a_version_out_blames_neither_it_nor_its_jobs(memory: Memory) -> None:
+async def test_a_worker_without_room_to_lay_a_version_out_fails_neither_it_nor_its_jobs(memory: Memory) -> None:
     rolling = Rolling(memory, retire_s=60.0)
     await rolling.want(1)
     memory.refused.add(("m", 2))

@@ -151,7 +151,9 @@ MUTANTS: Final = (
     Mutant(
         22, "wish to cancel overwritten by an end", "integration", _pytest("tests/integration/test_worker_claims.py")
     ),
-    Mutant(23, "version that dies loading blamed on its jobs", "unit", _pytest("tests/unit/test_worker_execution.py")),
+    Mutant(
+        23, "version that dies loading counted against its jobs", "unit", _pytest("tests/unit/test_worker_execution.py")
+    ),
     Mutant(24, "broken text in a frame not refused", "fuzzing", _pytest("tests/unit/test_fuzz_targets.py")),
     Mutant(25, "late PONG ends the reader", "integration", _pytest("tests/integration/test_chaos_connection.py")),
     Mutant(26, "way out longer than the lease", "unit", _pytest("tests/unit/test_sim_world_guard.py")),

@@ -254,7 +254,7 @@ class LeasedDevice:
         try:
             await self._tickets.sync()
         except SignalboxError as error:
-            self._log.warning("lane.resync_failed", error=str(error))
+            self._log.warning("lease.resync_failed", error=str(error))
         return await self._record.read()
 
     # -- effects -------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 The runner works on one request after another, so of all requests with it the oldest is what it does
 now. A load ahead of need has a thread of the runner to itself: it delays no run, and is told while none is there.
-A run that may be what takes runners down has the runner without one, so that neither is blamed for the other.
+A run that may be what takes runners down has the runner without one, so that neither fails for the other.
 A quick run is over before anybody could read of it: how much of the time runs and loads take is told as two sums.
 No I/O; the timer is the loop's.
 """

@@ -162,9 +162,9 @@ class ResidentVersions:
         await self._withdraw()
         await self._retire()
 
-    def forgive(self, model: str) -> None:
+    def retry_failed(self, model: str) -> None:
         """The model was published again: what failed to load is tried once more."""
-        self._trials.forgive(model)
+        self._trials.retry_untried(model)
         for key in self._cache.failures():
             if key[0] == model:
                 self._cache.drop(key)

@@ -233,7 +233,7 @@ class Session:
             assigned = self._fleet.assigned()
             await self._pipeline.follow(assigned)
             for name in self._fleet.published():
-                self._residency.forgive(name)
+                self._residency.retry_failed(name)
             await self._warm([(m.name, v) for m in assigned.values() for v in self._fleet.targets(m)])
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._residency.due_in_s()):

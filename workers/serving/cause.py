@@ -1,4 +1,4 @@
-"""Decides who is to blame where the run of a part of a batch failed as a whole. Pure: values in, decision out.
+"""Decides what caused it where the run of a part of a batch failed as a whole. Pure: values in, decision out.
 
 Only a job that ran alone, beside no load and in a runner that nothing else ended is judged by its error
 (:mod:`workers.serving.retries`). All others run again: in halves where they used the memory up, each job alone where
@@ -70,7 +70,7 @@ class Decision(NamedTuple):
     is_try: bool = False
 
 
-def is_to_blame(error: SignalboxError, evidence: Evidence) -> bool:
+def is_cause(error: SignalboxError, evidence: Evidence) -> bool:
     """Whether this run, or this load, ended the runner.
 
     It did not where another did, or this worker has, or where a load beside it may have taken the time.
@@ -84,7 +84,7 @@ def decide(error: SignalboxError, evidence: Evidence) -> Decision:
     """Decide about the jobs of a part whose run ended with ``error``."""
     match error:
         case NotFound():  # not loaded after all: the next try loads it
-            return _unblamed(evidence, Bug(str(error)))
+            return _run_again(evidence, Bug(str(error)))
         case RunnerCrashed() | DeadlineExceeded():
             return _after_death(error, evidence)
         case DoesNotFit():
@@ -99,8 +99,8 @@ def decide(error: SignalboxError, evidence: Evidence) -> Decision:
 
 def _after_death(error: SignalboxError, evidence: Evidence) -> Decision:
     """The runner died under the part: a lone culprit is judged, suspects run alone, others as before."""
-    if not is_to_blame(error, evidence):
-        decision = _unblamed(evidence, Unavailable("Others kept taking the runner down."))
+    if not is_cause(error, evidence):
+        decision = _run_again(evidence, Unavailable("Others kept taking the runner down."))
         return decision._replace(is_suspect=True, is_dead=True)
     if evidence.jobs == 1:
         return Decision(outcome=error, is_dead=True)
@@ -113,12 +113,12 @@ def _after_full(error: OutOfMemory, evidence: Evidence) -> Decision:
     if evidence.jobs > 1:
         return Decision(Again.HALVES, is_too_many=is_too_many)
     if evidence.is_beside_load:
-        decision = _unblamed(evidence, Unavailable("A version was loaded beside the job."))
+        decision = _run_again(evidence, Unavailable("A version was loaded beside the job."))
         return decision._replace(is_suspect=True)
     return Decision(outcome=error, is_too_many=is_too_many)
 
 
-def _unblamed(evidence: Evidence, at_last: SignalboxError) -> Decision:
+def _run_again(evidence: Evidence, at_last: SignalboxError) -> Decision:
     """Run as before, a few times; then ``at_last``."""
     if evidence.tries + 1 < MAX_TRIES:
         return Decision(Again.SAME, is_try=True)

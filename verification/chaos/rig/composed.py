@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -19,25 +20,30 @@ from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Worker, decode
 from signalbox.wire.names import Bucket, key, token
+from tests.rigs import models
 from tests.rigs.outage import POLL_S, becomes
 from tests.rigs.processes import gone, is_alive
 from verification.chaos.environment.namespace import PacketFilter, output
 from verification.chaos.evidence.census import Census
 from verification.chaos.evidence.journal import SECRETS, now
 from verification.chaos.evidence.recorder import Recorder
-from verification.chaos.production.operator import Operator
+from verification.chaos.rig.operator import Operator
 from verification.chaos.rig.site import Site
-from verification.chaos.traffic.load import CANARY
 
 BACK_S: Final = 60.0
 """A program that ended, or was cut off, is at work again so long after nothing hinders it: promised."""
 INTERVALS: Final = "intervals.log"
 ONCE: Final = ("topology", "bootstrap")
 """Services that end."""
+LIMITS: Final = {"max_delivery": 20, "sync_wait_s": 10.0, "deadline_s": 3600.0}
+"""A run kills more runners under one job than a sane day does: a strike must not end it here."""
 
 
 class Production(Site):
     """up: path of ``up.json``. folder: of the run; its ``history`` is filled here."""
+
+    slow = "linger"
+    """The demonstration has a ``slow`` of its own."""
 
     def __init__(self, up: Path, folder: Path) -> None:
         self._up = up
@@ -51,7 +57,6 @@ class Production(Site):
         census = Census(_inside(self.doc["namespaces"].values()), history)
         super().__init__(history, census, node_count=len(self.nodes))
         self.folder = folder
-        self.secrets = {"a caller's number": CANARY}
         self.operator = Operator(self.doc["console"], **self.doc["login"])
         self._bus: Bus | None = None
         self._exits = AsyncExitStack()
@@ -76,9 +81,20 @@ class Production(Site):
         return self._bus
 
     @property
-    def front(self) -> str:
+    def front_url(self) -> str:
         """Where callers call."""
         return str(self.doc["front"])
+
+    async def publish_models(self) -> None:
+        """By the console's API."""
+        await self.operator.add_model("half", models.half_plus_two(), LIMITS)
+        await self.operator.add_model(self.slow, models.slow(), LIMITS)
+
+    async def add_key(self, *, name: str) -> str:
+        """By the console's API."""
+        text = await self.operator.add_key(f"{name}-{time.time_ns()}")
+        self.secrets[f"the key of {name}"] = text
+        return text
 
     @property
     def workers(self) -> Sequence[str]:
@@ -226,7 +242,6 @@ class Production(Site):
         self.began_after = (await self._bus.request_json("$JS.API.STREAM.INFO.STATE"))["state"]["last_seq"]
         if doc.get("intervals"):
             (self.history / INTERVALS).symlink_to(doc["intervals"])
-        self.faults.note(event="world", is_production=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -1,21 +1,21 @@
-"""Faults of the services of a production stack. A trial is one fault, until all effects of it are over."""
+"""Faults of the services of a production stack. Each returns when nothing hinders any more."""
 
 import asyncio
 import random
 import shutil
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from tests.rigs.outage import becomes
 from verification.chaos.environment import namespace
 from verification.chaos.evidence.journal import now
 from verification.chaos.faults import workers
-from verification.chaos.faults.fault import Strike
-from verification.chaos.production.holder import Holder
-from verification.chaos.production.stack import ONCE, Production
+from verification.chaos.faults.fault import Fault, Strike
+from verification.chaos.faults.holder import Holder
+from verification.chaos.rig.composed import ONCE, Production
 
 STOPPED_S: Final = 12.0
 """NATS elects another leader within this (4 to 9 s)."""
@@ -28,55 +28,44 @@ FRONT: Final = "tyk"
 CONSOLE: Final = ("console", "projector", "controller")
 WAYS: Final = ("in", "out", "both")
 
-Act = Callable[[Production, random.Random], Awaitable[None]]
+Act = Strike[Production]
 
 
-class Trial(NamedTuple):
-    """kind: of fault. about: to whom. act: returns when nothing hinders any more.
-
-    is_silent: no caller is answered until then. why_not: why it is left out here, empty where it is not.
-    """
-
-    kind: str
-    about: str
-    act: Act
-    is_silent: bool = False
-    why_not: str = ""
-
-    @property
-    def name(self) -> str:
-        """As it is written down."""
-        return f"{self.kind} {self.about}".strip()
-
-
-def trials(stack: Production) -> Sequence[Trial]:
+def catalogue(stack: Production) -> Sequence[Fault[Production]]:
     """Every one, those that cannot be done here with the reason."""
     lasting = [name for name in stack.services if name not in ONCE]
+    plugins = _plugins(stack)
     no_filter = namespace.reason_against()
-    found = [Trial("kill", name, _kill(name), name == FRONT) for name in lasting]
-    found += [Trial("stop", name, _stop(name), name in {FRONT, *_plugins(stack)}) for name in lasting]
-    found += [
-        Trial(f"cut {way}", f"{one} from {who}", _cut(one, others, way), why_not=no_filter)
-        for one, who, others in links(stack)
-        for way in WAYS
-    ]
-    found += [
-        Trial("refuse", f"{one} from {who}", _refuse(one, others), why_not=no_filter)
-        for one, who, others in links(stack)
-        if who == "nats"
-    ]
-    found += [Trial("lossy", name, _lossy(name), why_not=no_filter) for name in (*stack.workers, *_plugins(stack))]
-    found.append(Trial("away", "nats", _away, why_not=no_filter))
-    found.append(Trial("host gone", "console", _host_gone, why_not=no_filter))
-    found += [Trial("restart", name, _restart(name)) for name in ("postgres", "redis")]
-    found += [Trial("lose", "postgres", _lose_postgres), Trial("lose", "redis", _lose_redis)]
-    found.append(Trial("roll", FRONT, _restart(FRONT), is_silent=True))
-    found += [Trial("roll", name, _restart(name)) for name in _plugins(stack)]
-    found += [Trial(kind, "", _of_storm(strike)) for kind, strike in STORM.items()]
     unseen = "" if stack.doc.get("intervals") else "its workers keep no intervals"
-    found.append(Trial("freeze successor", "", _of_storm(workers.freeze_successor), why_not=unseen))
-    found.append(Trial("latency", "", _kill(""), why_not="the kernel has no netem here"))
-    return found
+    rows: list[tuple[str, str, Act, str]] = [
+        *(("kill", name, _kill(name), "") for name in lasting),
+        *(("stop", name, _stop(name), "") for name in lasting),
+        *(
+            (f"cut {way}", f"{one} from {who}", _cut(one, others, way), no_filter)
+            for one, who, others in links(stack)
+            for way in WAYS
+        ),
+        *(
+            ("refuse", f"{one} from {who}", _refuse(one, others), no_filter)
+            for one, who, others in links(stack)
+            if who == "nats"
+        ),
+        *(("lossy", name, _lossy(name), no_filter) for name in (*stack.workers, *plugins)),
+        ("away", "nats", _away, no_filter),
+        ("host gone", "console", _host_gone, no_filter),
+        *(("restart", name, _restart(name), "") for name in ("postgres", "redis")),
+        ("lose", "postgres", _lose_postgres, ""),
+        ("lose", "redis", _lose_redis, ""),
+        *(("roll", name, _restart(name), "") for name in (FRONT, *plugins)),
+        *((kind, "", _of_storm(strike), "") for kind, strike in STORM.items()),
+        ("freeze successor", "", _of_storm(workers.freeze_successor), unseen),
+        ("latency", "", _kill(""), "the kernel has no netem here"),
+    ]
+    silent = {("kill", FRONT), ("stop", FRONT), ("roll", FRONT), *(("stop", name) for name in plugins)}
+    return [
+        Fault(kind, 1, act, why_not, about=about, is_silent=(kind, about) in silent)
+        for kind, about, act, why_not in rows
+    ]
 
 
 STORM: Final[dict[str, Strike[Production]]] = {

@@ -2,9 +2,8 @@
 
 from tests.rigs.processes import is_alive
 from verification.chaos.evidence.journal import now
-from verification.chaos.faults.fault import measured
-from verification.chaos.production import promises
-from verification.chaos.production.stack import Production
+from verification.chaos.faults.fault import FENCE_S, HELD_S, WIDE_S, measured
+from verification.chaos.rig.composed import Production
 
 
 class Holder:
@@ -26,18 +25,18 @@ class Holder:
             return
         if self._runner:
             await self._stack.until(lambda: not is_alive(self._runner), what="the fenced runner's end")
-            self._measured(promises.FENCED, now() - began)
+            self._measured("runner dead", now() - began, FENCE_S)
         await self.moved(since=began)
 
     async def moved(self, *, since: float) -> None:
         """Another holds the device."""
         if self.is_holder and self._has_rival:
             await self._stack.until(self._is_new, what="another holder")
-            self._measured(promises.HELD, now() - since)
+            self._measured("another holder", now() - since, HELD_S)
 
     def _is_new(self) -> bool:
         held = self._stack.recorder.holders.get(self._gpu)
         return held is not None and held["token"] > self._token
 
-    def _measured(self, what: str, seconds: float) -> None:
-        measured(self._stack, "holder", self._name, what, seconds, promises.WIDE_S)
+    def _measured(self, what: str, seconds: float, promised_s: float) -> None:
+        measured(self._stack, "holder", self._name, what, seconds, WIDE_S, promised_s=promised_s)

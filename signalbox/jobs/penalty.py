@@ -3,7 +3,7 @@
 from enum import Enum
 
 
-class Blame(Enum):
+class Penalty(Enum):
     """What a failed attempt counts as.
 
     strike: it ran alone and ended the runner, used its memory up or exceeded its time. failure: it counts towards

@@ -1,4 +1,4 @@
-"""Who is to blame for a part of a batch whose run failed, and what its jobs do then."""
+"""What caused the failure of a part of a batch, and what its jobs do then."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from signalbox.program.errors import (
 )
 from workers.residency.cache import DoesNotFit
 from workers.runner.wire import RunnerLost
-from workers.serving.blame import MAX_TRIES, Again, Decision, Evidence, decide
+from workers.serving.cause import MAX_TRIES, Again, Decision, Evidence, decide
 
 ERRORS = (
     DeadlineExceeded(),
@@ -73,7 +73,7 @@ def test_suspects_of_a_death_run_alone_and_a_lone_culprit_is_judged(error: Signa
         (DeadlineExceeded(), Evidence(jobs=1, is_beside_load=True)),
     ],
 )
-def test_a_death_that_is_the_fault_of_another_costs_a_try_and_no_blame(
+def test_a_death_that_is_the_fault_of_another_costs_a_try_and_no_strike(
     error: SignalboxError, evidence: Evidence
 ) -> None:
     assert decide(error, evidence) == Decision(Again.SAME, is_suspect=True, is_dead=True, is_try=True)
