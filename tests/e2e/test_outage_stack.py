@@ -14,7 +14,7 @@ from signalbox.bus import topology
 from signalbox.program import keys
 from signalbox.program.errors import Unavailable
 from signalbox.wire.messages import Limits, State
-from tests.rigs import models, outage
+from tests.rigs import lightworker, outage
 from tests.rigs.outage import Caller, Holders, House, becomes, floats, load
 from tests.rigs.submit import Ledger
 from verification.chaos.evidence import intervals
@@ -31,9 +31,9 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
         "gateway": {"SIGNALBOX_GATEWAY_STALE_KEYS_S": str(STALE_S)},
         "worker": {"SIGNALBOX_WORKER_INTERVAL_LOG": str(folder / "intervals.log")},
     }
-    async with outage.house(folder / "data", settings) as made:
-        await made.add_model("half", models.half_plus_two(), floats(), limits=Limits(sync_wait_s=8))
-        await made.add_model("slow", models.slow(), floats("seconds"))
+    async with outage.house(folder / "data", settings, is_light=True) as made:
+        await made.add_model("half", lightworker.version("half"), floats(), limits=Limits(sync_wait_s=8))
+        await made.add_model("slow", lightworker.version("slow"), floats("seconds"))
         yield made
 
 
