@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from console.config import PREFIX as CONSOLE
 from console.config import ConsoleSettings
-from gateway_plugin.edge.settings import EdgeSettings
 from gateway_plugin.settings import PREFIX as GATEWAY
 from gateway_plugin.settings import GatewaySettings
 from signalbox.front.bounds import HttpBounds
@@ -36,9 +35,8 @@ from workers.settings import WorkerSettings
 FOLDER = Path(__file__).resolve().parent
 SECTIONS: Sequence[tuple[str, type[Wire], str]] = (
     ("Every program", Wire, settings.PREFIX),
-    ("HTTP listeners of gateway plugin, edge and console", HttpBounds, "SIGNALBOX_{GATEWAY,EDGE,CONSOLE}_"),
+    ("HTTP listeners of gateway plugin and console", HttpBounds, "SIGNALBOX_{GATEWAY,CONSOLE}_"),
     ("Gateway plugin", GatewaySettings, GATEWAY),
-    ("Edge as a program of its own", EdgeSettings, "SIGNALBOX_EDGE_"),
     ("Worker", WorkerSettings, WORKER),
     ("Console, projector and controller", ConsoleSettings, CONSOLE),
 )

@@ -1,18 +1,20 @@
 """The plugin without its listeners: tables, hooks and the dispatcher over one connection to NATS."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 from gateway_plugin.admission.acceptance import Acceptance
 from gateway_plugin.admission.idempotency import Idempotency
 from gateway_plugin.admission.keyring import Keyring
+from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
 from gateway_plugin.api.calls import Method
+from gateway_plugin.api.dialect import Dialect
+from gateway_plugin.api.hello import Hello
 from gateway_plugin.api.oip.dialect import open_inference
 from gateway_plugin.api.predictions import Predictions
 from gateway_plugin.api.tfserving import grpcmethods
@@ -22,10 +24,8 @@ from gateway_plugin.api.tfserving.views import ModelStatus
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.hooks.auth import Auth
-from gateway_plugin.hooks.direct import DirectHooks
 from gateway_plugin.hooks.dispatcher import Dispatcher
-from gateway_plugin.hooks.post import Post
-from gateway_plugin.hooks.session import Session
+from gateway_plugin.hooks.post import Post, PostDialect
 from gateway_plugin.service.jobs import JobService
 from gateway_plugin.service.waiting import Waiters
 from gateway_plugin.settings import GatewaySettings
@@ -34,7 +34,7 @@ from gateway_plugin.tables.liveworkers import LiveWorkers
 from gateway_plugin.tables.rollouts import RolloutController
 from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.grpc import GrpcUpstream
-from gateway_plugin.upstream.http import Dialect, HttpUpstream
+from gateway_plugin.upstream.http import HttpUpstream
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Reserve
 from signalbox.bus.sharedclock import SharedClock
@@ -44,12 +44,15 @@ from signalbox.program.errors import Unavailable
 from signalbox.wire.messages import ApiKey, Desired, Model, Serving, Worker
 from signalbox.wire.names import Bucket
 
+_UPLOAD_S: Final = 180.0
+"""How long a caller's body may be on its way; a gateway has it whole before it calls."""
+
 
 class Gateway:
     """Builds the parts and owns them.
 
-    dispatcher: what listeners of hook calls call. auth, keyring: who may call. of_edge: what an edge in this process
-    calls. bodies: what all bodies in flight are taken from. methods: those of gRPC, by path.
+    dispatcher: what listeners of hook calls call. keyring: who may call. bodies: what all bodies in flight are taken
+    from. methods: those of gRPC, by path.
     """
 
     def __init__(self, bus: Bus, settings: GatewaySettings) -> None:
@@ -118,7 +121,6 @@ class Gateway:
             **grpcmethods.methods(catalog, status, self._predictions, counts, offloading),
             **self.open_inference.grpc.methods(),
         }
-        self._dialects: list[Dialect] = [self.open_inference.rest]
         post = Post(
             settings,
             keyring,
@@ -131,9 +133,7 @@ class Gateway:
             counts,
             self.bodies,
         )
-        self.auth = auth = Auth(
-            keyring, max_body_bytes=settings.max_body_bytes, trusted_proxies=settings.trusted_proxies
-        )
+        auth = Auth(keyring, trusted_proxies=settings.trusted_proxies)
         origins = CrossOrigin(is_let=settings.cors)
         self.dispatcher = Dispatcher(
             auth.hook,
@@ -143,7 +143,14 @@ class Gateway:
             orgs=frozenset(settings.org_ids),
             origins=origins,
         )
-        self.of_edge = DirectHooks(auth, post, self.dispatcher.knows, origins)
+        most = settings.max_body_bytes
+        self._dialects: list[Dialect] = [
+            PostDialect(post, origins, most, is_serving=True),
+            self.open_inference.rest,
+            Hello(),
+            PostDialect(post, origins, most, is_serving=False),
+        ]
+        self._limits = KeyLimits()
 
     @classmethod
     async def start(cls, bus: Bus, settings: GatewaySettings) -> Self:
@@ -162,27 +169,29 @@ class Gateway:
         gateway._rollouts.start()
         return gateway
 
-    def http_upstream(self) -> HttpUpstream:
-        """The upstream for HTTP."""
+    def http_upstream(self, *, is_front: bool) -> HttpUpstream:
+        """The dialects over HTTP. is_front: callers come to it themselves, and no gateway counts their calls."""
         return HttpUpstream(
             self._dialects,
-            Callers(self.auth, self.keyring, trusted_proxies=self.settings.trusted_proxies),
+            self._callers(is_front=is_front),
             self.bodies,
-            limit_bytes=self.settings.max_upstream_bytes,
-            answer_s=self.settings.longest_call_s,
+            answer_s=self.settings.longest_call_s + (_UPLOAD_S if is_front else 0),
         )
 
-    def grpc_upstream(self, admit: Callable[[Session], None] | None) -> GrpcUpstream:
-        """The upstream for gRPC. admit: charges a call to its key; None: a gateway before it does."""
+    def grpc_upstream(self, *, is_front: bool) -> GrpcUpstream:
+        """The dialects over gRPC. is_front: see :meth:`http_upstream`."""
         return GrpcUpstream(
             self.methods,
             self.open_inference.grpc.open_methods(),
-            Callers(self.auth, self.keyring, trusted_proxies=self.settings.trusted_proxies, admit=admit),
+            self._callers(is_front=is_front),
             self.bodies,
             self.settings,
             is_healthy=lambda: self.is_healthy,
-            is_front=admit is not None,
         )
+
+    def _callers(self, *, is_front: bool) -> Callers:
+        charge = self._limits.charge if is_front else None
+        return Callers(self.keyring, trusted_proxies=self.settings.trusted_proxies, charge=charge)
 
     @property
     def _tables(self) -> tuple[Table[ApiKey], Table[Model], Table[Worker], Table[Desired], Table[Serving]]:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import stat
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,7 @@ from signalbox.front.bounds import raise_descriptors
 from signalbox.program.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from gateway_plugin.edge.server import EdgeServer
+    from gateway_plugin.upstream.server import HttpServer
 
 _AGE_JITTER: Final = 1.2
 """gRPC makes a connection's age a tenth longer or shorter, and redialling takes a moment."""
@@ -29,8 +28,8 @@ class Listeners:
         self._gateway = gateway
         self._hooks: PluginServer | None = None
         self._grpc: GrpcUpstream | None = None
-        self._http: EdgeServer | None = None
-        self.edge: EdgeServer | None = None
+        self._http: HttpServer | None = None
+        self.edge: HttpServer | None = None
 
     async def start(self) -> dict[str, str]:
         """Listen; returns the addresses by what listens there. Raises :class:`Misconfigured`."""
@@ -40,48 +39,37 @@ class Listeners:
             _check_folder(settings.listen)
             self._hooks = await PluginServer.start(settings, gateway.dispatcher, lambda: gateway.is_healthy)
             addresses["listen"] = self._hooks.address
-        if settings.edge_listen or settings.upstream_listen:
-            raise_descriptors(settings, f"{PREFIX}HTTP_CONNECTIONS")
-        if settings.edge_listen or settings.grpc_listen or settings.upstream_listen:
-            addresses |= await self._start_upstream()
-        return addresses
-
-    async def _start_upstream(self) -> dict[str, str]:
-        from gateway_plugin.edge.admit import Admission
-        from gateway_plugin.edge.definition import SOURCE
-        from gateway_plugin.edge.limits import KeyLimits
-        from gateway_plugin.edge.server import EdgeServer
-
-        settings, gateway = self._settings, self._gateway
-        addresses = {}
-        charged = Admission(KeyLimits(time.monotonic, time.time), time.time)
-        upstream = gateway.http_upstream()
         if settings.edge_listen:
-            self.edge = await EdgeServer.start(
-                gateway.of_edge,
-                listen=settings.edge_listen,
-                folder=Path(settings.edge_files) if settings.edge_files else SOURCE,
-                secret=settings.secret,
-                bounds=settings,
-                has_proxy=settings.trusted_proxies > 0,
-                bodies=gateway.bodies,
-                upstream=upstream,
-                admission=charged,
-            )
+            self.edge = await self._start_http(settings.edge_listen, is_front=True)
             addresses["edge"] = self.edge.address
         if settings.upstream_listen:
-            self._http = await EdgeServer.serve(
-                upstream, listen=settings.upstream_listen, bounds=settings, has_proxy=True, is_shared=True
-            )
+            self._http = await self._start_http(settings.upstream_listen, is_front=False)
             addresses["upstream"] = self._http.address
         if settings.grpc_listen:
-            self._grpc = gateway.grpc_upstream(None if settings.has_gateway else charged.admit)
-            try:
-                port = await self._grpc.bind(settings.grpc_listen)
-            except RuntimeError as error:
-                raise Misconfigured(f"Cannot listen on {settings.grpc_listen}: {error}.") from error
-            addresses["grpc"] = f"{settings.grpc_listen.rpartition(':')[0]}:{port}"
+            addresses["grpc"] = await self._start_grpc(settings.grpc_listen)
         return addresses
+
+    async def _start_http(self, listen: str, *, is_front: bool) -> "HttpServer":
+        """The dialects over HTTP: for callers themselves, or for the gateway before them."""
+        from gateway_plugin.upstream.server import HttpServer
+
+        settings = self._settings
+        raise_descriptors(settings, f"{PREFIX}HTTP_CONNECTIONS")
+        return await HttpServer.start(
+            self._gateway.http_upstream(is_front=is_front),
+            listen=listen,
+            bounds=settings,
+            has_proxy=not is_front or settings.trusted_proxies > 0,
+            is_shared=not is_front,
+        )
+
+    async def _start_grpc(self, listen: str) -> str:
+        self._grpc = self._gateway.grpc_upstream(is_front=not self._settings.has_gateway)
+        try:
+            port = await self._grpc.bind(listen)
+        except RuntimeError as error:
+            raise Misconfigured(f"Cannot listen on {listen}: {error}.") from error
+        return f"{listen.rpartition(':')[0]}:{port}"
 
     async def stop(self, grace_s: float) -> None:
         """Listen no more; calls in flight may go on for so long. Idempotent."""

@@ -10,10 +10,10 @@ from typing import Final
 
 import uvloop
 
-from gateway_plugin.edge.report import report
 from gateway_plugin.gateway import Gateway
 from gateway_plugin.listeners import Listeners
 from gateway_plugin.settings import GatewaySettings
+from gateway_plugin.upstream.report import report
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.program import log, metrics

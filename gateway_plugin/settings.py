@@ -22,7 +22,7 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
         str,
         Meta(
             description="Where the gateway calls the plugin: `unix:///path`, `host:port`, or empty "
-            "when only the embedded edge is wanted."
+            "when only the edge is wanted."
         ),
     ] = "127.0.0.1:9111"
     transport: Annotated[
@@ -32,7 +32,12 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             "the processor time)."
         ),
     ] = "native"
-    edge_listen: Annotated[str, Meta(description="`host:port` of the embedded edge (HTTP); empty = no edge.")] = ""
+    edge_listen: Annotated[
+        str,
+        Meta(
+            description="`host:port` where callers are served over HTTP without a gateway (the edge); empty = nowhere."
+        ),
+    ] = ""
     grpc_listen: Annotated[
         str,
         Meta(
@@ -44,17 +49,14 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
         str,
         Meta(
             description="`host:port` where the gateway finds what is served over HTTP behind the auth hook alone "
-            "(`/v2`); empty = nowhere. The embedded edge needs none."
+            "(`/v2`); empty = nowhere. The edge needs none."
         ),
-    ] = ""
-    edge_files: Annotated[
-        str, Meta(description="Folder of the edge's `tyk.conf` and `apps/`; empty = the project's `tyk/`.")
     ] = ""
     allow_remote: Annotated[
         bool,
         Meta(
-            description="Let `listen`, `grpc_listen` and `upstream_listen` be non-loopback addresses. Nothing there is "
-            "encrypted, and the hooks' protocol has no authentication: only for a network of its own."
+            description="Let `listen`, `edge_listen`, `grpc_listen` and `upstream_listen` be non-loopback addresses. "
+            "Nothing there is encrypted, and the hooks' protocol has no authentication: only for a network of its own."
         ),
     ] = False
     secret: Annotated[
@@ -233,7 +235,7 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
 
     def _misplaced(self) -> Iterator[str]:
         """Addresses that are none, or that others reach."""
-        for name in ("listen", "grpc_listen", "upstream_listen"):
+        for name in ("listen", "edge_listen", "grpc_listen", "upstream_listen"):
             address: str = getattr(self, name)
             variable = f"{PREFIX}{name.upper()}={address}"
             if address and name != "listen" and not _ADDRESS.fullmatch(address):
@@ -241,8 +243,8 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             elif address and not self.allow_remote and not is_local(address):
                 kinds = "a loopback address or unix socket" if name == "listen" else "a loopback address"
                 yield (
-                    f"{variable} is not {kinds}; set {PREFIX}ALLOW_REMOTE=on if that network is the plugin's and "
-                    "Tyk's alone"
+                    f"{variable} is not {kinds}; set {PREFIX}ALLOW_REMOTE=on if that network is private: nothing on it "
+                    "is encrypted"
                 )
 
 

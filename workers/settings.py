@@ -51,9 +51,9 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
         float,
         Meta(gt=0, description="A version that requests no longer get leaves the memory after so long without a run."),
     ] = 10.0
-    in_hand_bytes: Annotated[int, Meta(ge=1_048_576, description="Inputs that may wait in this process, in bytes.")] = (
-        67_108_864
-    )
+    in_flight_bytes: Annotated[
+        int, Meta(ge=1_048_576, description="Inputs that may wait in this process, in bytes.")
+    ] = 67_108_864
     max_result_bytes: Annotated[
         int,
         Meta(

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import uvloop
 
-from gateway_plugin.edge.server import EdgeServer
+from gateway_plugin.upstream.server import HttpServer
 from signalbox.bus.client import Bus, Delivery, Message, Puller
 from signalbox.bus.writes import GroupedWrite
 from signalbox.jobs import delivery
@@ -172,7 +172,7 @@ async def _gateway(listen: str) -> None:
     bus = await Bus.connect(load(Wire, PREFIX, os.environ), role="gateway")
     gateway = Gateway(bus)
     await bus.subscribe(names.reply(bus.instance, "*"), gateway.told)
-    await EdgeServer.serve(gateway, listen=listen)
+    await HttpServer.start(gateway, listen=listen)
     await asyncio.Event().wait()
 
 

@@ -24,6 +24,7 @@ class LetterOut(serializers.Serializer[Any]):
     version = serializers.IntegerField(allow_null=True)
     signature = serializers.CharField()
     account_id = serializers.CharField()
+    key_id = serializers.CharField()
     priority = serializers.CharField()
     accepted_at = serializers.DateTimeField(allow_null=True)
     at = serializers.DateTimeField()

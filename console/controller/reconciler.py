@@ -274,6 +274,7 @@ def _record_of(row: Job) -> Record:
         signature=row.signature,
         priority=row.priority,  # type: ignore[arg-type]  # a column
         account_id=row.account_id,
+        key_id=row.key_id,
         state=State.QUEUED,
         created_at=row.created_at.timestamp(),
         deadline_at=(row.deadline_at or row.created_at).timestamp(),

@@ -38,6 +38,7 @@ class JobRow(NamedTuple):
     signature: str
     priority: str
     account_id: str
+    key_id: str
     state: str
     created_at: float
     deadline_at: float
@@ -128,6 +129,7 @@ def row_of_job(job: messages.Job, at: float) -> JobRow:
         job.signature[:200],
         job.priority,
         job.account_id,
+        job.key_id,
         State.QUEUED.value,
         job.created_at,
         job.deadline_at,
@@ -151,6 +153,7 @@ def row_of_record(record: Record, revision: int, at: float) -> JobRow:
         record.signature[:200],
         record.priority,
         record.account_id,
+        record.key_id,
         record.state.value,
         record.created_at,
         record.deadline_at,

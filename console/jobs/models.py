@@ -21,6 +21,7 @@ class Job(models.Model):
     signature = models.CharField(max_length=200, blank=True)
     priority = models.CharField(max_length=3, default="mid")
     account_id = models.CharField(max_length=32, blank=True)
+    key_id = models.CharField(max_length=32, blank=True, default="")
     state = models.CharField(max_length=10)
     attempt = models.PositiveIntegerField(default=0)
     strikes = models.PositiveIntegerField(default=0)
@@ -59,6 +60,7 @@ class Job(models.Model):
             models.Index(fields=("state", "-created_at"), name="job_by_state"),
             models.Index(fields=("model", "-created_at"), name="job_by_model"),
             models.Index(fields=("account_id", "-created_at"), name="job_by_account"),
+            models.Index(fields=("key_id", "-created_at"), name="job_by_key"),
             models.Index(fields=("worker", "-created_at"), name="job_by_worker"),
             models.Index(fields=("gpu", "-created_at"), name="job_by_gpu"),
             models.Index(fields=("error_code", "-created_at"), name="job_by_error", condition=HAS_ERROR),

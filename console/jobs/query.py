@@ -21,13 +21,14 @@ _COLUMNS: Final = {
     "model": "model",
     "version": "version",
     "account": "account_id",
+    "key": "key_id",
     "worker": "worker",
     "gpu": "gpu",
     "error": "error_code",
     "token": "token",
     "priority": "priority",
 }
-_LEADERS: Final = ("error", "account", "worker", "gpu", "model", "state")
+_LEADERS: Final = ("error", "key", "account", "worker", "gpu", "model", "state")
 """Columns with an index in the order of the list, the ones that choose the fewest rows first."""
 _NUMBERS: Final = frozenset({"version", "token"})
 QUALIFIERS: Final = (*_COLUMNS, "id", "created", "took")

@@ -14,7 +14,7 @@ from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.jobs import listing, query, retention, services, standing, timeline
 from console.jobs.models import Job
-from console.keys.models import Account
+from console.keys.models import Account, ApiKey
 from console.outbox import services as outbox
 from console.web.guards import sees
 from console.web.middleware import actor_of
@@ -40,7 +40,8 @@ def index(request: HttpRequest) -> HttpResponse:
     context |= {
         "jobs": page.jobs,
         "tabs": _tabs(text, state, counts),
-        "account_names": _account_names(page.jobs),
+        "account_names": _names(Account, {job.account_id for job in page.jobs}),
+        "key_names": _names(ApiKey, {job.key_id for job in page.jobs}),
         "looked_to": page.looked_to,
         "not_kept": ""
         if page.older
@@ -65,6 +66,7 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
         "lines": timeline.lines(standing.so_far(job)),
         "left_out": timeline.left_out(job),
         "account": account,
+        "key": ApiKey.objects.filter(pk=job.key_id).first(),
         "cancel": outbox.latest_cancel(job_id),
         "asked": _asked_to_cancel(job),
         "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],
@@ -99,5 +101,5 @@ def _tabs(text: str, state: str, counts: dict[str, str]) -> list[dict[str, Any]]
     return tabs
 
 
-def _account_names(jobs: list[Job]) -> dict[str, str]:
-    return dict(Account.objects.filter(pk__in={job.account_id for job in jobs}).values_list("pk", "name"))
+def _names(kind: type[Account] | type[ApiKey], ids: set[str]) -> dict[str, str]:
+    return dict(kind.objects.filter(pk__in=ids).values_list("pk", "name"))

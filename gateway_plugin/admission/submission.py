@@ -110,6 +110,7 @@ class Submitter:
             signature=inputs.signature,
             priority=options.priority,
             account_id=account_of(key),
+            key_id=key.id,
             style=inputs.style,
             batch_key=inputs.batch_key,
             rows=inputs.rows,

@@ -7,47 +7,37 @@ from typing import Final
 import orjson
 
 from gateway_plugin.admission.addresses import forwarded_address
-from gateway_plugin.admission.keyring import SUBMIT, Keyring, account_of
-from gateway_plugin.hooks.session import ACCOUNT, BODY_BYTES, KEY_ID, TOKEN, Session
+from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
 from signalbox.wire.messages import ApiKey
 
+TOKEN: Final = "token"  # noqa: S105  the field's name in Tyk
+KEY_ID: Final = "key_id"
 _MOST_SESSIONS: Final = 50_000
 _SESSION_LIFETIME_S: Final = 3600
-_NO_INPUTS_BYTES: Final = 65_536
-"""The largest body of a key that submits nothing."""
 
 
 class Auth:
     """The SignalboxAuth hook.
 
-    max_body_bytes: of a key that may submit. trusted_proxies: see :mod:`gateway_plugin.admission.addresses`.
-    org_id: of the API definition; part of the token.
+    trusted_proxies: see :mod:`gateway_plugin.admission.addresses`. org_id: of the API definition; part of the token.
     """
 
-    def __init__(
-        self, keyring: Keyring, *, max_body_bytes: int, trusted_proxies: int = 0, org_id: str = "signalbox"
-    ) -> None:
-        self._max_body_bytes = max_body_bytes
+    def __init__(self, keyring: Keyring, *, trusted_proxies: int = 0, org_id: str = "signalbox") -> None:
         self._trusted_proxies = trusted_proxies
         self._keyring = keyring
         self._org_id = org_id
-        self._sessions: dict[str, tuple[ApiKey, tuple[SessionState, Session]]] = {}
+        self._sessions: dict[str, tuple[ApiKey, SessionState]] = {}
 
     def hook(self, obj: Object) -> None:
         """Fill in the session of a good key. Raises as :meth:`Keyring.check`."""
-        session, _ = self._found(obj.request.headers)
+        session = self._session(obj.request.headers)
         obj.session.CopyFrom(session)
         metadata = obj.metadata
         metadata[TOKEN] = session.metadata[TOKEN]
         metadata[KEY_ID] = session.alias
 
-    def session(self, headers: Mapping[str, str]) -> Session:
-        """The session of a good key. Raises as :meth:`Keyring.check`."""
-        return self._found(headers)[1]
-
-    def _found(self, headers: Mapping[str, str]) -> tuple[SessionState, Session]:
-        """The session of a good key, as a message and read."""
+    def _session(self, headers: Mapping[str, str]) -> SessionState:
         address = forwarded_address(headers, self._trusted_proxies)
         key = self._keyring.check(credential(headers), address)
         known = self._sessions.get(key.id)
@@ -55,11 +45,9 @@ class Auth:
             return known[1]
         if len(self._sessions) >= _MOST_SESSIONS:
             self._sessions.clear()
-        most = self._max_body_bytes if SUBMIT in key.scopes else _NO_INPUTS_BYTES
-        made = session_of(key, self._org_id, most)
-        both = (made, Session.of(made))
-        self._sessions[key.id] = (key, both)
-        return both
+        made = session_of(key, self._org_id)
+        self._sessions[key.id] = (key, made)
+        return made
 
 
 def credential(headers: Mapping[str, str]) -> str:
@@ -71,8 +59,8 @@ def credential(headers: Mapping[str, str]) -> str:
     return headers.get("X-Api-Key", "").strip()
 
 
-def session_of(key: ApiKey, org_id: str, body_bytes: int) -> SessionState:
-    """What the gateway enforces for ``key``. body_bytes: its largest body, which only the edge can enforce.
+def session_of(key: ApiKey, org_id: str) -> SessionState:
+    """What the gateway enforces for ``key``.
 
     The token names the key's public id in the form whose own ``h`` makes the gateway hash it with
     sha256: any other form is hashed to 32 bits, where different keys share one counter. last_updated
@@ -91,5 +79,5 @@ def session_of(key: ApiKey, org_id: str, body_bytes: int) -> SessionState:
         last_updated=repr(key.updated_at),
         session_lifetime=_SESSION_LIFETIME_S,
         alias=key.id,
-        metadata={TOKEN: token, KEY_ID: key.id, ACCOUNT: account_of(key), BODY_BYTES: str(body_bytes)},
+        metadata={TOKEN: token, KEY_ID: key.id},
     )

@@ -30,14 +30,20 @@ _LONGEST_SPEC: Final = 4096
 _MOST_TOLD: Final = 64
 """Times that a caller is logged as refused."""
 
-ANSWERS = metrics.counter("gateway_answers", "Outcomes of hook calls.", "hook", "status")
+ANSWERS = metrics.counter(
+    "gateway_answers",
+    "Outcomes of hook calls, and of requests to the listeners `edge`, `upstream` and `grpc`.",
+    "hook",
+    "status",
+)
 REFUSED = metrics.counter(
     "refused",
     "Requests answered with an error of ours, by its code and the bound exceeded or the protocol broken.",
     "reason",
 )
-POST_SECONDS = metrics.histogram(
-    "gateway_answer_seconds", "From a request's post hook to its answer, waiting included."
+ANSWER_SECONDS = metrics.histogram(
+    "gateway_answer_seconds",
+    "From a request whose key is good and whose body is there to its answer, waiting included.",
 )
 
 AuthHook = Callable[[Object], None]
@@ -126,7 +132,7 @@ class Dispatcher:
         started = perf_counter()
         try:
             given = await self._post(obj)
-            POST_SECONDS.observe(perf_counter() - started)
+            ANSWER_SECONDS.observe(perf_counter() - started)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             given = refused(error, obj.hook_name, obj.request.url)
         _apply(obj, self._origins.let_in(obj.request.url, given))
@@ -168,10 +174,7 @@ class Dispatcher:
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""
         spec = obj.spec
-        return self.knows(spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", ""))
-
-    def knows(self, config: str, api: str, org: str) -> bool:
-        """Whether an API definition is ours. config: its ``config_data``. api, org: its ids."""
+        config, api, org = spec.get("config_data", ""), spec.get("APIID", ""), spec.get("OrgID", "")
         is_long = len(config) + len(api) + len(org) > _LONGEST_SPEC
         return self._judge(config, api, org) if is_long else self._judge_once(config, api, org)
 

@@ -37,10 +37,18 @@ from gateway_plugin.api.tfserving.views import ModelStatus, metadata
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.hooks.session import KEY_ID
+from gateway_plugin.hooks.auth import KEY_ID
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.service.jobs import JobService, failure
-from gateway_plugin.service.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
+from gateway_plugin.service.jsonresponses import (
+    JOB_ID,
+    JSON,
+    JsonResponse,
+    is_serving,
+    json_response,
+    refusal,
+    retry_after,
+)
 from gateway_plugin.service.request import Request
 from gateway_plugin.service.waiting import End
 from gateway_plugin.settings import GatewaySettings
@@ -269,6 +277,39 @@ class Post:
         return json_response(status, doc, {JOB_ID: found.record.id})
 
 
+class PostDialect:
+    """What the post hook answers, for a listener of this process: TensorFlow Serving's REST API, or the job API.
+
+    origins: whose pages may call TensorFlow Serving's.
+    """
+
+    def __init__(self, post: Post, origins: httprules.CrossOrigin, limit_bytes: int, *, is_serving: bool) -> None:
+        self._post = post
+        self._origins = origins
+        self._is_serving = is_serving
+        self.limit_bytes = limit_bytes
+
+    def takes(self, url: str) -> bool:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        return is_serving(url) == self._is_serving
+
+    def keyless(self, request: Request) -> JsonResponse | None:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        found = self._origins.preflight(request.method, request.url, request.headers)
+        return None if found is None else self._origins.let_in(request.url, found)
+
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        return self._origins.let_in(request.url, await self._post.answer(request, key))
+
+    def refusal(self, error: SignalboxError) -> JsonResponse:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        url = _SERVING if self._is_serving else _JOBS
+        return self._origins.let_in(url, refusal(error, url))
+
+
+_SERVING: Final = "/v1/models"
+_JOBS: Final = "/v1/jobs"
 _NO_OPTIONS: Final = SubmitOptions()
 
 

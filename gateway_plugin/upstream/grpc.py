@@ -46,7 +46,7 @@ class GrpcUpstream:
     """A gRPC server.
 
     methods: by their full names. open_methods: those that need no key and take no message. is_healthy: whether requests
-    can be accepted now. is_front: clients call it directly, so a client's address is that of its connection.
+    can be accepted now.
     """
 
     def __init__(
@@ -58,19 +58,19 @@ class GrpcUpstream:
         settings: GatewaySettings,
         *,
         is_healthy: Callable[[], bool],
-        is_front: bool,
     ) -> None:
         self._callers = callers
         self._bodies = bodies
         self._limit_bytes = settings.max_upstream_bytes
         self._is_healthy = is_healthy
-        self._is_front = is_front
         self._outcomes = Outcomes()
         self._reading = Turns(max(2, settings.max_bodies_bytes // settings.max_upstream_bytes))
         calls: dict[str, Callable[[object, Context], Any]] = {n: self._serve(n, m) for n, m in methods.items()}
         calls |= {name: _open(answer) for name, answer in open_methods.items()}
         calls[HEALTH] = self._health
-        self._server = grpc.aio.server(handlers=[_Methods(calls)], options=_options(settings, is_front=is_front))
+        self._server = grpc.aio.server(
+            handlers=[_Methods(calls)], options=_options(settings, is_front=callers.is_front)
+        )
 
     async def bind(self, address: str) -> int:
         """Listen on ``host:port``; returns the port. Raises :class:`RuntimeError`."""
@@ -104,9 +104,9 @@ class GrpcUpstream:
         lines = [(_bytes(name), _bytes(value)) for name, value in metadata if not name.endswith(_BYTES)]
         require_single(lines)
         headers = headers_of(lines)
-        if self._is_front:
+        if self._callers.is_front:  # clients call it directly
             headers[FRONT_S_WORD] = _address(context.peer())
-        key = self._callers.key(headers)
+        key, _ = self._callers.of(headers)
         account = account_of(key)
         with PoolShare(self._bodies, account) as share:
             message = await self._read(account, context)

@@ -1,65 +1,57 @@
-"""The upstream over HTTP: dialects whose answers may be any bytes, as an ASGI application or for an edge to call."""
+"""The dialects over HTTP, as an ASGI application: the upstream of a gateway, and the edge where there is none."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from time import perf_counter
+from typing import Any, Final
 
-from gateway_plugin.admission.keyring import account_of
+from gateway_plugin.admission.addresses import FRONT_S_WORD
+from gateway_plugin.admission.keyring import SUBMIT, account_of
+from gateway_plugin.admission.limits import Rate
 from gateway_plugin.admission.pool import Pool, PoolShare
-from gateway_plugin.hooks.dispatcher import Outcomes, counted
-from gateway_plugin.service.jsonresponses import JsonResponse, refusal
+from gateway_plugin.api.dialect import Dialect, dialect_of
+from gateway_plugin.hooks.dispatcher import ANSWER_SECONDS, Outcomes, counted
+from gateway_plugin.service.jsonresponses import JsonResponse
 from gateway_plugin.service.request import Request, headers_of
-from gateway_plugin.upstream.body import BodyTooLargeError, ClientLeftError, RequestBody
+from gateway_plugin.upstream.body import BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.upstream.callers import Callers, require_single
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
-from signalbox.program.errors import InvalidRequest, NotFound, SignalboxError, TooLarge
+from signalbox.program.errors import InvalidRequest, TooLarge
 from signalbox.wire.messages import ApiKey
 
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Lines = Sequence[tuple[bytes, bytes]]
 
-UPSTREAM: Final = "upstream"
-
-
-class Dialect(Protocol):
-    """A protocol whose paths begin with ``prefix``."""
-
-    prefix: str
-
-    def is_keyless(self, method: str, path: str) -> bool:
-        """Whether a request needs no key."""
-
-    async def answer(self, request: Request, key: ApiKey | None) -> JsonResponse:
-        """The whole answer. key: None where none is needed. Raises errors of ours."""
-
-    def refusal(self, error: SignalboxError) -> JsonResponse:
-        """The answer that an error stands for."""
+_NO_INPUTS_BYTES: Final = 65_536
+"""The largest body of a key that submits nothing."""
 
 
 class HttpUpstream:
-    """Answers requests that a front has let through.
+    """Answers requests of a gateway that has let them through, or of callers themselves.
 
-    bodies: what bodies in flight are taken from. limit_bytes: of one. answer_s: longest time of an answer.
+    dialects: see :func:`dialect_of`. bodies: what bodies in flight are taken from. answer_s: longest time of an answer,
+    the body's way here included.
     """
 
-    def __init__(
-        self, dialects: Sequence[Dialect], callers: Callers, bodies: Pool, *, limit_bytes: int, answer_s: float
-    ) -> None:
+    def __init__(self, dialects: Sequence[Dialect], callers: Callers, bodies: Pool, *, answer_s: float) -> None:
         self._dialects = dialects
         self._callers = callers
         self._bodies = bodies
-        self._limit_bytes = limit_bytes
         self._answer_s = answer_s
+        self._name = "edge" if callers.is_front else "upstream"
         self._outcomes = Outcomes()
 
-    async def __call__(self, scope: Scope, receive: Callable[[], Awaitable[dict[str, Any]]], send: Send) -> None:
-        """Answer one request of a gateway. One that leaves ends its call."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. A client that leaves ends its call."""
         exchange: Exchange = scope[EXCHANGE]
         exchange.begin(self._answer_s)
+        headers = headers_of(scope["headers"])
+        body = RequestBody(headers, receive)
         try:
-            answer, is_whole = await self._answered(scope, receive)
+            answer = await self._answered(scope, headers, body)
+            # A client refused before its body was read sends the body all the same, and reads the answer only then.
+            is_whole = body.is_over or await body.skip()
         except ClientLeftError:
             return
         except asyncio.CancelledError:
@@ -75,64 +67,52 @@ class HttpUpstream:
         await send({"type": "http.response.start", "status": answer.status, "headers": lines})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answered(
-        self, scope: Scope, receive: Callable[[], Awaitable[dict[str, Any]]]
-    ) -> tuple[JsonResponse, bool]:
-        """The answer, and whether the whole body was read: a client reads the answer only once it has sent all."""
-        query, lines = scope["query_string"], scope["headers"]
-        target = scope["raw_path"] + (b"?" + query if query else b"")
+    async def _answered(self, scope: Scope, headers: dict[str, str], body: RequestBody) -> JsonResponse:
+        """The whole answer. Raises :class:`ClientLeftError` and cancellation, and nothing else."""
+        path, query = scope["raw_path"], scope["query_string"]
+        dialect = self._dialects[-1]
+        rate: object = None
         try:
-            url = target.decode()
-        except UnicodeDecodeError:
-            return _refused(InvalidRequest("Path and query must be UTF-8.", bound="http"), None, ""), False
-        headers = headers_of(lines)
-        body = RequestBody(headers, receive)
-        given = await self.answer(scope["method"], url, headers, lines, body)
-        return given, body.is_over or await body.skip()
-
-    async def answer(
-        self, method: str, url: str, headers: dict[str, str], lines: Lines, body: RequestBody
-    ) -> JsonResponse:
-        """The whole answer to one request.
-
-        headers: by canonical names, ``X-Client-Addr`` the front's own. lines: all of them as they came. Raises
-        :class:`ClientLeftError` and cancellation, and nothing else.
-        """
-        dialect = next((one for one in self._dialects if url.startswith(one.prefix)), None)
-        try:
-            if dialect is None:
-                raise NotFound(f"There is nothing at {url.partition('?')[0][:200]}.")
-            if dialect.is_keyless(method, url.partition("?")[0]):
-                given = await self._keyless(dialect, Request(method, url, headers, b""), body)
-            else:
-                require_single(lines)
-                given = await self._keyed(dialect, Request(method, url, headers, b""), body)
+            url = _text(path + b"?" + query if query else path)
+            dialect = dialect_of(self._dialects, url)
+            request = Request(scope["method"], url, headers, b"")
+            given = dialect.keyless(request)
+            if given is None:
+                require_single(scope["headers"])
+                if self._callers.is_front:
+                    headers[FRONT_S_WORD] = scope["client"][0] if scope.get("client") else ""
+                key, rate = self._callers.of(headers)
+                given = await self._keyed(dialect, request, key, body)
+            elif not body.is_over:
+                raise InvalidRequest("This path takes no body.")
         except ClientLeftError:
             raise
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
-            given = _refused(error, dialect, url)
-        self._outcomes.count(UPSTREAM, given.status)
-        return given
+            found = counted(error, self._name)
+            given = dialect.refusal(found)
+            rate = found.facts.get("rate", rate)
+        self._outcomes.count(self._name, given.status)
+        return given._replace(headers={**given.headers, **rate.headers}) if isinstance(rate, Rate) else given
 
-    async def _keyless(self, dialect: Dialect, request: Request, body: RequestBody) -> JsonResponse:
-        if not body.is_over:
-            raise InvalidRequest("This path takes no body.")
-        return await dialect.answer(request, None)
-
-    async def _keyed(self, dialect: Dialect, request: Request, body: RequestBody) -> JsonResponse:
-        key = self._callers.key(request.headers)
+    async def _keyed(self, dialect: Dialect, request: Request, key: ApiKey, body: RequestBody) -> JsonResponse:
         with PoolShare(self._bodies, account_of(key)) as share:
+            most = dialect.limit_bytes if SUBMIT in key.scopes else min(_NO_INPUTS_BYTES, dialect.limit_bytes)
             try:
-                request.raw_body = await body.read(self._limit_bytes, share)
+                request.raw_body = await body.read(most, share)
             except BodyTooLargeError as error:
                 raise TooLarge(
-                    f"The body has more than {self._limit_bytes} bytes; send it in parts.",
-                    bound="bytes",
-                    limit_bytes=self._limit_bytes,
+                    f"The body is too large: at most {most} bytes of it are taken with this API key; send it in parts.",
+                    bound="key",
+                    limit_bytes=most,
                 ) from error
-            return await dialect.answer(request, key)
+            began = perf_counter()
+            given = await dialect.answer(request, key)
+            ANSWER_SECONDS.observe(perf_counter() - began)
+            return given
 
 
-def _refused(error: Exception, dialect: Dialect | None, url: str) -> JsonResponse:
-    found = counted(error, UPSTREAM)
-    return dialect.refusal(found) if dialect is not None else refusal(found, url)
+def _text(target: bytes) -> str:
+    try:
+        return target.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("Path and query must be UTF-8.", bound="http") from error

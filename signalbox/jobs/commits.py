@@ -17,10 +17,10 @@ from signalbox.bus.jetstream import header_fields
 from signalbox.bus.writes import WITHDRAWN, Group, GroupedWrite
 from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
-from signalbox.jobs.blame import Blame
 from signalbox.jobs.changes import A, RecordChange, WriteOutcome
 from signalbox.jobs.holders import is_held
 from signalbox.jobs.payloads import store
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records, Settled
 from signalbox.jobs.repair import move_up
 from signalbox.program import log, metrics
@@ -176,14 +176,14 @@ class Commits:
         ref: PayloadRef | None = None
         if size > self._inline_limit_bytes:
             part = f"out{self._token}"  # one attempt per token can get so far
-            ref = await persist(lambda: store(self._bus, attempt.job.id, part, frame))
+            ref = await persist(lambda: store(self._bus, attempt.job.account_id, attempt.job.id, part, frame))
             frame = b""
         make = partial(life.succeeded, stages=attempt.stages, batch=batch, size_bytes=size, ref=ref)
         return RecordChange(attempt, make, frame)
 
-    def failure(self, attempt: A, error: ErrorInfo, *, blame: Blame = Blame.NONE) -> RecordChange[A]:
+    def failure(self, attempt: A, error: ErrorInfo, *, penalty: Penalty = Penalty.NONE) -> RecordChange[A]:
         """The change that ends a job with an error."""
-        return RecordChange(attempt, partial(life.failed, error=error, stages=attempt.stages, blame=blame))
+        return RecordChange(attempt, partial(life.failed, error=error, stages=attempt.stages, penalty=penalty))
 
     def expiry(self, attempt: A) -> RecordChange[A]:
         """The change that ends a job whose deadline passed before it ran."""
@@ -194,13 +194,13 @@ class Commits:
         return RecordChange(attempt, partial(life.cancelled, stages=attempt.stages))
 
     def requeue(
-        self, attempt: A, error: SignalboxError, *, blame: Blame = Blame.NONE, delay_s: float = 0.0
+        self, attempt: A, error: SignalboxError, *, penalty: Penalty = Penalty.NONE, delay_s: float = 0.0
     ) -> RecordChange[A]:
         """The change that puts a job back to ``queued``, not to run again before ``delay_s`` have passed."""
         why = ErrorInfo(code=error.code, message=error.public_message)
         retry_at = self._clock() + delay_s if delay_s else 0.0
         return RecordChange(
-            attempt, partial(life.requeued, error=why, stages=attempt.stages, blame=blame, retry_at=retry_at)
+            attempt, partial(life.requeued, error=why, stages=attempt.stages, penalty=penalty, retry_at=retry_at)
         )
 
     async def give_up(self, in_flight: Iterable[A]) -> None:
@@ -246,12 +246,12 @@ class Commits:
         if written is not None and attempt.revision == revision:
             attempt.revision = written
 
-    async def dead_letter(self, attempt: Attempt, body: bytes, error: ErrorInfo, *, blame: Blame) -> None:
+    async def dead_letter(self, attempt: Attempt, body: bytes, error: ErrorInfo, *, penalty: Penalty) -> None:
         """Keep the job itself as a dead letter, before its terminal record is written, so that it is not lost."""
         record = attempt.record or life.first_record(attempt.job, State.QUEUED)
         if attempt.claim is not None:
             record = attempt.claim(record)
-        record = life.blamed(record, blame)
+        record = life.penalized(record, penalty)
         notice = DeadLetter(
             error=error,
             attempt=record.attempt,

@@ -239,6 +239,7 @@ def summary(letter: Letter) -> dict[str, Any]:
         "version": job.version if job is not None else None,
         "signature": job.signature if job is not None else "",
         "account_id": job.account_id if job is not None else "",
+        "key_id": job.key_id if job is not None else "",
         "priority": job.priority if job is not None else "",
         "accepted_at": _instant(job.created_at) if job is not None else None,
         "at": _instant(letter.at),

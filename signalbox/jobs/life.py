@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from signalbox.jobs import times
-from signalbox.jobs.blame import Blame
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.times import Spent, Stages
 from signalbox.program.errors import Conflict
 from signalbox.wire.messages import EndedAttempt, ErrorInfo, Job, PayloadRef, Record, State
@@ -30,6 +30,7 @@ def first_record(job: Job, state: State) -> Record:
         signature=job.signature,
         priority=job.priority,
         account_id=job.account_id,
+        key_id=job.key_id,
         style=job.style,
         state=state,
         created_at=job.created_at,
@@ -91,9 +92,11 @@ def succeeded(
     )
 
 
-def failed(record: Record, error: ErrorInfo, *, now: float, stages: Stages = (), blame: Blame = Blame.NONE) -> Record:
+def failed(
+    record: Record, error: ErrorInfo, *, now: float, stages: Stages = (), penalty: Penalty = Penalty.NONE
+) -> Record:
     """Ended without a result; ``error`` says why. stages: of the attempt, as its worker knows them."""
-    return blamed(_ended(record, State.FAILED, now, error, stages), blame)
+    return penalized(_ended(record, State.FAILED, now, error, stages), penalty)
 
 
 def cancelled(record: Record, *, now: float, stages: Stages = (), by: str = OWNER) -> Record:
@@ -115,28 +118,28 @@ def requeued(
     *,
     now: float,
     stages: Stages = (),
-    blame: Blame = Blame.NONE,
+    penalty: Penalty = Penalty.NONE,
     retry_at: float = 0.0,
 ) -> Record:
     """Back to ``queued`` after an attempt that failed. stages: as in :func:`failed`."""
     spent = _spent(_must_be_open(record), stages, now)
     retry_ms = ms(record, retry_at) if retry_at else 0.0
     return replace(
-        blamed(record, blame),
+        penalized(record, penalty),
         state=State.QUEUED,
         error=error,
         retry_at=retry_at,
         phases=spent.phases,
         parts={},
-        attempts=_with(record, spent, code=error.code, counts=blame.value, retry_ms=retry_ms),
+        attempts=_with(record, spent, code=error.code, counts=penalty.value, retry_ms=retry_ms),
     )
 
 
-def blamed(record: Record, blame: Blame) -> Record:
-    """The record with one attempt more counted as ``blame`` says."""
-    if blame is Blame.STRIKE:
+def penalized(record: Record, penalty: Penalty) -> Record:
+    """The record with one attempt more counted as ``penalty`` says."""
+    if penalty is Penalty.STRIKE:
         return replace(record, strikes=record.strikes + 1)
-    if blame is Blame.FAILURE:
+    if penalty is Penalty.FAILURE:
         return replace(record, failures=record.failures + 1)
     return record
 
@@ -152,6 +155,7 @@ def queued_again(record: Record) -> Job:
         signature=record.signature,
         priority=record.priority,
         account_id=record.account_id,
+        key_id=record.key_id,
         style=record.style,
         outputs=record.outputs,
         created_at=record.created_at,

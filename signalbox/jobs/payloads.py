@@ -30,13 +30,13 @@ _THREAD_FROM_BYTES: Final = 1024 * 1024
 """Hashing this much takes about a millisecond; more goes to a thread."""
 
 
-async def store(bus: Bus, job_id: str, part: str, data: bytes) -> PayloadRef:
-    """Store a result under ``part`` (``out<token>``) of a job; durable on return.
+async def store(bus: Bus, account: str, job_id: str, part: str, data: bytes) -> PayloadRef:
+    """Store a result under ``part`` (``out<token>``) of an account's job; durable on return.
 
     Repeating it is safe while the server remembers message ids (two minutes): no chunk is stored twice. Raises as
     :meth:`Bus.write`.
     """
-    return await store_at(bus, payload(job_id, part), data)
+    return await store_at(bus, payload(account, job_id, part), data)
 
 
 class StoredInput(NamedTuple):

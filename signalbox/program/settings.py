@@ -18,7 +18,7 @@ from signalbox.program import redaction
 from signalbox.program.errors import Misconfigured
 
 PREFIX: Final = "SIGNALBOX_"
-PROGRAM_PREFIXES: Final = ("GATEWAY_", "WORKER_", "CONSOLE_", "UP_", "EDGE_", "RUNNER_", "DEMO_")
+PROGRAM_PREFIXES: Final = ("GATEWAY_", "WORKER_", "CONSOLE_", "UP_", "RUNNER_", "DEMO_")
 """What follows ``SIGNALBOX_`` in another program's own settings, which only that program checks."""
 
 TOOL_VARIABLES: Final = {

@@ -71,6 +71,7 @@ class Job(Doc, frozen=True, kw_only=True):
     ``classify:<examples>``, ``regress:<examples>``).
     batch_key: equal keys may share a batch along dimension 0; empty = run alone. rows: size of
     dimension 0, 1 for a job that runs alone. deadline_at: the job expires if it has not started by then.
+    account_id: of the account that owns it. key_id: of the API key that it was submitted with.
     reply: core subject on which a waiting caller is told the end. ref: set when the body was claim-checked.
     outputs: names asked for; empty = all. size_bytes: of the frame.
     redrive_of: the job whose dead letter this one was made of, by a person; empty = none.
@@ -82,6 +83,7 @@ class Job(Doc, frozen=True, kw_only=True):
     signature: str
     priority: Priority = "mid"
     account_id: str
+    key_id: str = ""
     style: str = "row"
     batch_key: str = ""
     rows: int = 1
@@ -126,7 +128,7 @@ class Record(Doc, frozen=True, kw_only=True):
     batch: number of jobs that ran together. ref: set when the result was claim-checked.
     retry_at: a job that was put back is not to run before; 0 = at once.
     input_bytes: of the job's input. cancelled_by: who asked for the end, ``owner`` or ``operator``; empty where it was
-    not asked for. redrive_of: as in :class:`Job`.
+    not asked for. account_id, key_id, redrive_of: as in :class:`Job`.
     """
 
     id: str
@@ -135,6 +137,7 @@ class Record(Doc, frozen=True, kw_only=True):
     signature: str
     priority: Priority = "mid"
     account_id: str
+    key_id: str = ""
     style: str = "row"
     state: State
     attempt: int = 0

@@ -212,9 +212,9 @@ def slot(name: str) -> str:
     return f"st.{name}.*"
 
 
-def payload(job_id: str, part: str) -> str:
-    """Subject of the chunks of a claim-checked result; ``part`` is ``out<token>``."""
-    return f"pl.{job_id}.{part}"
+def payload(account: str, job_id: str, part: str) -> str:
+    """Subject in ``PAYLOADS`` of the chunks of a claim-checked result; ``part`` is ``out<token>``."""
+    return f"pl.{token(account) or '-'}.{job_id}.{part}"
 
 
 def job_input(account: str, job_id: str, size: int) -> str:
@@ -339,7 +339,7 @@ INPUT_REFUSED: Final = "refused.input"
 
 def ask_release(gpu: str) -> str:
     """Core subject on which an operator asks the holder of a GPU to hand it over."""
-    return f"lane.release.{token(gpu)}"
+    return f"release.{token(gpu)}"
 
 
 PROJECTOR: Final = "projector"

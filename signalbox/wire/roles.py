@@ -134,7 +134,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
             *_RECORD,  # claim and commit
-            "pl.*.*",  # results above the inline limit
+            "pl.*.*.*",  # results above the inline limit
             "dlq.*.*",
             "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
             "rsp.*.*",
@@ -157,7 +157,7 @@ _ROLES: Final[dict[str, Permissions]] = {
         ),
         subscribe=(
             "cancel.*",
-            "lane.release.*",
+            "release.*",
             "evt.jobs.>",  # a model that slept has a job
             look(),
             anew(),
@@ -197,7 +197,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_direct(Stream.AUDIT),
             *_RECORD,  # cancel
             "cancel.*",
-            "lane.release.*",
+            "release.*",
             program_alive(),
             *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED),
             # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.

@@ -13,11 +13,10 @@ import pytest
 from tests import depth
 from tests.conformance.clients.environments import environment
 from tests.conformance.clients.steps import Target
+from tests.conformance.conftest import KINDS as FRONTS
 from tests.conformance.programs import ROOT
 from tests.conformance.servedmodels import Served
 
-FRONTS: Final = ["edge", pytest.param("tyk", marks=pytest.mark.tyk)]
-"""Those that serve every dialect: an edge in a process of its own has no upstream."""
 KINDS: Final = depth.at(short=FRONTS[:1], full=FRONTS)
 """The fronts that clients call: a client takes a quarter of a minute for each."""
 SCRIPT_S: Final = 300.0

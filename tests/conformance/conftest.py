@@ -1,4 +1,4 @@
-"""Fronts for the suite: the edge in the plugin's process, the edge over gRPC, and a real Tyk."""
+"""Fronts for the suite: the edge, a real Tyk, and a Tyk before a plugin that does as it is asked."""
 
 import json
 import shutil
@@ -21,7 +21,8 @@ from tests.rigs.runningstack import RunningStack
 if TYPE_CHECKING:
     from tests.conformance.servedmodels import Fleet, Served
 
-KINDS = ["edge", "edge-grpc", pytest.param("tyk", marks=pytest.mark.tyk)]
+TYK = pytest.param("tyk", marks=pytest.mark.tyk)
+KINDS = ["edge", TYK]
 RUNNING = "running"
 """A stack that runs already, named with ``--up``: a real Tyk before plugins that are not ours to change."""
 
@@ -30,7 +31,7 @@ RUNNING = "running"
 class Front:
     """A front under test. plugin: the program that holds the plugin. gateway: the one that listens.
 
-    upstream: what is behind a Tyk's hooks; the edge has it in the plugin's process.
+    upstream: what is behind a Tyk's hooks.
     """
 
     kind: str
@@ -42,10 +43,6 @@ class Front:
     redis_port: int = 0
     upstream: Program | None = None
     client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60))
-
-    @property
-    def is_tyk(self) -> bool:
-        return self.kind == "tyk"
 
     def ask(
         self, probe: dict[str, Any] | None = None, *, method: str = "GET", path: str = "/v1/probe", **more: Any
@@ -67,7 +64,7 @@ FrontMaker = Callable[..., AbstractContextManager[Front]]
 
 @contextmanager
 def probed_front(kind: str, files: Path = FILES, **tyk_fields: str) -> Iterator[Front]:
-    """A front of ``kind`` before the probe plugin, on the gateway files ``files``."""
+    """A Tyk before the probe plugin, on the gateway files ``files``."""
     if kind == RUNNING:
         pytest.skip("needs the probe in the plugin's place; the running stack has plugins of its own")
     with ExitStack() as stack:
@@ -76,19 +73,12 @@ def probed_front(kind: str, files: Path = FILES, **tyk_fields: str) -> Iterator[
         port = free_port()
         url = f"http://{HOST}:{port}"
         target = f"unix://{folder}/plugin.sock"
-        argv = [sys.executable, script]
-        if kind == "edge":
-            argv += ["--edge", f"{HOST}:{port}", "--files", str(files)]
-        else:
-            argv += ["--listen", target]
+        argv = [sys.executable, script, "--listen", target]
         plugin = stack.enter_context(Program(argv, ready="probe is ready", env={"PYTHONPATH": str(programs.ROOT)}))
         front = Front(kind, url, plugin, plugin)
-        if kind == "edge-grpc":
-            front.gateway = stack.enter_context(programs.edge(port=port, plugin=target, files=files))
-        if kind == "tyk":
-            ports = {"h2c": free_port(), "http": free_port()}
-            front.upstream = stack.enter_context(programs.upstream(ports))
-            put_tyk_in_front(stack, front, port, target, folder, files, ports, **tyk_fields)
+        ports = {"h2c": free_port(), "http": free_port()}
+        front.upstream = stack.enter_context(programs.upstream(ports))
+        put_tyk_in_front(stack, front, port, target, folder, files, ports, **tyk_fields)
         stack.callback(front.client.close)
         yield front
 

@@ -1,7 +1,6 @@
 """A plugin that does what the request says: it shows what a front sends and how it takes replies.
 
-Run as ``python probe.py --listen unix:///path`` or, with the edge in the same process,
-``python probe.py --edge 127.0.0.1:port --files DIR``. The header ``X-Probe`` holds JSON: ``auth`` says what the
+Run as ``python probe.py --listen unix:///path``. The header ``X-Probe`` holds JSON: ``auth`` says what the
 auth hook does, ``post`` what the Post hook does; without them the key is good and Post shows what it got. Before the
 upstream the auth hook is the real one but for the keys that it knows.
 """
@@ -13,19 +12,16 @@ import hashlib
 import json
 import sys
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import grpc
 import uvloop
 from google.protobuf.json_format import MessageToDict
 
-from gateway_plugin.edge.server import EdgeServer
 from gateway_plugin.hooks.dispatcher import UPSTREAM_AUTH, Dispatcher
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
 from gateway_plugin.service.jsonresponses import JsonResponse
 from signalbox.program.errors import Unauthorized
-from tests.conformance import upstreamprobe
 
 _SIZES = [(f"grpc.max_{way}_message_length", 128 * 1024 * 1024) for way in ("receive", "send")]
 _calls: Counter[str] = Counter()
@@ -140,20 +136,15 @@ async def _grpc(obj: Object, _: Any) -> Object:
 async def main() -> None:
     """Serves until it is ended."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--listen", default="")
-    parser.add_argument("--edge", default="")
-    parser.add_argument("--files", default="")
+    parser.add_argument("--listen", required=True)
     given = parser.parse_args()
-    if given.edge:
-        await EdgeServer.start(dispatch, listen=given.edge, folder=Path(given.files), upstream=upstreamprobe.app)
-    if given.listen:
-        server = grpc.aio.server(options=_SIZES)
-        handler = grpc.unary_unary_rpc_method_handler(_grpc, Object.FromString, Object.SerializeToString)
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("coprocess.Dispatcher", {"Dispatch": handler}),)
-        )
-        server.add_insecure_port(given.listen)
-        await server.start()
+    server = grpc.aio.server(options=_SIZES)
+    handler = grpc.unary_unary_rpc_method_handler(_grpc, Object.FromString, Object.SerializeToString)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("coprocess.Dispatcher", {"Dispatch": handler}),)
+    )
+    server.add_insecure_port(given.listen)
+    await server.start()
     sys.stdout.write("probe is ready\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

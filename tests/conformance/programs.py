@@ -198,21 +198,3 @@ def upstream(ports: Mapping[str, int]) -> Program:
     for scheme, port in ports.items():
         argv += [f"--{scheme}", f"{HOST}:{port}"]
     return Program(argv, ready="upstream is ready", env={"PYTHONPATH": str(ROOT)})
-
-
-def edge(*, port: int, plugin: str, files: Path) -> Program:
-    """The edge as a process of its own, the plugin over gRPC."""
-    return Program(
-        [
-            sys.executable,
-            "-m",
-            "gateway_plugin.edge",
-            "--listen",
-            f"{HOST}:{port}",
-            "--plugin",
-            plugin,
-            "--files",
-            str(files),
-        ],
-        ready="edge.listening",
-    )

@@ -16,13 +16,13 @@ from gateway_plugin.codec.protobuf import tensorproto
 from gateway_plugin.codec.protobuf.protowire import WireReader, field
 from gateway_plugin.proto.serving_pb2 import GetModelMetadataResponse, SignatureDefMap
 from signalbox.wire.tensors import Tensor
-from tests.conformance import clientruns
 from tests.conformance.clients import samples
 from tests.conformance.clients.steps import tensor
+from tests.conformance.conftest import KINDS as FRONTS
 from tests.conformance.servedmodels import Served
 from tests.rigs.models import DTYPES
 
-KINDS = clientruns.FRONTS
+KINDS = FRONTS
 Arrays = Mapping[str, Any]
 """Tensors by name: numpy's arrays, strings as objects."""
 LIMIT_S: Final = 60

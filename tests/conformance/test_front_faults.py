@@ -1,4 +1,4 @@
-"""What clients see when something behind the front is slow, gone or cut off."""
+"""What clients see when something behind a Tyk is slow, gone or cut off."""
 
 import json
 import threading
@@ -11,6 +11,8 @@ import pytest
 
 from tests.conformance.conftest import Front, FrontMaker
 
+pytestmark = pytest.mark.tyk
+KINDS = ["tyk"]
 AWAY = {"unavailable", "ambiguous"}
 
 
@@ -73,9 +75,7 @@ def test_answer_later_than_the_write_timeout_never_comes(new_front: FrontMaker, 
         assert front.ask({"post": {"wait": 0.5}}).status_code == 200
 
 
-def test_dead_plugin_is_503_with_retry_after_and_back_soon(new_front: FrontMaker, kind: str) -> None:
-    if kind == "edge":
-        pytest.skip("the plugin is the front")
+def test_dead_plugin_is_503_with_retry_after_and_back_soon(new_front: FrontMaker) -> None:
     with new_front() as front:
         assert front.ask().status_code == 200
         front.plugin.kill()
@@ -88,9 +88,7 @@ def test_dead_plugin_is_503_with_retry_after_and_back_soon(new_front: FrontMaker
         assert _seconds_until_ok(front) < 5.0
 
 
-def test_plugin_killed_in_mid_call_fails_that_call_only(new_front: FrontMaker, kind: str) -> None:
-    if kind == "edge":
-        pytest.skip("the plugin is the front")
+def test_plugin_killed_in_mid_call_fails_that_call_only(new_front: FrontMaker) -> None:
     with new_front() as front, ThreadPoolExecutor(1) as pool:
         sent = pool.submit(front.ask, {"tag": "mid", "post": {"wait": 60}})
         with httpx.Client() as client:
@@ -104,9 +102,7 @@ def test_plugin_killed_in_mid_call_fails_that_call_only(new_front: FrontMaker, k
         assert _seconds_until_ok(front) < 5.0
 
 
-def test_no_call_is_answered_wrongly_while_the_plugin_comes_and_goes(new_front: FrontMaker, kind: str) -> None:
-    if kind == "edge":
-        pytest.skip("the plugin is the front")
+def test_no_call_is_answered_wrongly_while_the_plugin_comes_and_goes(new_front: FrontMaker) -> None:
     with new_front() as front:
         stop = threading.Event()
         good = threading.Semaphore(0)

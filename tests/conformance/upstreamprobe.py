@@ -1,7 +1,7 @@
 """An upstream that does what the request says and tells what it got, over HTTP and over gRPC.
 
-Run as ``python upstreamprobe.py --http 127.0.0.1:port --h2c 127.0.0.1:port``; the edge has its application inside. The
-header ``X-Upstream`` holds JSON: ``status`` and ``body`` of the answer, or ``wait``: it never answers.
+Run as ``python upstreamprobe.py --http 127.0.0.1:port --h2c 127.0.0.1:port``. The header ``X-Upstream`` holds JSON:
+``status`` and ``body`` of the answer, or ``wait``: it never answers.
 """
 
 import argparse

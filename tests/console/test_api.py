@@ -91,7 +91,8 @@ def test_an_account_is_made_given_keys_changed_and_shown(call: Callable[[str], C
     kids = [admin("post", "keys", {"name": n, "account": shop}).json()["id"] for n in "ab"]
     own = admin("post", "keys", {"name": "own"}).json()
     assert (own["account"], admin("get", f"keys/{kids[0]}").json()["account"]) == (own["id"], shop)
-    make(1, account_id=shop, state="running", size_in=5)
+    make(1, account_id=shop, key_id=kids[0], state="running", size_in=5)
+    make(2, account_id=shop, key_id=kids[1], state="succeeded")
     changed = admin("patch", f"accounts/{shop}", {"stored_bytes": 2**50, "reason": "asked for"})
     assert changed.status_code == 202, "changed, and no publisher runs here"
     assert changed.json()["unpublished"].startswith("2 of its keys, ")
@@ -101,7 +102,10 @@ def test_an_account_is_made_given_keys_changed_and_shown(call: Callable[[str], C
     assert (shown["jobs"]["running"], shown["open_bytes"]) == ("1", 5)
     listed = {one["id"]: one["name"] for one in viewer("get", "accounts").json()}
     assert listed == {shop: "Shop", own["id"]: "own"}
-    assert [job["account_id"] for job in viewer("get", f"jobs?account={shop}").json()["jobs"]] == [shop]
+    of_account = viewer("get", f"jobs?account={shop}").json()["jobs"]
+    assert [(job["account_id"], job["key_id"]) for job in of_account] == [(shop, kids[1]), (shop, kids[0])]
+    of_key = viewer("get", f"jobs?key={kids[0]}").json()["jobs"]
+    assert [(job["account_id"], job["key_id"]) for job in of_key] == [(shop, kids[0])]
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ from signalbox.bus.client import Bus
 from signalbox.bus.writes import Group
 from signalbox.jobs import deadletters
 from signalbox.jobs.attempts import Attempt
-from signalbox.jobs.blame import Blame
 from signalbox.jobs.commits import Commits
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Bug, NotFound
 from signalbox.program.settings import Wire
@@ -250,19 +250,25 @@ async def test_a_redriven_job_names_the_old_one_on_its_page(cast: dict[str, User
     assert f'href="/jobs/{accepted(2).id}"' in await in_thread(page)
 
 
-@pytest.mark.parametrize(("blame", "strikes", "failures"), [(Blame.STRIKE, 3, 0), (Blame.FAILURE, 0, 3)])
+@pytest.mark.parametrize(("penalty", "strikes", "failures"), [(Penalty.STRIKE, 3, 0), (Penalty.FAILURE, 0, 3)])
 async def test_page_list_and_command_count_what_ended_a_job_alike(
-    call: Callable[[str], Call], cast: dict[str, User], bus: Bus, wire: Wire, blame: Blame, strikes: int, failures: int
+    call: Callable[[str], Call],
+    cast: dict[str, User],
+    bus: Bus,
+    wire: Wire,
+    penalty: Penalty,
+    strikes: int,
+    failures: int,
 ) -> None:
     records = Records(bus)
     commits = Commits(bus, records, worker="w1", gpu="GPU-1", token=7, inline_limit_bytes=1000, clock=time.time)
     attempt, error = Attempt(accepted(1)), ErrorInfo(code="internal", message="No.")
     for _ in range(2):
         await commits.claim([attempt], Group())
-        await commits.apply([commits.requeue(attempt, Bug("No."), blame=blame)])
+        await commits.apply([commits.requeue(attempt, Bug("No."), penalty=penalty)])
     await commits.claim([attempt], Group())
-    await commits.dead_letter(attempt, floats(1.0), error, blame=blame)
-    await commits.apply([commits.failure(attempt, error, blame=blame)])
+    await commits.dead_letter(attempt, floats(1.0), error, penalty=penalty)
+    await commits.apply([commits.failure(attempt, error, penalty=penalty)])
     found = await records.read(attempt.job.id)
     assert found is not None
     await in_thread(store.write, [Heard(time.time(), found[1], record=found[0])])

@@ -24,7 +24,7 @@ from console.projector import store
 from gateway_plugin.api.predictions import job_headers
 from gateway_plugin.service import jobs
 from signalbox.jobs import life, times
-from signalbox.jobs.blame import Blame
+from signalbox.jobs.penalty import Penalty
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 from signalbox.wire.messages import ErrorInfo, Record
 from tests.console.conftest import in_thread, submit
@@ -43,7 +43,8 @@ def make(number: int, **changes: Any) -> Job:
         "model": "digits",
         "version": 1,
         "state": "succeeded",
-        "account_id": "key1",
+        "account_id": "shop",
+        "key_id": "key1",
         "created_at": at,
         "updated_at": at,
         "worker": "w1",
@@ -60,7 +61,7 @@ def some(db: None) -> list[Job]:
         make(1),
         make(2, state="failed", error_code="model_error"),
         make(3, state="running", model="slow"),
-        make(4, state="queued", account_id="key2", worker="", gpu=""),
+        make(4, state="queued", account_id="ward", key_id="key2", worker="", gpu=""),
         make(5, version=2, worker="w2", phases={"claimed": 10.0, "done": 9000.0}),
         make(6, state="cancelled", token=7),
     ]
@@ -74,7 +75,9 @@ def some(db: None) -> list[Job]:
         ("state:queued,running", [4, 3]),
         ("model:slow", [3]),
         ("slow", [3]),
-        ("account:key2", [4]),
+        ("account:ward", [4]),
+        ("key:key2", [4]),
+        ("account:shop key:key2", []),
         ("worker:w2", [5]),
         ("gpu:g1 state:failed", [2]),
         ("version:2", [5]),
@@ -98,7 +101,7 @@ def some(db: None) -> list[Job]:
         ("took:>5s version:2", [5]),
         ("error:x,y", []),
         ("nonsense:1", None),
-        ("key:key2", None),
+        ("tenant:ward", None),
         ("token:99999999999999999999", None),
         ("model:a,b,c,d,e,f,g,h,i,j,k", None),
         ("x " * 30, None),
@@ -154,22 +157,25 @@ def test_what_jobs_carry_is_shown_as_text(browser: Browser, db: None) -> None:
         assert b"<img src=x" not in client.get(url).content
 
 
-def test_a_job_names_its_account_where_no_record_says_which_of_the_account_s_keys_it_came_with(
-    browser: Browser, db: None
-) -> None:
-    Account.objects.create(id="key1", name="Blue Ltd", created_by="test")
-    ApiKey.objects.create(id="key1", account_id="key1", name="revoked long ago", created_by="test")
-    job, orphan = make(1), make(2, account_id="gone")
+def test_a_job_names_its_account_and_the_key_it_was_submitted_with(browser: Browser, db: None) -> None:
+    Account.objects.create(id="shop", name="Blue Ltd", created_by="test")
+    for kid, name in (("shop", "first key"), ("key1", "till 7")):
+        ApiKey.objects.create(id=kid, account_id="shop", name=name, created_by="test")
+    job, orphan = make(1), make(2, account_id="gone", key_id="lost")
     client = browser("viewer")
-    page = client.get(f"/jobs/{job.pk}").content.decode()
+    page, strange = (client.get(f"/jobs/{one.pk}").content.decode() for one in (job, orphan))
     assert "account Blue Ltd, priority" in page
-    assert "account gone, priority" in client.get(f"/jobs/{orphan.pk}").content.decode()
+    assert '<a href="/keys/key1">till 7</a>' in page
+    assert "account gone, priority" in strange
+    assert '<dt>Key</dt><dd><span class="mono">lost</span></dd>' in strange
     listed = client.get("/jobs").content.decode()
-    assert "Blue Ltd" in listed
+    assert '<td data-label="Account">Blue Ltd</td><td data-label="Key">till 7</td>' in listed
+    assert '<td data-label="Account">gone</td><td data-label="Key">lost</td>' in listed
     for text in (page, listed):
-        assert "revoked long ago" not in text
-        assert "key1" not in re.sub(r'href="[^"]*"', "", text), "an account's id is that of its first key"
-    assert "<code>key:</code>" not in listed
+        assert "first key" not in text, "an account's id is that of its first key"
+    found = client.get("/jobs?q=key:key1").content.decode()
+    assert job.pk in found
+    assert orphan.pk not in found
 
 
 def test_a_job_s_page_tells_its_story(browser: Browser, db: None) -> None:
@@ -258,7 +264,7 @@ def retried() -> Record:
         ran = [("run", at + 14), ("runner", at + 24), ("commit", at + 27)]
         stages = [("other-model", at + 1), ("batch", at + 14), *ran]
         record = life.claimed(job, record, worker="w1", gpu="g1", token=5, now=at + 14, stages=stages[:3])
-        record = life.requeued(record, died, now=at + 27, stages=stages, blame=Blame.STRIKE, retry_at=at + 28)
+        record = life.requeued(record, died, now=at + 27, stages=stages, penalty=Penalty.STRIKE, retry_at=at + 28)
         at += 28
     record = life.claimed(job, record, worker="w2", gpu="g2", token=6, now=at + 1, stages=[("run", at + 1)])
     stages = [("load", at + 20), ("run", at + 25), ("commit", at + 26)]
@@ -381,7 +387,7 @@ def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
         before = page.older
     assert found == [3, 2]
     assert looks > 2
-    failed = listing.page(query.parse("model:digits account:key1 state:failed", NOW))
+    failed = listing.page(query.parse("model:digits account:shop state:failed", NOW))
     assert [int(job.pk[-4:], 16) for job in failed.jobs] == [15, 12, 9, 6]  # few fail: they are looked through
     shown = browser("viewer").get("/jobs", {"q": "version:2"}).content.decode()
     assert "Look further back" in shown
@@ -405,7 +411,8 @@ FILTERS = (
     "state:failed",
     "state:queued,running",
     "model:digits",
-    "account:key1",
+    "account:shop",
+    "key:key1",
     "worker:w1,w2",
     "gpu:g1",
     "error:model_error",

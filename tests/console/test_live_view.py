@@ -14,7 +14,7 @@ from console.board.view import TICKER_PER_FLUSH, LiveView
 from console.feed.health import gpus, workers
 from console.feed.hub import Hub
 from signalbox.jobs import life
-from signalbox.jobs.blame import Blame
+from signalbox.jobs.penalty import Penalty
 from signalbox.wire.messages import (
     Desired,
     Device,
@@ -500,7 +500,7 @@ def test_a_retried_job_is_told_as_such() -> None:
     board = view()
     running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
     error = ErrorInfo(code="runner_crashed", message="The process that ran the model died.")
-    again = life.requeued(running, error, now=T0, blame=Blame.STRIKE)
+    again = life.requeued(running, error, now=T0, penalty=Penalty.STRIKE)
     board.record(again, T0, T0)
     board.flush(T0)
     (entry,) = board.topics.topics["ticker"].entries

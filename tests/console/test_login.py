@@ -111,7 +111,7 @@ def test_a_path_that_leads_nowhere_gets_a_page_with_the_request_id(cast: dict[st
     assert answer["X-Request-Id"] == "trace-me-1234"
 
 
-def test_a_database_that_is_away_is_said_in_words_and_jobs_are_not_blamed(
+def test_a_database_that_is_away_is_said_in_words_and_jobs_are_not_at_fault(
     cast: dict[str, User], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: Any, **__: Any) -> None:

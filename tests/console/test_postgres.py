@@ -1,4 +1,4 @@
-"""The console's own tests once more, on a real PostgreSQL: what SQLite forgives, it may not."""
+"""The console's own tests once more, on a real PostgreSQL: what SQLite allows, it may refuse."""
 
 import getpass
 import os

@@ -27,8 +27,8 @@ from console.projector.reader import EVERY_S, Projector
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
 from signalbox.jobs import delivery, life
-from signalbox.jobs.blame import Blame
 from signalbox.jobs.cursor import StreamCursor
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict, NotFound
 from signalbox.program.settings import Wire
@@ -49,7 +49,8 @@ def accepted(number: int, **changes: Any) -> messages.Job:
         model="digits",
         version=3,
         signature="serving_default",
-        account_id="key1",
+        account_id="shop",
+        key_id="key1",
         created_at=NOW,
         deadline_at=NOW + 900,
         size_bytes=64,
@@ -108,7 +109,8 @@ async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
         await run_job(bus, job)
         await until(lambda: states() == {job.id: "succeeded"})
     row = await in_thread(Job.objects.get, pk=job.id)
-    assert (row.model, row.version, row.account_id, row.worker, row.gpu) == ("digits", 3, "key1", "w1", "GPU-1")
+    assert (row.model, row.version, row.worker, row.gpu) == ("digits", 3, "w1", "GPU-1")
+    assert (row.account_id, row.key_id) == ("shop", "key1")
     assert (row.attempt, row.token, row.batch, row.size_in, row.size_out) == (1, 7, 4, 64, 16)
     assert standing.spent(row) == (150.0, 350.0, 500.0)
     events = await in_thread(services.events, row)
@@ -468,7 +470,7 @@ def test_lost_attempts_their_errors_and_wishes_to_cancel_are_kept_as_events() ->
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
     error = ErrorInfo(code="runner_crashed", message="The process died.")
-    again = life.requeued(running, error, now=NOW, blame=Blame.STRIKE)
+    again = life.requeued(running, error, now=NOW, penalty=Penalty.STRIKE)
     second = life.claimed(job, again, worker="w2", gpu="g", token=2, now=NOW + 1)
     asked = life.cancel_asked(second)
     end = life.cancelled(asked, now=NOW + 2)

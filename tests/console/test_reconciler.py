@@ -208,7 +208,7 @@ async def test_jobs_that_wait_do_not_hide_one_that_vanished(bus: Bus, monkeypatc
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.QUEUED])
 async def test_a_job_with_an_open_record_is_shown_and_ended_by_workers_only(bus: Bus, state: State) -> None:
-    ref = messages.PayloadRef(subject="pl.x.in", size=1, chunks=1, first_seq=1, sha256="0" * 64)
+    ref = messages.PayloadRef(subject="pl.a.x.in", size=1, chunks=1, first_seq=1, sha256="0" * 64)
     job = accepted(1, ref=ref)
     record = life.claimed(job, None, worker="w1", gpu="GPU-1", token=7, now=NOW + 0.1)
     if state is State.QUEUED:

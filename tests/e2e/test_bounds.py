@@ -51,7 +51,7 @@ QUEUE: Final = 64
 TABS: Final = 2
 WAITING, QUEUED, STORED = "waiting", "queued", "stored"
 """Models that do not run."""
-DEADLY: Final = "deadly"
+FATAL: Final = "fatal"
 """A model that aborts its process for some inputs."""
 SETTINGS: Final = {
     "gateway": {
@@ -126,8 +126,8 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
             await table.put(house.bus, Bucket.DESIRED, f"model.{name}", Desired(is_paused=True))
             limits = Limits(sync_wait_s=3.0, max_queue=QUEUE)
             await house.add_model(name, models.half_plus_two(), floats(), limits=limits)
-        deadly = Limits(max_delivery=1)
-        await house.add_model(DEADLY, models.picky(), floats(), limits=deadly)
+        fatal = Limits(max_delivery=1)
+        await house.add_model(FATAL, models.picky(), floats(), limits=fatal)
         await house.serve_console()
         await house.start_worker(1)
         key = await house.add_key()
@@ -316,7 +316,7 @@ async def test_bytes_of_one_result(scene: Scene, neighbour: Neighbour) -> None:
     async with (
         scene.account() as flood,
         neighbour(),
-        scene.counts('signalbox_gateway_answers_total{hook="SignalboxPost",status="422"}', refused("result_too_large")),
+        scene.counts('signalbox_gateway_answers_total{hook="edge",status="422"}', refused("result_too_large")),
     ):
         large = {"instances": [1] * 300_000}
         got = await flood.call("POST", "/v1/models/half:predict", json=large)
@@ -389,7 +389,7 @@ async def test_inputs_of_dead_letters(scene: Scene, neighbour: Neighbour) -> Non
     counted = scene.counts('signalbox_dead_letter_inputs_not_kept_total{reason="share"}', program="worker")
     async with scene.account() as flood, neighbour(), counted:
         for value in (-200.0, -300.0):  # another input: one that has taken a runner down is not run again
-            got = await flood.call("POST", "/v1/jobs", json={"model": DEADLY, "instances": [value] * 400_000})
+            got = await flood.call("POST", "/v1/jobs", json={"model": FATAL, "instances": [value] * 400_000})
             assert got.status_code == 202
             flood.accepted[got.json()["id"]] = value
         endings = await flood.endings(limit_s=120)

@@ -66,7 +66,7 @@ async def full(own_nats: NatsServer) -> AsyncIterator[Bus]:
         await bus.write(RECORD, b"succeeded")
         await bus.write(names.key(Bucket.MODELS, "m"), b"a model")
         for _ in range(20):
-            await bus.write(names.payload("1", "out1"), os.urandom(1_000_000))
+            await bus.write(names.payload("shop", "1", "out1"), os.urandom(1_000_000))
         for number in range(3):
             await bus.write(names.key(Bucket.LEASES, f"gpu{number}"), b"{}", ttl_s=60)
         await becomes(lambda: has_events(bus, 3))
@@ -314,7 +314,7 @@ async def test_a_connection_lost_in_the_middle_makes_no_backup(full: Bus, own_na
 async def test_neither_way_needs_memory_for_what_passes(own_nats: NatsServer, empty: Bus, tmp_path: Path) -> None:
     async with connected(own_nats) as bus:
         for part in range(MOST_BYTES // MIB + 30):
-            await bus.write(names.payload(str(part), "out1"), os.urandom(1_000_000))
+            await bus.write(names.payload("shop", str(part), "out1"), os.urandom(1_000_000))
     assert await within_memory(own_nats.url, "backup", str(tmp_path / "kept")) == 0
     assert (tmp_path / "kept" / "PAYLOADS.tar.s2").stat().st_size > MOST_BYTES
     assert await within_memory(empty.settings.nats_url, "restore", str(tmp_path / "kept")) == 0

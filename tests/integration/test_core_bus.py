@@ -79,8 +79,8 @@ async def test_headers_arrive_as_they_were_sent(bus: Bus) -> None:
 
 
 async def test_a_message_id_is_stored_once(bus: Bus) -> None:
-    first = await bus.write("pl.j.in", b"x", msg_id="one")
-    assert await bus.write("pl.j.in", b"x", msg_id="one") == first
+    first = await bus.write("pl.a.j.in", b"x", msg_id="one")
+    assert await bus.write("pl.a.j.in", b"x", msg_id="one") == first
 
 
 async def test_a_full_queue_refuses_and_stores_nothing(bus: Bus) -> None:

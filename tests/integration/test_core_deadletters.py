@@ -39,7 +39,7 @@ def frame_of(size: int) -> bytes:
 async def dead(bus: Bus, frame: bytes, *, gateway: Bus | None = None, **more: Any) -> Job:
     """A job a worker has given up; what is above 256 KiB is claim-checked, as a gateway does it."""
     now = time.time()
-    fields: dict[str, Any] = {"model": "half", "account_id": "shop"} | more
+    fields: dict[str, Any] = {"model": "half", "account_id": "shop", "key_id": "till"} | more
     job = Job(
         id=names.new_job_id(now, uuid.uuid4().int),
         version=1,
@@ -188,7 +188,8 @@ async def test_a_redrive_is_a_new_job_of_the_same_account_that_names_the_old_one
         assert queued is not None
         new = decode(Job, queued.headers[Header.JOB])
         assert new.redrive_of == old.id != new.id
-        assert (new.account_id, new.version, new.batch_key, new.outputs) == ("shop", 1, "all", ("y",))
+        assert (new.account_id, new.key_id) == ("shop", "till")
+        assert (new.version, new.batch_key, new.outputs) == (1, "all", ("y",))
         assert new.reply == ""
         assert 590 < new.deadline_at - time.time() <= 600, "the deadline its model gives"
         assert (queued.data if new.ref is None else await payloads.fetch(bus, new.ref)) == frame
@@ -283,7 +284,7 @@ async def test_the_console_s_user_may_do_all_of_it(tmp_path: Any) -> None:
 async def test_a_payload_that_cannot_be_stored_is_refused_in_our_words(bus: Bus) -> None:
     await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.PAYLOADS}")
     with pytest.raises(Unavailable):
-        await payloads.store(bus, str(uuid.uuid4()), "out1", b"x" * 1_200_000)
+        await payloads.store(bus, "shop", str(uuid.uuid4()), "out1", b"x" * 1_200_000)
 
 
 async def test_an_operator_lists_shows_redrives_and_discards_from_a_shell(

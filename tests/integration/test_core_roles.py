@@ -67,7 +67,7 @@ async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> N
         await came.wait()
     assert await fetch(worker, ref) == b"x" * 600_000
     claim = await worker.grouped(Stream.STATE).write(f"st.{JOB_ID}", expect=0)
-    out = await store(worker, JOB_ID, "out1", b"y" * 600_000)
+    out = await store(worker, "k", JOB_ID, "out1", b"y" * 600_000)
     await worker.grouped(Stream.STATE).write(f"st.{JOB_ID}", expect=claim)
     await worker.write("dlq.m.1", b"")
     await worker.publish("rsp.g.1", b"done")
@@ -105,7 +105,7 @@ DENIED = {
         "$KV.keys.a",
         "$KV.leases.g",
         "$KV.models.m",
-        "pl.j.out1",
+        "pl.k.j.out1",
         "dlq.m.j",
         "dlp.in.t.j",
         "$JS.API.DIRECT.GET.DLQ",
@@ -142,7 +142,7 @@ DENIED = {
         "$KV.workers.w",
         "dlq.m.j",
         "dlp.in.t.j",
-        "pl.j.out1",
+        "pl.k.j.out1",
         "$JS.API.STREAM.DELETE.JOBS",
         "$JS.API.STREAM.PURGE.STATE",
         "$JS.API.STREAM.CREATE.X",

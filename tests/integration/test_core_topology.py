@@ -215,7 +215,7 @@ async def _told(bus: Bus, count: int) -> list[Delivery]:
 async def test_a_stream_is_not_made_smaller_than_what_it_holds(bus: Bus) -> None:
     """``PAYLOADS`` drops its oldest where it is full."""
     await topology.apply(bus, storage_bytes=1024**3)
-    old = await payloads.store(bus, "j", "out1", bytes(4 * 1024**2))
+    old = await payloads.store(bus, "shop", "j", "out1", bytes(4 * 1024**2))
     for _ in range(2):
         await topology.apply(bus, storage_bytes=16 * 1024**2)
         assert await payloads.fetch(bus, old) == bytes(4 * 1024**2)

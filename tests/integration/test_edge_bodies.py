@@ -8,60 +8,25 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway_plugin.admission.pool import bodies_pool
-from gateway_plugin.edge.server import EdgeServer
-from gateway_plugin.proto.coprocess_pb2 import HookType, Object
-from signalbox.program import metrics
+from gateway_plugin.admission.pool import Pool, bodies_pool
+from gateway_plugin.upstream.server import HttpServer
+from tests.rigs.edge import LIMIT_S, Held, app, counted
+from tests.rigs.edge import edge as edge_of
 from tests.rigs.gateway import Key, ScriptedWorker, key, model, rig
 from tests.rigs.natsserver import NatsServer
 
-LIMIT_S = 60
 MIB = 1024 * 1024
 HELD_BYTES = 66_000
 """Of a body that the server stops reading for, though it is whole."""
 HEAD = b"POST /v1/x HTTP/1.1\r\nHost: h\r\nAuthorization: %s\r\n"
 
 
-class Plugin:
-    """A key is its account's name; ``nobody`` is none, ``small`` may send 1 KiB. Holds large bodies until ``go``."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.arrived: asyncio.Queue[int] = asyncio.Queue()
-        self.go = asyncio.Event()
-        self.left = asyncio.Event()
-
-    async def call(self, obj: Object) -> Object:
-        overrides = obj.request.return_overrides
-        account = obj.request.headers["Authorization"]
-        if obj.hook_type == HookType.CustomKeyCheck:
-            self.asked.set()
-            assert not obj.request.raw_body
-            if account == "nobody":
-                overrides.response_code = 401
-                overrides.override_error = True
-            obj.session.metadata.update({"token": account, "account": account})
-            if account == "small":
-                obj.session.metadata["body_bytes"] = "1024"
-            return obj
-        size = len(obj.request.raw_body)
-        self.arrived.put_nowait(size)
-        if size >= HELD_BYTES:
-            try:
-                await self.go.wait()
-            except asyncio.CancelledError:
-                self.left.set()
-                raise
-        overrides.response_code = 200
-        overrides.response_body = str(size)
-        return obj
-
-
 class Edge:
     """A listening edge whose bodies together have at most 16 MiB."""
 
-    def __init__(self, plugin: Plugin, server: EdgeServer, client: httpx.AsyncClient) -> None:
-        self.plugin = plugin
+    def __init__(self, held: Held, bodies: Pool, server: HttpServer, client: httpx.AsyncClient) -> None:
+        self.held = held
+        self.bodies = bodies
         self._address = server.address
         self._client = client
 
@@ -79,25 +44,20 @@ class Edge:
 
 @pytest.fixture
 async def edge() -> AsyncIterator[Edge]:
-    plugin = Plugin()
+    held = Held(HELD_BYTES)
     bodies = bodies_pool(16 * MIB)
-    server = await EdgeServer.start(plugin.call, listen="127.0.0.1:0", bodies=bodies)
+    server = await HttpServer.start(app(held, bodies), listen="127.0.0.1:0")
     url = f"http://{server.address}"
     async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
-        yield Edge(plugin, server, client)
-        plugin.go.set()
+        yield Edge(held, bodies, server, client)
+        held.go.set()
     await server.close(1)
-
-
-def counted(reason: str) -> float:
-    return metrics.REGISTRY.get_sample_value("signalbox_refused_total", {"reason": reason}) or 0
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 30000000", b"Transfer-Encoding: chunked"])
 async def test_the_key_is_looked_at_before_a_byte_of_the_body(edge: Edge, framing: bytes) -> None:
     async with edge.raw() as (reader, writer):
         writer.write(HEAD % b"nobody" + framing + b"\r\n\r\n")
-        await edge.plugin.asked.wait()
         answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 401 ")
     assert b"\r\nconnection: close\r\n" in answer.lower()
@@ -119,22 +79,23 @@ async def test_a_connection_goes_on_after_a_body_that_nobody_wanted(edge: Edge) 
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 401 ")
             assert b"Connection: close" not in head
+            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]))
 
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_body_past_what_its_key_may_send_is_413(edge: Edge, chunked: bool) -> None:
     async def parts() -> AsyncIterator[bytes]:
-        yield bytes(1025)
+        yield bytes(65_537)
 
     before = counted("too_large:key")
-    body = parts() if chunked else bytes(1025)
-    headers = {"Authorization": "small"}
+    body = parts() if chunked else bytes(65_537)
+    headers = {"Authorization": "reader"}
     got = await edge._client.post("/v1/jobs", headers=headers, content=body)
     assert got.status_code == 413
-    assert "1024" in got.json()["detail"]
+    assert "65536" in got.json()["detail"]
     assert counted("too_large:key") == before + 1
-    assert (await edge.post("small", bytes(1024))).text == "1024"
-    assert edge.plugin.arrived.qsize() == 1
+    assert " 65536 " in (await edge.post("reader", bytes(65_536))).text
+    assert edge.held.sizes.qsize() == 1
 
 
 async def test_bodies_in_flight_are_bounded_for_each_account_and_for_all(edge: Edge) -> None:
@@ -142,10 +103,10 @@ async def test_bodies_in_flight_are_bounded_for_each_account_and_for_all(edge: E
     before = [counted(reason) for reason in reasons]
     held = [asyncio.create_task(edge.post("flood", bytes(4 * MIB))) for _ in range(2)]
     for _ in held:
-        await asyncio.wait_for(edge.plugin.arrived.get(), LIMIT_S)
+        await asyncio.wait_for(edge.held.sizes.get(), LIMIT_S)
     own = await edge.post("flood", bytes(4 * MIB))
     other = asyncio.create_task(edge.post("other", bytes(4 * MIB)))
-    assert await asyncio.wait_for(edge.plugin.arrived.get(), LIMIT_S) == 4 * MIB
+    assert await asyncio.wait_for(edge.held.sizes.get(), LIMIT_S) == 4 * MIB
     full = await edge.post("third", bytes(5 * MIB))
     small = await edge.post("fourth", bytes(100))
     assert (own.status_code, full.status_code, small.status_code) == (429, 503, 200)
@@ -153,7 +114,7 @@ async def test_bodies_in_flight_are_bounded_for_each_account_and_for_all(edge: E
         assert "nothing was accepted" in refused.json()["detail"]
         assert int(refused.headers["Retry-After"]) >= 1
     assert [counted(reason) for reason in reasons] == [was + 1 for was in before]
-    edge.plugin.go.set()
+    edge.held.go.set()
     answers = await asyncio.gather(*held, other)
     assert {answer.status_code for answer in answers} == {200}
     assert (await edge.post("flood", bytes(8 * MIB))).status_code == 200
@@ -161,25 +122,20 @@ async def test_bodies_in_flight_are_bounded_for_each_account_and_for_all(edge: E
 
 @pytest.mark.parametrize("leave", ["body", "answer"])
 async def test_what_a_caller_who_leaves_held_is_free_again(edge: Edge, leave: str) -> None:
-    async def is_free() -> bool:
-        return (await edge.post("flood", bytes(16 * MIB - 1))).status_code == 200
-
     async with edge.raw() as (_, writer):
         sent = bytes(HELD_BYTES if leave == "answer" else 10)
-        writer.write(HEAD % b"flood" + b"Content-Length: %d\r\n\r\n" % HELD_BYTES)
-        await edge.plugin.asked.wait()
-        writer.write(sent)
+        writer.write(HEAD % b"flood" + b"Content-Length: %d\r\n\r\n" % HELD_BYTES + sent)
         if leave == "answer":
-            await edge.plugin.arrived.get()
-        assert not await is_free()
+            await edge.held.sizes.get()
+        await until(lambda: later(edge.bodies.of("flood") == HELD_BYTES))
+        assert (await edge.post("flood", bytes(16 * MIB - 1))).status_code == 503
     if leave == "answer":
-        await asyncio.wait_for(edge.plugin.left.wait(), LIMIT_S)
-    edge.plugin.go.set()
-    await until(is_free)
+        await asyncio.wait_for(edge.held.left.wait(), LIMIT_S)
+    await until(lambda: later(not edge.bodies.held))
 
 
 async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(nats: NatsServer, tmp_path: Path) -> None:
-    """The edge and the plugin in one process judge it once: later others have taken what was free then."""
+    """It is judged once: later others have taken what was free then."""
 
     def predict(size: int) -> bytes:
         return b'{"instances":[1.0]}'.ljust(size)
@@ -187,11 +143,7 @@ async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(nats: Nats
     async with rig(nats.url, tmp_path, max_body_bytes=8_000, max_bodies_bytes=16_000) as front:
         mine, other = key(), key()
         await front.publish(model("half"), mine, other)
-        server = await EdgeServer.start(
-            front.gateway.of_edge, listen="127.0.0.1:0", secret="between us", bodies=front.gateway.bodies
-        )
-        url = f"http://{server.address}"
-        async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
+        async with edge_of(front) as client:
             waits: list[asyncio.Task[httpx.Response]] = []
             rest = asyncio.Event()
 
@@ -217,7 +169,6 @@ async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(nats: Nats
             await until(lambda: later(front.gateway._predictions._places.held == 3 or waits[1].done()))
             async with ScriptedWorker(front.bus, "half"):
                 answers = await asyncio.gather(*waits)
-        await server.close(1)
     assert [answer.status_code for answer in answers] == [200] * 3
     assert front.gateway.bodies.held == 0
 

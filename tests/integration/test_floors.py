@@ -16,7 +16,7 @@ SMOKE = (
     "tests/unit/test_tensors.py",
     "tests/unit/test_codec_roundtrip.py",
     "tests/unit/test_gateway_dispatcher.py",
-    "tests/unit/test_edge_requests.py",
+    "tests/unit/test_gateway_requests.py",
     "tests/unit/test_front_framing.py",
     "tests/unit/test_core_messages.py",
     "tests/integration/test_gateway_transports.py",

@@ -10,12 +10,11 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from gateway_plugin.edge.server import EdgeServer
-from gateway_plugin.proto.coprocess_pb2 import HookType, Object
+from gateway_plugin.upstream.server import HttpServer
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Front
 from signalbox.front.gate import Gate, Shared
-from signalbox.program import metrics
+from tests.rigs.edge import Held, app, counted
 from tests.rigs.hostileclients import (
     LIMIT_S,
     Address,
@@ -33,46 +32,22 @@ CALL = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
 QUICK = HttpBounds(http_head_s=1.0, http_body_s=1.0)
 
 
-class Plugin:
-    """Lets everybody in, and answers with what it was sent; a wait as long as a test likes."""
-
-    def __init__(self) -> None:
-        self.go = asyncio.Event()
-        self.go.set()
-        self.asked = asyncio.Semaphore(0)
-        self.left = asyncio.Event()
-
-    async def call(self, obj: Object) -> Object:
-        if obj.hook_type == HookType.CustomKeyCheck:
-            obj.session.metadata["token"] = "t"
-            return obj
-        self.asked.release()
-        try:
-            await self.go.wait()
-        except asyncio.CancelledError:
-            self.left.set()
-            raise
-        overrides = obj.request.return_overrides
-        overrides.response_code = 200
-        names = ",".join(sorted(obj.request.headers))
-        overrides.response_body = f"{obj.request.url} {len(obj.request.raw_body)} {names}"
-        return obj
-
-
 Serve = Callable[..., Awaitable[Address]]
 
 
 @pytest.fixture
-async def plugin() -> Plugin:
-    return Plugin()
+async def plugin() -> Held:
+    held = Held()
+    held.go.set()
+    return held
 
 
 @pytest.fixture
-async def serve(plugin: Plugin) -> AsyncIterator[Serve]:
-    servers: list[EdgeServer] = []
+async def serve(plugin: Held) -> AsyncIterator[Serve]:
+    servers: list[HttpServer] = []
 
     async def start(bounds: HttpBounds = QUICK) -> Address:
-        server = await EdgeServer.start(plugin.call, listen="127.0.0.1:0", bounds=bounds)
+        server = await HttpServer.start(app(plugin), listen="127.0.0.1:0", bounds=bounds)
         servers.append(server)
         host, _, port = server.address.rpartition(":")
         return host, int(port)
@@ -80,10 +55,6 @@ async def serve(plugin: Plugin) -> AsyncIterator[Serve]:
     yield start
     for server in servers:
         await server.close(1)
-
-
-def counted(reason: str) -> float:
-    return metrics.REGISTRY.get_sample_value("signalbox_refused_total", {"reason": reason}) or 0
 
 
 @asynccontextmanager
@@ -165,7 +136,7 @@ async def test_connections_past_the_bounds_are_503_until_others_have_gone(serve:
             pass
 
 
-async def test_a_long_wait_and_what_is_computed_meanwhile_are_nobodys_fault(serve: Serve, plugin: Plugin) -> None:
+async def test_a_long_wait_and_what_is_computed_meanwhile_are_nobodys_fault(serve: Serve, plugin: Held) -> None:
     plugin.go.clear()
     reader, writer = await dial(await serve())
     writer.write(b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
@@ -318,7 +289,7 @@ async def test_an_offer_of_http2_is_ignored_and_the_body_and_the_connection_kept
         writer.write(b"POST /v1/x HTTP/1.1\r\nHost: x\r\n" + offer + framed)
         async with asyncio.timeout(LIMIT_S):
             assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-            assert b"/v1/x 3 " in await reader.readuntil(b"X-Request-Id")
+            assert b"/v1/x 3 " in await reader.readuntil(b"X-Client-Addr")
     writer.close()
 
 
@@ -365,9 +336,7 @@ async def test_a_client_that_sends_no_more_gets_its_answers(serve: Serve) -> Non
     assert await answer_to(address, half_head) == b""
 
 
-async def test_a_client_that_sends_no_more_and_waits_is_told_to_and_gets_its_answer(
-    serve: Serve, plugin: Plugin
-) -> None:
+async def test_a_client_that_sends_no_more_and_waits_is_told_to_and_gets_its_answer(serve: Serve, plugin: Held) -> None:
     plugin.go.clear()
     reader, writer = await dial(await serve())
     writer.write(CALL)
@@ -379,7 +348,7 @@ async def test_a_client_that_sends_no_more_and_waits_is_told_to_and_gets_its_ans
     writer.close()
 
 
-async def test_a_client_that_leaves_ends_its_call(serve: Serve, plugin: Plugin) -> None:
+async def test_a_client_that_leaves_ends_its_call(serve: Serve, plugin: Held) -> None:
     plugin.go.clear()
     _, writer = await dial(await serve())
     writer.write(CALL)

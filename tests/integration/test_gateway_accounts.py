@@ -125,6 +125,11 @@ async def test_the_keys_of_one_account_own_one_another_s_jobs_and_nobody_else_s(
     account = (first, second, third)
     await front.publish(model(), *account, *strangers)
     jobs = [await put(front, owner, State.QUEUED) for owner in account]
+    for owner, job in zip(account, jobs, strict=True):
+        queued = await Records(front.bus).queued(job.id)
+        assert queued is not None
+        made = decode(Job, queued.headers[Header.JOB])
+        assert (made.account_id, made.key_id) == (first.stored.id, owner.stored.id)
     for caller, job in itertools.product(account, jobs):
         got = await front.call("GET", f"/v1/jobs/{job.id}", key=caller)
         assert got.status == 200

@@ -95,7 +95,7 @@ async def test_calls_reset_because_there_are_too_many_are_counted(tmp_path: Path
         assert counted("limit_exceeded:http2") == before + 1
 
 
-async def test_stopping_lets_calls_in_hand_end_and_takes_no_new_ones(tmp_path: Path) -> None:
+async def test_stopping_lets_calls_in_flight_end_and_takes_no_new_ones(tmp_path: Path) -> None:
     async with rig(tmp_path) as made:
         raw = await made.raw()
         raw.greet()

@@ -198,6 +198,11 @@ def test_check_config_prints_every_setting_and_no_secret() -> None:
         ({"listen": "127.0.0.1:9111"}, "set it, or listen on unix://"),
         ({"listen": "localhost:9111"}, "SECRET must be set"),
         ({"grpc_listen": "0.0.0.0:9112"}, "GRPC_LISTEN=0.0.0.0:9112 is not a loopback address; set"),
+        (
+            {"edge_listen": "0.0.0.0:8080"},
+            "EDGE_LISTEN=0.0.0.0:8080 is not a loopback address; set SIGNALBOX_GATEWAY_ALLOW",
+        ),
+        ({"edge_listen": "8080"}, "write host:port"),
         ({"upstream_listen": "10.0.0.1:9113"}, "UPSTREAM_LISTEN=10.0.0.1:9113 is not a loopback address; set"),
         ({"grpc_listen": "unix:///g.sock"}, "write host:port"),
         ({"upstream_listen": "9113"}, "write host:port"),

@@ -202,7 +202,7 @@ async def test_a_version_that_takes_the_runner_down_leaves_the_old_one_to_the_ca
     async with site(nats.url, tmp_path) as made:
         caller = Caller(made)
         await caller.answered(4, version=1)
-        await made.publish(made.version(1), made.version(2, deadly=""), default=2)
+        await made.publish(made.version(1), made.version(2, fatal=""), default=2)
         await made.until(lambda: (r := made.serving.get(token(NAME))) and r.failed == (2,))
         await made.until(lambda: made.states() == {1: "ready", 2: "failed"})
         await caller.answered(10, version=1)

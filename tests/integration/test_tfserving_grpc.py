@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
+from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.codec.outputs import split_strings
 from gateway_plugin.codec.protobuf import tensorproto
 from gateway_plugin.codec.protobuf.protowire import WireReader, field, number
@@ -95,11 +96,10 @@ async def upstream(nats: NatsServer, folder: Path) -> AsyncIterator[Client]:
         server = GrpcUpstream(
             gateway.methods,
             {},
-            Callers(gateway.auth, gateway.keyring),
+            Callers(gateway.keyring, charge=KeyLimits().charge),
             gateway.bodies,
             gateway.settings,
             is_healthy=lambda: True,
-            is_front=True,
         )
         port = await server.bind("127.0.0.1:0")
         try:

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
 from gateway_plugin.hooks.health import HEALTH, SERVING
 from gateway_plugin.upstream.callers import Callers
@@ -69,11 +70,10 @@ async def upstream(made: Rig, *, is_front: bool = False) -> AsyncIterator[Client
     server = GrpcUpstream(
         {ECHO: _echo, FULL: _full},
         {OPEN: lambda: b"live"},
-        Callers(gateway.auth, gateway.keyring),
+        Callers(gateway.keyring, charge=KeyLimits().charge if is_front else None),
         gateway.bodies,
         gateway.settings,
         is_healthy=lambda: True,
-        is_front=is_front,
     )
     port = await server.bind("127.0.0.1:0")
     try:

@@ -7,11 +7,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway_plugin.edge.server import EdgeServer
+from gateway_plugin.api.hello import Hello
 from gateway_plugin.service.jsonresponses import JsonResponse, json_response
 from gateway_plugin.service.request import Request
 from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.http import HttpUpstream
+from gateway_plugin.upstream.server import HttpServer
 from signalbox.program.errors import QueueFull, SignalboxError
 from signalbox.wire.messages import ApiKey
 from tests.rigs.gateway import Key, key, rig
@@ -24,16 +25,19 @@ OCTETS = {"Content-Type": "application/octet-stream"}
 class Echo:
     """A dialect that answers with what it got."""
 
-    prefix = "/echo/"
+    limit_bytes = LIMIT_BYTES
 
-    def is_keyless(self, method: str, path: str) -> bool:
-        return method in {"GET", "HEAD"} and path == "/echo/live"
+    def takes(self, url: str) -> bool:
+        return url.startswith("/echo/")
 
-    async def answer(self, request: Request, key: ApiKey | None) -> JsonResponse:
+    def keyless(self, request: Request) -> JsonResponse | None:
+        is_open = request.method in {"GET", "HEAD"} and request.url == "/echo/live"
+        return JsonResponse(200, b"nobody\xff", OCTETS) if is_open else None
+
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
         if request.url.startswith("/echo/full"):
             raise QueueFull("Too many.", retry_after_s=3.0)
-        whose = key.id.encode() if key is not None else b"nobody"
-        return JsonResponse(200, whose + b"\xff" + request.raw_body, OCTETS)
+        return JsonResponse(200, key.id.encode() + b"\xff" + request.raw_body, OCTETS)
 
     def refusal(self, error: SignalboxError) -> JsonResponse:
         return json_response(400, {"error": error.public_message, "code": error.code})
@@ -46,9 +50,8 @@ async def upstream(nats: NatsServer, folder: Path) -> AsyncIterator[tuple[httpx.
     async with rig(nats.url, folder) as made:
         await made.publish(mine)
         gateway = made.gateway
-        callers = Callers(gateway.auth, gateway.keyring)
-        app = HttpUpstream([Echo()], callers, gateway.bodies, limit_bytes=LIMIT_BYTES, answer_s=30.0)
-        server = await EdgeServer.serve(app, listen="127.0.0.1:0")
+        app = HttpUpstream([Echo(), Hello()], Callers(gateway.keyring), gateway.bodies, answer_s=30.0)
+        server = await HttpServer.start(app, listen="127.0.0.1:0")
         try:
             async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=30) as client:
                 yield client, mine
@@ -95,10 +98,11 @@ async def test_a_body_over_the_limit_is_refused_and_holds_nothing(
         assert (await client.post("/echo/a", content=b"", headers={"Authorization": mine.text})).status_code == 200
 
 
-async def test_errors_are_in_the_dialects_shape_and_other_paths_in_ours(nats: NatsServer, tmp_path: Path) -> None:
+async def test_errors_are_in_the_shape_of_the_paths_dialect(nats: NatsServer, tmp_path: Path) -> None:
     async with upstream(nats, tmp_path) as (client, mine):
         full = await client.get("/echo/full", headers={"Authorization": mine.text})
         assert full.json() == {"error": "Too many.", "code": "queue_full"}
-        assert (await client.get("/other", headers={"Authorization": mine.text})).status_code == 404
+        other = await client.put("/other", headers={"Authorization": mine.text})
+        assert (other.status_code, other.json()["code"]) == (405, "method_not_allowed")
         odd = await client.get("/echo/a", headers=[(b"Authorization", mine.text.encode()), (b"X-A", b"\xe9")])
         assert odd.status_code == 200

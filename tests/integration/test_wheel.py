@@ -1,12 +1,10 @@
 """What a wheel of ours holds: all files of the four packages, and programs that start from any folder."""
 
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
-import urllib.request
 import zipfile
 from pathlib import Path
 from typing import Final
@@ -76,24 +74,6 @@ def test_the_wheel_carries_every_file_that_lies_beside_a_module(wheel: Path) -> 
     beside = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
     assert "workers/runner/tensorflow_ops.txt" in beside
     assert beside - carried == set()
-
-
-def test_the_edge_of_an_installed_wheel_starts_from_an_empty_folder(python: Path, tmp_path: Path) -> None:
-    where = run(python, "-c", "import gateway_plugin; print(gateway_plugin.__file__)", cwd=tmp_path)
-    assert Path(where).is_relative_to(python.parents[1])
-    argv = [str(python), "-m", "gateway_plugin.edge", "--listen", "127.0.0.1:0", "--plugin", "127.0.0.1:1"]
-    with subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as edge:
-        assert edge.stderr is not None
-        try:
-            line = edge.stderr.readline()
-            found = re.search(r'"edge.listening".*"address":"([^"]+)"|"address":"([^"]+)".*"edge.listening"', line)
-            assert found, line + edge.stderr.read()
-            with urllib.request.urlopen(f"http://{found[1] or found[2]}/hello", timeout=30) as answer:
-                assert answer.status == 200
-        finally:
-            edge.terminate()
-    assert edge.returncode == 0
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_programs_of_an_installed_wheel_start_from_an_empty_folder(

@@ -129,32 +129,32 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     bus, ledger, worker = house
     await register(
         bus,
-        "deadly",
+        "fatal",
         models.picky(),
         batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True),
         limits=Limits(max_delivery=2),
     )
-    good = [await ledger.submit("deadly", floats(float(i))) for i in range(3)]
-    deadly = await ledger.submit("deadly", floats(-1000.0))
-    records = await ledger.ended(*good, deadly, timeout_s=60)
-    assert {r.state for r in records if r.id != deadly} == {State.SUCCEEDED}
-    last = ledger.last(deadly)
+    good = [await ledger.submit("fatal", floats(float(i))) for i in range(3)]
+    fatal = await ledger.submit("fatal", floats(-1000.0))
+    records = await ledger.ended(*good, fatal, timeout_s=60)
+    assert {r.state for r in records if r.id != fatal} == {State.SUCCEEDED}
+    last = ledger.last(fatal)
     assert last is not None
     assert last.state is State.FAILED
     assert last.error is not None
     assert last.error.code == "poison"
-    states = [r.state for r in ledger.records[deadly]]
+    states = [r.state for r in ledger.records[fatal]]
     assert states == [State.RUNNING, State.QUEUED, State.RUNNING, State.FAILED]
-    assert {r.strikes for r in records if r.id != deadly} == {0}, "neighbours have no strike"
-    assert {r.attempt for r in records if r.id != deadly} == {1}, "and ran again in place"
-    again = await ledger.submit("deadly", floats(-1000.0))
+    assert {r.strikes for r in records if r.id != fatal} == {0}, "neighbours have no strike"
+    assert {r.attempt for r in records if r.id != fatal} == {1}, "and ran again in place"
+    again = await ledger.submit("fatal", floats(-1000.0))
     (refused,) = await ledger.ended(again)
     assert refused.error is not None
     assert refused.error.code == "poison"
     assert refused.attempt == 1, "the same input in another job is not run"
-    (other,) = await ledger.ended(await ledger.submit("deadly", floats(7.0)))
+    (other,) = await ledger.ended(await ledger.submit("fatal", floats(7.0)))
     assert other.state is State.SUCCEEDED
-    letter = await deadletters.find(bus, deadly)
+    letter = await deadletters.find(bus, fatal)
     assert await deadletters.input_of(bus, letter) == floats(-1000.0)
     assert letter.notice is not None
     assert (letter.notice.error, letter.notice.attempt, letter.notice.strikes) == (last.error, 2, 2)
@@ -162,13 +162,13 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     assert [(one.number, one.code, one.counts) for one in last.attempts] == [(1, "runner_crashed", "strike")]
     for parts in (last.attempts[0].parts, last.parts):
         assert parts["runner"] > parts["run"], "the end of a runner, and the start of the next one, is no run"
-    redriven = (await deadletters.redrive(bus, deadly)).job_id
+    redriven = (await deadletters.redrive(bus, fatal)).job_id
     (record,) = await ledger.ended(redriven, timeout_s=60)
-    assert record.redrive_of == deadly
+    assert record.redrive_of == fatal
     assert record.attempt == 2, "it ran: a person has lifted the quarantine of its input"
-    await queue_is_empty(bus, "deadly")
+    await queue_is_empty(bus, "fatal")
     of_jobs = [line for line in worker.lines if str(line.get("event")).startswith("job.")]
-    told = [line for line in of_jobs if line["job"] == deadly]
+    told = [line for line in of_jobs if line["job"] == fatal]
     assert [(line["event"], line["attempt"], line["code"]) for line in told] == [
         ("job.retried", 1, "runner_crashed"),
         ("job.ended", 2, "poison"),

@@ -13,7 +13,7 @@ def seen(worker: WorkerProcess, event: str) -> list[dict[str, Any]]:
     return [line for line in worker.lines if line.get("event") == event]
 
 
-def unblamed(records: list[Record]) -> bool:
+def without_penalty(records: list[Record]) -> bool:
     return {(record.strikes, record.attempt) for record in records} == {(0, 1)}
 
 
@@ -27,14 +27,14 @@ async def test_a_load_that_uses_the_memory_up_is_tried_once_more_alone_in_a_fres
 
         alone = await ledger.ended(*[await ledger.submit("large", floats(1.0)) for _ in range(3)])
         assert {record.state for record in beside + alone} == {State.SUCCEEDED}
-        assert unblamed(beside + alone)
+        assert without_penalty(beside + alone)
         assert len(seen(worker, "runner.died")) == 1
 
         never = await ledger.ended(*[await ledger.submit("huge", floats(1.0)) for _ in range(3)])
         never += await ledger.ended(await ledger.submit("huge", floats(1.0)))
         assert {record.state for record in never} == {State.FAILED}
         assert {record.error.code for record in never if record.error} == {"out_of_memory"}
-        assert unblamed(never)
+        assert without_penalty(never)
         assert len(seen(worker, "runner.died")) == 2, "what is known of it ends no further runner"
 
         (again,) = await ledger.ended(await ledger.submit("half", floats(1.0)))

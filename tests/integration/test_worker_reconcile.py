@@ -191,9 +191,11 @@ async def test_a_job_the_queue_lost_is_queued_again_where_its_input_was_kept(rig
     record = await rig.record(job)
     assert record is not None
     assert (record.state, record.strikes) == (State.QUEUED, 0)
+    assert (record.account_id, record.key_id) == ("test", "test key")
     found = await rig.records.queued(job.id)
     assert found is not None
     again = decode(Job, found.headers[Header.JOB])
+    assert (again.account_id, again.key_id) == ("test", "test key")
     assert (again.ref, again.outputs, again.signature) == (ref, ("y",), job.signature)
     assert again.deadline_at == job.deadline_at
 

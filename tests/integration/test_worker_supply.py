@@ -33,7 +33,7 @@ class Holder:
             cast("Any", SimpleNamespace(may_serve=lambda _: True)),
             cast("Any", self.ready),
             cast("Any", SimpleNamespace(mean_bytes=dict.fromkeys("abc", MIB), run_s={}, joinings=Joinings())),
-            settings=cast("Any", SimpleNamespace(in_hand_bytes=ROOM * MIB, request_timeout_s=LIMIT_S)),
+            settings=cast("Any", SimpleNamespace(in_flight_bytes=ROOM * MIB, request_timeout_s=LIMIT_S)),
         )
 
     async def awake(self, *models: str) -> None:

@@ -300,7 +300,7 @@ class ScriptedWorker:
             body = tensors.encode(result)
             ref = None
             if len(body) > 262_144:
-                ref, body = await payloads.store(self._bus, record.id, "out1", body), b""
+                ref, body = await payloads.store(self._bus, record.account_id, record.id, "out1", body), b""
             stages = [("batch", record.claimed_at or now), ("run", now)]
             ended = life.succeeded(record, now=now, stages=stages, batch=1, size_bytes=len(body), ref=ref)
         latest = await persist(lambda: self._records.read(record.id))

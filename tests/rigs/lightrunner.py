@@ -30,7 +30,7 @@ class ToyEngine:
     """Runs ``half``, ``slow``, ``grip``, ``large``, ``huge`` and ``rolling``, which answers with its version.
 
     x: float32 ``[n]``; y as many. The load of ``rolling`` waits while ``wait`` is there, fails if ``broken`` is, dies
-    if ``deadly`` is, uses the memory up beside others if ``alone`` is, and takes as many bytes as ``size`` says.
+    if ``fatal`` is, uses the memory up beside others if ``alone`` is, and takes as many bytes as ``size`` says.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def _key(model: str, version: int) -> str:
 
 
 def _rolling(path: Path) -> int:
-    if (path / "deadly").exists():
+    if (path / "fatal").exists():
         os._exit(3)
     while (path / "wait").exists():
         threading.Event().wait(0.01)

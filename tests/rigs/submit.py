@@ -82,6 +82,7 @@ class Ledger:
             version=1,
             signature="serving_default",
             account_id="test",
+            key_id="test key",
             batch_key="all",
             created_at=now,
             deadline_at=now + 900,

@@ -19,7 +19,7 @@ JOB = Job(
     style="columnar",
     trace="t",
 )
-REF = PayloadRef(subject="pl.j.in", size=9, chunks=1, first_seq=4, sha256="aa")
+REF = PayloadRef(subject="pl.a.j.in", size=9, chunks=1, first_seq=4, sha256="aa")
 
 
 def test_a_newer_document_is_told_from_a_broken_one() -> None:

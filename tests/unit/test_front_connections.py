@@ -59,7 +59,7 @@ def test_a_connection_counts_for_its_network(peer: object, share: str) -> None:
 def test_connections_must_fit_the_limit_of_descriptors() -> None:
     before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        raise_descriptors(HttpBounds(), "SIGNALBOX_EDGE_HTTP_CONNECTIONS")
+        raise_descriptors(HttpBounds(), "SIGNALBOX_GATEWAY_HTTP_CONNECTIONS")
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
         if hard != resource.RLIM_INFINITY:
             with pytest.raises(Misconfigured, match=f"the limit is {hard}"):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.jobs import life, times
-from signalbox.jobs.blame import Blame
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.times import PARTS, Stages, Times
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, header
 
@@ -57,7 +57,9 @@ def test_every_attempt_has_its_own_parts_and_the_wait_between_them_is_neither_qu
         stages = [("batch", at + 0.5), ("run", at + 0.5), ("runner", at + 10.5), ("commit", at + 13.5)]
         record = claim(record, at + 0.6, stages[:2])
         if at < 29.0:
-            record = life.requeued(record, DIED, now=at + 13.5, stages=stages, blame=Blame.STRIKE, retry_at=at + 14.5)
+            record = life.requeued(
+                record, DIED, now=at + 13.5, stages=stages, penalty=Penalty.STRIKE, retry_at=at + 14.5
+            )
     assert record is not None
     done = success(record, 39.6, [("batch", 29.5), ("run", 29.5), ("commit", 39.5)])
     ran = {"queue": 0.5, "batch": 0.0, "run": 10.0, "runner": 3.0, "commit": 0.0}

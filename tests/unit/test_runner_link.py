@@ -333,7 +333,7 @@ async def test_a_run_is_answered_and_its_time_is_taken_beside_a_load_ahead(peer:
         await loading
 
 
-async def test_a_death_under_a_load_ahead_is_blamed_on_the_load(peer: Peer) -> None:
+async def test_a_death_under_a_load_ahead_is_the_load_s_fault(peer: Peer) -> None:
     loading, run = peer.load_ahead(), peer.run()
     await asyncio.sleep(0)
     peer.theirs.close()
@@ -341,13 +341,13 @@ async def test_a_death_under_a_load_ahead_is_blamed_on_the_load(peer: Peer) -> N
     assert [type(error) for error in found] == [RunnerCrashed, RunnerLost]
 
 
-async def test_a_load_ahead_over_its_time_costs_the_run_beside_it_no_blame(peer: Peer) -> None:
+async def test_a_load_ahead_over_its_time_costs_the_run_beside_it_no_strike(peer: Peer) -> None:
     loading, run = peer.load_ahead(timeout_s=0.05), peer.run()
     found = await asyncio.gather(loading, run, return_exceptions=True)
     assert [type(error) for error in found] == [DeadlineExceeded, RunnerLost]
 
 
-async def test_a_runner_that_we_end_blames_no_load(peer: Peer) -> None:
+async def test_a_runner_that_we_end_fails_no_load(peer: Peer) -> None:
     loading, run = peer.load_ahead(), peer.run()
     await asyncio.sleep(0)
     peer.link.kill()
@@ -376,7 +376,7 @@ async def test_what_a_runner_loads_as_its_end_is_ordered_is_of_no_use(dying: Pee
         await loading
 
 
-async def test_a_restart_blames_none_of_those_who_still_use_the_runner(dying: Peer) -> None:
+async def test_a_restart_fails_none_of_those_who_still_use_the_runner(dying: Peer) -> None:
     first, second = dying.run(), dying.run()
     await asyncio.get_running_loop().sock_recv(dying.theirs, LIMIT)
     restarting = asyncio.create_task(dying.link.restart())

@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from signalbox.bus.client import Delivery
-from signalbox.jobs import commits
-from signalbox.jobs.message import remove
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
 from signalbox.wire.names import Priority
@@ -35,7 +32,6 @@ from workers.lease.tickets import WaitQueue
 from workers.queue.awake import AwakeModel, Given
 from workers.recovery import removal
 from workers.runner import frames, wire
-from workers.serving.pipeline import Pipeline
 from workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.proof
@@ -505,31 +501,3 @@ def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:
         assert play(seed, make_faults=make_faults, shape=shape).violations == []
     histories = [stored for world in worlds for stored in world.oracle.records.values()]
     assert any(before.record == after.record for stored in histories for before, after in pairwise(stored))
-
-
-def test_removal_before_the_end_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    receive: Callable[..., None] = Pipeline._receive
-
-    def hasty(self: Pipeline, model: str, delivery: Delivery, is_known: bool) -> None:
-        receive(self, model, delivery, is_known)
-        self._tasks.start(remove(self._bus, delivery.seq), name="remove it")
-
-    monkeypatch.setattr(Pipeline, "_receive", hasty)
-    outcomes = [play(seed) for seed in range(3)]
-    assert any("was removed while" in what for what in violations(outcomes))
-
-
-def test_a_job_that_is_run_again_unread_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    receive: Callable[..., None] = Pipeline._receive
-    monkeypatch.setattr(Pipeline, "_receive", lambda self, model, delivery, _: receive(self, model, delivery, False))
-    outcomes = [play(seed) for seed in range(12)]
-    assert any("had ended when it was delivered again" in what for what in violations(outcomes))
-
-
-def test_a_job_taken_from_a_living_holder_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def is_held(*_: Any) -> bool:
-        return False
-
-    monkeypatch.setattr(commits, "is_held", is_held)
-    outcomes = [play(seed, shape=replace(draw(seed), workers=(2, 1))) for seed in range(4)]
-    assert any("whose lease stands" in what for what in violations(outcomes))

@@ -1,6 +1,7 @@
 """The API definitions of ``tyk/apps`` say the same where they must, and nothing of an upstream's is rewritten."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -103,6 +104,71 @@ def test_a_grpc_client_is_told_the_same_in_its_own_form(name: str) -> None:
         status: [{"match": rule["match"], "response": in_grpc(rule["response"])} for rule in rules]
         for status, rules in CONF["error_overrides"].items()
     }
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "flag", "code"),
+    [
+        (403, "Key not authorised", "", "unavailable"),
+        (403, "Forbidden", "", "unavailable"),
+        (500, "Middleware error", "", "ambiguous"),
+        (500, "There was a problem proxying the request", "UCF", "unavailable"),
+        (403, "Key is inactive, please renew", "", "forbidden"),
+        (401, "Key has expired, please renew", "", "unauthorized"),
+        (403, "Access to this API has been disallowed", "", "forbidden"),
+        (429, "Rate Limit Exceeded", "RLT", "limit_exceeded"),
+        (403, "Quota exceeded", "QEX", "limit_exceeded"),
+    ],
+)
+def test_each_error_of_tyk_s_own_becomes_one_of_ours(status: int, text: str, flag: str, code: str) -> None:
+    """An outage is never a bad key, and an interrupted answer does not claim that nothing was accepted."""
+    rules = CONF["error_overrides"][str(status)]
+    rule = next(
+        one
+        for one in rules
+        if (flag and one["match"]["flag"] == flag) or re.search(one["match"]["message_pattern"], text)
+    )
+    given = rule["response"]
+    doc, means = json.loads(given["body"]), meaning(code)
+    assert (given["status_code"], doc["code"], doc["status"], doc["title"]) == (
+        means.http,
+        code,
+        means.http,
+        means.title,
+    )
+
+
+def test_every_override_has_the_status_and_shape_of_our_errors() -> None:
+    for rule in (one for rules in CONF["error_overrides"].values() for one in rules):
+        given = rule["response"]
+        doc = json.loads(given["body"])
+        means = meaning(doc["code"])
+        assert (given["status_code"], doc["status"], doc["title"]) == (means.http, means.http, means.title)
+        assert doc["error"] == doc["detail"]
+        assert doc["type"] == f"urn:signalbox:error:{doc['code']}"
+        assert given["headers"]["Content-Type"] == "application/json"
+        assert ("Retry-After" in given["headers"]) == (means.http in {429, 503})
+
+
+def test_every_folder_that_tyk_conf_names_is_there() -> None:
+    assert named_folders(CONF) == {path.name for path in TYK.iterdir() if path.is_dir()}
+
+
+def named_folders(conf: dict[str, Any]) -> set[str]:
+    """Folders a configuration of Tyk's names, in whatever section."""
+    inner = [named_folders(value) for value in conf.values() if isinstance(value, dict)]
+    return {value for name, value in conf.items() if name.endswith("_path")}.union(*inner)
+
+
+def test_what_a_hook_answers_is_decided_by_the_body_alone() -> None:
+    for api in CHECKED.values():
+        hooks = api["custom_middleware"]
+        assert hooks["driver"] == "grpc"
+        assert all(hook["raw_body_only"] for hook in (hooks["auth_check"], *hooks.get("post", ())))
+        assert not api.get("strip_auth_data")
+        assert not api["cache_options"]["enable_cache"]
+        assert not api.get("CORS", {}).get("enable")
+        assert "global_size_limit" not in api["version_data"]["versions"]["Default"]
 
 
 def in_grpc(response: dict[str, Any]) -> dict[str, Any]:

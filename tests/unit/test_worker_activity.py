@@ -21,7 +21,9 @@ def in_virtual_time(test: Callable[[Activity, Statistics, list[float]], Coroutin
 
         async def run() -> None:
             statistics, told = Statistics(), list[float]()
-            activity = Activity(statistics, time.time, lambda: told.append(round(loop.now, 3)))
+            changed = asyncio.Event()
+            changed.set = lambda: told.append(round(loop.now, 3))  # type: ignore[method-assign]
+            activity = Activity(statistics, time.time, changed)
             await test(activity, statistics, told)
 
         loop.run_until_complete(run())

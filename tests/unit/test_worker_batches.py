@@ -129,12 +129,12 @@ def test_jobs_are_joined_only_of_signatures_that_were_found_equal_for_these_file
     assert joinings.untold(("m", 1), lambda _: asking) == Joining(joined=("s",), digest="d")
     assert joinings.untold(("m", 1), lambda _: saying(("s",))) is None
     joinings.note(("m", 1), Joining(differs="much", digest="d"))
-    joinings.forgive("m")
+    joinings.retry_untried("m")
     assert not joinings.is_due(asking, version)
     joinings.note(("m", 1), Joining(untried="died", digest="d"))
-    joinings.forgive("other")
+    joinings.retry_untried("other")
     assert not joinings.is_due(asking, version)
-    joinings.forgive("m")
+    joinings.retry_untried("m")
     assert joinings.is_due(asking, version), "who asks again is tried again"
 
 

@@ -1,4 +1,4 @@
-"""Who is blamed when a runner dies, and how often it has to: a scripted runner, everything else real."""
+"""Which job is the cause when a runner dies, and how often it has to: a scripted runner, everything else real."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -166,7 +166,7 @@ def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], 
         residency=cast("Any", memory or Memory()),
         fleet=cast("Any", Fleet()),
         statistics=statistics,
-        activity=Activity(statistics, lambda: 0.0, lambda: None),
+        activity=Activity(statistics, lambda: 0.0, asyncio.Event()),
         clock=clock,
     )
 
@@ -241,7 +241,7 @@ async def test_a_runner_that_is_killed_while_it_loads_costs_no_job() -> None:
     assert runner.restarts == 1
 
 
-async def test_who_takes_a_runner_down_that_was_made_for_him_is_to_blame() -> None:
+async def test_who_takes_a_runner_down_that_was_made_for_him_is_the_cause() -> None:
     runner = Runner()
     made = execution(runner, Memory(is_full=True))
     assert await outcomes(made, BatchRun([held(KILLER)])) == [RunnerCrashed]
@@ -266,7 +266,7 @@ async def test_a_runner_ended_for_a_cancelled_job_is_nobodys_strike() -> None:
     assert not any(job.is_alone for job in first.jobs)
 
 
-async def test_a_batch_behind_the_one_that_took_the_runner_down_runs_again_unblamed() -> None:
+async def test_a_batch_behind_the_one_that_took_the_runner_down_runs_again_without_a_strike() -> None:
     runner = Runner()
     made = execution(runner)
     first, second = BatchRun([held(KILLER)]), BatchRun([held(FINE), held(FINE)])

@@ -23,7 +23,7 @@ def test_what_waits_for_quick_runs_of_one_job_each_hides_the_latency_of_the_queu
     assert [alone(run_s) for run_s in (None, 0.0, 0.001, 0.02, 0.3, 2.0)] == [1, 64, 20, 2, 1, 0]
 
 
-def test_nothing_is_taken_in_hand_behind_a_slow_run() -> None:
+def test_nothing_is_pulled_behind_a_slow_run() -> None:
     assert deep(2.0, is_running=True) == 0
     assert deep(2.0) == 32
 

@@ -8,8 +8,8 @@ from typing import cast
 
 from signalbox.jobs import life
 from signalbox.jobs.attempts import Attempt
-from signalbox.jobs.blame import Blame
 from signalbox.jobs.changes import RecordChange
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Settled, settled
 from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire.messages import ErrorInfo, Record, State
@@ -343,7 +343,7 @@ def make(node: Node, hand: InHand) -> Record:
     if hand.phase == "commit":
         return life.succeeded(before, now=0.0, batch=1, size_bytes=0)
     why = ErrorInfo(code=Unavailable.code, message="")
-    return life.requeued(before, why, now=0.0, blame=Blame.STRIKE)
+    return life.requeued(before, why, now=0.0, penalty=Penalty.STRIKE)
 
 
 def is_written(world: World, node: Node) -> None:

@@ -151,7 +151,7 @@ def slow_steps(world: World) -> Iterator[Step]:
     if world.is_overdue:
         yield Step("overdue_record_expires")
     for number, job in enumerate(world.jobs):
-        if job.owner and not is_in_hand(world, number):
+        if job.owner and not is_in_flight(world, number):
             yield Step("job_is_delivered_again", number)
 
 
@@ -171,11 +171,11 @@ def faults(world: World) -> Iterator[Step]:
             yield Step("server_clock_falls_back")
         yield Step("stream_is_lost")
     for number in range(len(world.jobs)):
-        if is_in_hand(world, number):
+        if is_in_flight(world, number):
             yield Step("job_is_delivered_twice", number)
 
 
-def is_in_hand(world: World, number: int) -> bool:
+def is_in_flight(world: World, number: int) -> bool:
     """Whether the worker that has a job tells the others so."""
     owner = world.jobs[number].owner
     return any(

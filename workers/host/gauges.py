@@ -23,7 +23,7 @@ PRESENCE_SHORTENED: Final = metrics.counter(
     "worker_presence_shortened", "Times this worker's presence document began to be too long to be written whole."
 )
 HOLDS: Final = metrics.counter("worker_holds", "Leases this worker held and lost, by how each ended.", "end")
-IN_FLIGHT: Final = metrics.gauge("worker_jobs_in_hand", "Jobs delivered and not yet ended.")
+IN_FLIGHT: Final = metrics.gauge("worker_jobs_in_flight", "Jobs delivered and not yet ended.")
 STRIKES: Final = metrics.counter(
     "worker_strikes", "Runs alone that took the runner down or over the time.", "model", "code"
 )

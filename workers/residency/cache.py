@@ -17,7 +17,7 @@ Key = tuple[str, int]
 
 
 class DoesNotFit(OutOfMemory):
-    """The version is too large for the device, whatever else leaves it. No job is to blame."""
+    """The version is too large for the device, whatever else leaves it. No job is at fault."""
 
 
 @dataclass(slots=True)

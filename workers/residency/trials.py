@@ -38,9 +38,9 @@ class Trials:
         """Whether joined requests of a version are to be tried."""
         return model is not None and version is not None and self._joinings.is_due(model, version)
 
-    def forgive(self, model: str) -> None:
-        """See :meth:`workers.statistics.joinings.Joinings.forgive`."""
-        self._joinings.forgive(model)
+    def retry_untried(self, model: str) -> None:
+        """See :meth:`workers.statistics.joinings.Joinings.retry_untried`."""
+        self._joinings.retry_untried(model)
 
     async def run(self, model: Model, version: Version) -> None:
         """Try a version that is loaded, beside runs. Raises :class:`RunnerLost` where the process has died."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from signalbox.bus.writes import Group
-from signalbox.jobs.blame import Blame
 from signalbox.jobs.changes import RecordChange, WriteOutcome
 from signalbox.jobs.commits import Commits
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import Poisoned, SignalboxError
@@ -149,22 +149,22 @@ class Committer:
         strikes, failures = (record.strikes, record.failures) if record is not None else (0, 0)
         max_delivery = self._fleet.limits(held.job.model).max_delivery
         decision = judge(error, strikes=strikes, failures=failures, max_delivery=max_delivery)
-        blame = decision.blame
-        if blame is Blame.STRIKE:
+        penalty = decision.penalty
+        if penalty is Penalty.STRIKE:
             gauges.STRIKES.labels(held.job.model, error.code).inc()
         if decision.action is Action.RETRY:
             delays[held] = decision.delay_s
             gauges.RETRIED.labels(held.job.model, error.code).inc()
-            return self._commits.requeue(held, error, blame=blame, delay_s=decision.delay_s)
+            return self._commits.requeue(held, error, penalty=penalty, delay_s=decision.delay_s)
         said = error
         if decision.is_poison:
             said = Poisoned(f"It was run {strikes + 1} times alone. {error.public_message}")
         why = ErrorInfo(code=said.code, message=said.public_message)
         if decision.is_dead_letter:
-            await self._commits.dead_letter(held, held.delivery.data, why, blame=blame)
+            await self._commits.dead_letter(held, held.delivery.data, why, penalty=penalty)
         if decision.is_poison:
             await self._fleet.quarantine.add(held.job, held.delivery.data, error)
-        return self._commits.failure(held, why, blame=blame)
+        return self._commits.failure(held, why, penalty=penalty)
 
     async def _write(
         self, changes: list[RecordChange[InFlightJob]], delays: dict[InFlightJob, float]

@@ -1,7 +1,7 @@
 """Runs batches: load the version, run, and find each job's outcome. It writes no record and answers no delivery.
 
-A batch that fails as a whole is run again in parts, so that one bad input costs its neighbours nothing but time; who is
-to blame is decided in :mod:`workers.serving.blame`. One input that the model refuses is found by halves in the runner
+A batch that fails as a whole is run again in parts, so that one bad input costs its neighbours nothing but time; what
+caused it is decided in :mod:`workers.serving.cause`. One input that the model refuses is found by halves in the runner
 itself.
 """
 
@@ -32,16 +32,16 @@ from workers.residency.activity import Activity
 from workers.residency.versions import ResidentVersions
 from workers.runner.link import RunnerLink
 from workers.runner.wire import RunnerLost
-from workers.serving import blame
+from workers.serving import cause
 from workers.serving.batchrun import BatchRun, Outcome, halves, rows_of
-from workers.serving.blame import Again
+from workers.serving.cause import Again
 from workers.serving.inflight import InFlightJob
 from workers.serving.results import MAX_RESULT_BYTES, within
 from workers.serving.revival import Revival
 from workers.statistics.lru import Lru
 from workers.statistics.worker import Statistics
 
-_MOST_DEADLY: Final = 4096
+_MOST_FATAL: Final = 4096
 _EVENTS: Final = {LOAD: "job.loading", INPUT: "job.fetching", RUN: "job.started", COMMIT: "job.computed"}
 """Log events of stages that begin."""
 
@@ -70,7 +70,7 @@ class Executor:
         self._activity = activity
         self._clock = clock
         self.revival = Revival(runner, residency)
-        self._deadly: Lru[tuple[str, int], None] = Lru(_MOST_DEADLY)
+        self._fatal_loads: Lru[tuple[str, int], None] = Lru(_MOST_FATAL)
         """Versions under whose loading a runner has died in this session."""
 
     async def run(self, batch_run: BatchRun) -> list[Outcome]:
@@ -150,7 +150,7 @@ class Executor:
         return []
 
     async def _apart(self, batch_run: BatchRun, part: list[InFlightJob]) -> None:
-        """Wait until no load ahead runs beside a part that may kill the runner, so that the load is not blamed."""
+        """Wait until no load ahead runs beside a part that may kill the runner, so that none counts as failed."""
         for held in part:
             if held.record is not None and held.record.strikes:
                 self._activity.suspect(batch_run)
@@ -163,7 +163,7 @@ class Executor:
         self, batch_run: BatchRun, part: list[InFlightJob], error: SignalboxError, found: dict[InFlightJob, Outcome]
     ) -> list[list[InFlightJob]]:
         """Carry out what is decided about a part that failed as a whole; returns the parts that run again."""
-        decision = blame.decide(error, self._evidence(batch_run, len(part)))
+        decision = cause.decide(error, self._evidence(batch_run, len(part)))
         batch_run.tries += decision.is_try
         if decision.is_too_many:
             self._note_too_many(batch_run, rows_of(part))
@@ -180,8 +180,8 @@ class Executor:
         self._mark(part, BATCH if again else COMMIT)
         return again
 
-    def _evidence(self, batch_run: BatchRun, jobs: int) -> blame.Evidence:
-        return blame.Evidence(
+    def _evidence(self, batch_run: BatchRun, jobs: int) -> cause.Evidence:
+        return cause.Evidence(
             jobs=jobs,
             is_beside_load=batch_run.was_beside_load,
             is_ended_by_us=self.revival.is_ended_by_us(batch_run.generation),
@@ -248,17 +248,17 @@ class Executor:
         try:
             await self._residency.pin(batch_run.key, lambda: self._renew(batch_run), begins)
         except RunnerCrashed as error:
-            if not blame.is_to_blame(error, self._evidence(batch_run, len(batch_run.part))):
+            if not cause.is_cause(error, self._evidence(batch_run, len(batch_run.part))):
                 raise
-            if batch_run.key not in self._deadly:
-                self._deadly[batch_run.key] = None
+            if batch_run.key not in self._fatal_loads:
+                self._fatal_loads[batch_run.key] = None
                 raise RunnerLost("The runner died while it loaded the version.") from error
             await self.revival.after(batch_run.generation)
             message = (
                 f"Version {batch_run.version} of model {batch_run.model} took the runner down while it was loaded."
             )
             raise NotServing(message) from error
-        self._deadly.pop(batch_run.key, None)
+        self._fatal_loads.pop(batch_run.key, None)
 
     async def _fetch(self, held: InFlightJob) -> bytes:
         ref = held.job.ref
@@ -269,7 +269,7 @@ class Executor:
             raise InputLost from error
 
     async def _renew(self, batch_run: BatchRun) -> None:
-        """Make the device empty for a load of ``batch_run``; what runs beside it runs again, without blame."""
+        """Make the device empty for a load of ``batch_run``; what runs beside it runs again, without a strike."""
         await self.revival.renew()
         batch_run.generation = self.revival.generation
 

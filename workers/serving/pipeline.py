@@ -82,7 +82,7 @@ class Pipeline:
         """Between them a job that is placed on no other device that is held has waited for the lease."""
         self._loop = asyncio.get_running_loop()
         self._dispatcher = Dispatcher(statistics)
-        self._deliveries = Deliveries(leased, delayed_bytes=settings.in_hand_bytes)
+        self._deliveries = Deliveries(leased, delayed_bytes=settings.in_flight_bytes)
         self.intake = JobIntake(bus, fleet, self._receive, self._credits_changed)
         self.supply = Supply(self.intake, residency, self._deliveries, statistics, settings=settings)
         self.cancellations = Cancellations(

@@ -38,11 +38,11 @@ class Revival:
                 self.generation += 1
 
     async def renew(self) -> None:
-        """Replace the runner by a fresh one; what ran in it is not to blame. Raises :class:`LeaseLost`."""
+        """Replace the runner by a fresh one; what ran in it is not at fault. Raises :class:`LeaseLost`."""
         self._ended_by_us = self.generation
         await self.after(self.generation)
 
     def kill(self) -> None:
-        """End the present runner; what ran in it is not to blame."""
+        """End the present runner; what ran in it is not at fault."""
         self._ended_by_us = self.generation
         self._runner.kill()

@@ -44,7 +44,7 @@ class Supply:
         self._residency = residency
         self._deliveries = deliveries
         self._statistics = statistics
-        self._most_bytes = settings.in_hand_bytes
+        self._most_bytes = settings.in_flight_bytes
         self._timeout_s = settings.request_timeout_s
         self._long_runs: set[BatchRun] = set()
         self._is_closing = False

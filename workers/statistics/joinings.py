@@ -49,7 +49,7 @@ class Joinings:
         self._found.pop(key, None)
         return None
 
-    def forgive(self, model: str) -> None:
+    def retry_untried(self, model: str) -> None:
         """The model was published again: what could not be tried is tried again, unless its document says that."""
         for key in [key for key, found in self._found.items() if key[0] == model and found.untried]:
             del self._found[key]

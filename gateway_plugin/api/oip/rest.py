@@ -55,27 +55,32 @@ class OipRest:
         self._codec = codec
         self._offloading = offloading
         self._is_healthy = is_healthy
-        self._max_binary_bytes = max_binary_bytes
+        self.limit_bytes = max_binary_bytes
 
-    def is_keyless(self, method: str, path: str) -> bool:
-        """Whether a request needs no key."""
-        return paths.is_keyless(method, path)
+    def takes(self, url: str) -> bool:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        return url.startswith(self.prefix)
 
-    def refusal(self, error: SignalboxError) -> JsonResponse:
-        """The answer that an error stands for; its Content-Type is bare, as KServe's client wants it."""
-        return refusal(error, self.prefix)
-
-    async def answer(self, request: Request, key: ApiKey | None) -> JsonResponse:
-        """The whole answer. key: None only where :meth:`is_keyless`. Raises errors of ours."""
-        route = paths.route_of(request.method, request.url.partition("?")[0])
+    def keyless(self, request: Request) -> JsonResponse | None:
+        """The answer to a question for the health of the server or of a model; None for any other request."""
+        path = request.url.partition("?")[0]
+        if not paths.is_keyless(request.method, path):
+            return None
+        route = paths.route_of(request.method, path)
         if route.operation is Operation.LIVE:
             return json_response(200, {"live": True})
         if route.operation is Operation.READY:
             is_ready = self._is_healthy()
             return json_response(200 if is_ready else 503, {"ready": is_ready})
-        if route.operation is Operation.MODEL_READY:
-            return self._model_ready(route)
-        assert key is not None, "only health is shown without a key"
+        return self._model_ready(route)
+
+    def refusal(self, error: SignalboxError) -> JsonResponse:
+        """The answer that an error stands for; its Content-Type is bare, as KServe's client wants it."""
+        return refusal(error, self.prefix)
+
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
+        """The whole answer to a request that :meth:`keyless` has none for. Raises errors of ours."""
+        route = paths.route_of(request.method, request.url.partition("?")[0])
         if route.operation is Operation.INFER:
             return await self._infer(request, key, route)
         return json_response(200, await self._shown(request, key, route))
@@ -131,16 +136,16 @@ class OipRest:
             asked, _, inputs = await self._offloading.read(account_of(key), len(body), read)
         else:
             asked, _, inputs = await self._codec.read_elsewhere(
-                account_of(key), body, encoding, choose, Form.INFER, header_bytes, self._max_binary_bytes
+                account_of(key), body, encoding, choose, Form.INFER, header_bytes, self.limit_bytes
             )
         return asked, inputs
 
     def _require_taken(self, body: bytes) -> None:
-        if len(body) > self._max_binary_bytes:
+        if len(body) > self.limit_bytes:
             raise TooLarge(
-                f"The body has {len(body)} bytes; at most {self._max_binary_bytes} are taken.",
+                f"The body has {len(body)} bytes; at most {self.limit_bytes} are taken.",
                 bound="bytes",
-                limit_bytes=self._max_binary_bytes,
+                limit_bytes=self.limit_bytes,
             )
 
     async def _answered(self, key: ApiKey, found: Inferred, asked: InferOptions) -> JsonResponse:

@@ -16,7 +16,6 @@ from tests.rigs.natsserver import NatsServer
 from tests.rigs.nodes import nodes, started
 from tests.rigs.outage import House
 from verification.chaos.environment.disk import Disk
-from verification.chaos.environment.link import LossyLink
 from verification.chaos.environment.namespace import Namespace
 from verification.chaos.environment.proxy import CALM, Proxy, Weather
 from verification.chaos.environment.routes import NodeRoutes
@@ -50,7 +49,6 @@ class Bed(House, Site):
         self.nodes: list[NatsServer] = []
         self.proxies: dict[str, list[Proxy]] = {}
         self.namespaces: dict[str, Namespace] = {}
-        self.links: dict[str, LossyLink] = {}
         self.routes = NodeRoutes() if has_routes else None
         self.disk: SmallDisk | None = None
         self.disks: list[Disk] = []
@@ -115,8 +113,6 @@ class Bed(House, Site):
         for proxies in self.proxies.values():
             for proxy in proxies:
                 proxy.change(CALM)
-        for link in self.links.values():
-            link.heal()
         for space in self.namespaces.values():
             with suppress(OSError):
                 space.heal()

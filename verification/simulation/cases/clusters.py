@@ -85,7 +85,7 @@ async def a_replica_may_lag_and_catches_up(rig: CaseRig) -> None:
 @clustered
 async def a_message_id_in_flight_is_stored_once(rig: CaseRig) -> None:
     bus = await rig.bus()
-    subject = f"pl.{rig.id}.in"
+    subject = f"pl.a.{rig.id}.in"
 
     async def store(name: str) -> int | SignalboxError:
         try:

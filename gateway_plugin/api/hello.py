@@ -1,0 +1,35 @@
+"""``GET /hello``, for load balancers: whether the front answers. Where a Tyk is, it is Tyk's own."""
+
+from typing import Final
+
+from gateway_plugin.service.jsonresponses import JsonResponse, json_response, refusal
+from gateway_plugin.service.request import Request
+from signalbox.program.errors import MethodNotAllowed, SignalboxError
+from signalbox.wire.messages import ApiKey
+
+_PATH: Final = "/hello"
+_METHODS: Final = ("GET", "HEAD")
+
+
+class Hello:
+    """The dialect of one path, which needs no key."""
+
+    limit_bytes = 0
+
+    def takes(self, url: str) -> bool:
+        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        return url.partition("?")[0] == _PATH
+
+    def keyless(self, request: Request) -> JsonResponse:
+        """``{"status": "pass"}``. Raises :class:`MethodNotAllowed`."""
+        if request.method not in _METHODS:
+            raise MethodNotAllowed(f"{_PATH} takes GET.", allow=", ".join(_METHODS))
+        return json_response(200, {"status": "pass"})
+
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
+        """See :meth:`keyless`."""
+        return self.keyless(request)
+
+    def refusal(self, error: SignalboxError) -> JsonResponse:
+        """The answer that an error stands for."""
+        return refusal(error, _PATH)
