@@ -92,7 +92,6 @@ class Gateway:
         self._acceptance = Acceptance(
             Submitter(
                 bus,
-                inline_limit_bytes=settings.inline_limit_bytes,
                 max_stored_bytes=settings.max_stored_bytes,
                 results_kept_s=settings.results_kept_s,
                 max_results_bytes=settings.max_results_bytes,

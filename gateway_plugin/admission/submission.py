@@ -60,7 +60,7 @@ class Submitter:
         self,
         bus: Bus,
         *,
-        inline_limit_bytes: int,
+        inline_limit_bytes: int = payloads.INLINE_LIMIT_BYTES,
         max_stored_bytes: int = 0,
         results_kept_s: float = 600.0,
         max_results_bytes: int = 0,
