@@ -173,7 +173,7 @@ class BodyCodec:
         self, account: str, body: bytes, encoding: str, choose: Choose[C], form: Form = Form.JOB
     ) -> tuple[C, PreparedVersion, DecodedInputs]:
         """Read a body here or in another process, as its size and encoding want."""
-        if len(body) <= self._inline_bytes and not encoding:
+        if len(body) <= _HERE_BYTES and not encoding:
             return self.read_here(body, choose, form)
         return await self.read_elsewhere(account, body, encoding, choose, form)
 

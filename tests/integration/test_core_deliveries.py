@@ -10,9 +10,9 @@ from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.jobs import delivery
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import names
-from signalbox.wire.names import PRIORITIES
+from signalbox.wire.names import PRIORITIES, Stream
 from tests.rigs.presence import presence
-from tests.rigs.streams import counted
+from tests.rigs.streams import counted, last_sequence
 from tests.rigs.submit import Ledger, floats
 
 NAME = names.consumer("one", "mid", 0)
@@ -55,10 +55,6 @@ async def submitted(bus: Bus, count: int) -> list[str]:
     return ids
 
 
-async def last_sequence(bus: Bus) -> int:
-    return int((await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["state"]["last_seq"])
-
-
 async def test_a_consumer_lives_in_memory_and_takes_no_acknowledgement(bus: Bus) -> None:
     found = await delivery.find_all(bus, "one", 0)
     assert list(found) == list(PRIORITIES)
@@ -81,7 +77,7 @@ async def test_how_far_records_are_read_is_told_by_the_consumer(bus: Bus) -> Non
     assert before.examined_to == first.examined_to
     later = await Ledger(bus).submit("one", floats(1.0))
     await Ledger(bus).submit("one", floats(1.0))
-    seq = await last_sequence(bus) - 1
+    seq = await last_sequence(bus, Stream.JOBS) - 1
     async with pulling(bus) as (puller, taken):
         puller.ask(4)
         assert (await taken.next(4))[-1] == later
