@@ -99,8 +99,13 @@ async def test_one_of_another_generation_is_another(bus: Bus) -> None:
 
 async def test_two_that_find_none_at_once_get_the_same(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server refuses the second, whose metadata differs (10148); it takes what the first has made."""
-    starts = iter([7, 9])
-    monkeypatch.setattr(delivery, "_last_seq", lambda _: asyncio.sleep(0, next(starts)))
+    starts, both = iter([7, 9]), asyncio.Barrier(2)
+
+    async def start(_: Bus) -> int:
+        await both.wait()  # neither makes one before both have found none
+        return next(starts)
+
+    monkeypatch.setattr(delivery, "_last_seq", start)
     one, other = await asyncio.gather(*(delivery.find(bus, "one", "mid", 0) for _ in range(2)))
     assert next(starts, None) is None
     assert one.examined_to == other.examined_to == (await bus.consumer_info(NAME)).examined_to
