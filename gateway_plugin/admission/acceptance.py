@@ -1,7 +1,7 @@
 """Turns a request that may be served into a durable job: its idempotency entry, its class, its one message."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.request import Request
+from gateway_plugin.request import Request
 from signalbox.jobs import joblog
 from signalbox.program import metrics
 from signalbox.program.errors import SignalboxError
@@ -65,13 +65,13 @@ class Acceptance:
         await self._submitter.close()
         await self._idempotency.close()
 
-    async def look_up(self, request: Request, key: ApiKey, *asked: str) -> IdempotencyEntry | None:
-        """The entry of the request's Idempotency-Key; None if it has no such header. asked: parts of its path."""
+    async def look_up(self, request: Request, key: ApiKey, target: Iterable[object]) -> IdempotencyEntry | None:
+        """The entry of the request's Idempotency-Key; None if it has no such header. target: what its path says."""
         headers = request.headers
         if IDEMPOTENCY_KEY not in headers:
             return None
         encoding = headers.get("Content-Encoding", "")
-        digest = digest_of(*asked, encoding, body=request.raw_body)
+        digest = digest_of(*map(str, target), encoding, body=request.raw_body)
         return await self._idempotency.look_up(key, headers[IDEMPOTENCY_KEY], digest)
 
     async def admit(

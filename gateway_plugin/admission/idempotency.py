@@ -14,8 +14,8 @@ import msgspec
 
 from gateway_plugin.admission.holdings import Holdings
 from gateway_plugin.admission.keyring import account_of
+from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.refusals import REFUSED
-from gateway_plugin.service.jobs import JobService
 from signalbox.bus.client import Bus
 from signalbox.jobs.records import Found
 from signalbox.program import log, metrics
@@ -93,7 +93,7 @@ class Idempotency:
     def __init__(
         self,
         bus: Bus,
-        jobs: JobService,
+        jobs: OwnedJobs,
         *,
         request_timeout_s: float,
         wall: Callable[[], float],

@@ -169,6 +169,14 @@ class BodyCodec:
         """Whether :meth:`read_here` is for this body, else :meth:`read_elsewhere`."""
         return len(body) <= _HERE_BYTES and not encoding
 
+    async def read(
+        self, account: str, body: bytes, encoding: str, choose: Choose[C], form: Form = Form.JOB
+    ) -> tuple[C, PreparedVersion, DecodedInputs]:
+        """Read a body here or in another process, as its size and encoding want."""
+        if len(body) <= _HERE_BYTES and not encoding:
+            return self.read_here(body, choose, form)
+        return await self.read_elsewhere(account, body, encoding, choose, form)
+
     def read_here(
         self, body: bytes, choose: Choose[C], form: Form = Form.JOB, header_bytes: int | None = None
     ) -> tuple[C, PreparedVersion, DecodedInputs]:

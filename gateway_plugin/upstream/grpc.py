@@ -18,7 +18,7 @@ from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.codec.turns import Turns
 from gateway_plugin.hooks.dispatcher import Outcomes, count_refusal, counted
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
-from gateway_plugin.service.request import headers_of
+from gateway_plugin.request import headers_of
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.upstream.callers import Callers, require_single
 from gateway_plugin.upstream.unpacking import is_packed, unpacked

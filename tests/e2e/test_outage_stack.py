@@ -13,7 +13,7 @@ from signalbox.bus import topology
 from signalbox.program import keys
 from signalbox.program.errors import Unavailable
 from signalbox.wire.messages import Limits
-from tests.rigs import models, outage
+from tests.rigs import lightworker, outage
 from tests.rigs.outage import Caller, House, becomes, floats, load
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,9 +24,9 @@ STALE_S = 4
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     settings = {"gateway": {"SIGNALBOX_GATEWAY_STALE_KEYS_S": str(STALE_S)}}
-    async with outage.house(tmp_path_factory.mktemp("outage") / "data", settings) as made:
-        await made.add_model("half", models.half_plus_two(), floats(), limits=Limits(sync_wait_s=8))
-        await made.add_model("slow", models.slow(), floats("seconds"))
+    async with outage.house(tmp_path_factory.mktemp("outage") / "data", settings, is_light=True) as made:
+        await made.add_model("half", lightworker.version("half"), floats(), limits=Limits(sync_wait_s=8))
+        await made.add_model("slow", lightworker.version("slow"), floats("seconds"))
         yield made
 
 

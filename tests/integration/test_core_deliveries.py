@@ -10,9 +10,9 @@ from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.jobs import delivery
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import names
-from signalbox.wire.names import PRIORITIES
+from signalbox.wire.names import PRIORITIES, Stream
 from tests.rigs.presence import presence
-from tests.rigs.streams import counted
+from tests.rigs.streams import counted, last_sequence
 from tests.rigs.submit import Ledger, floats
 
 NAME = names.consumer("one", "mid", 0)
@@ -55,10 +55,6 @@ async def submitted(bus: Bus, count: int) -> list[str]:
     return ids
 
 
-async def last_sequence(bus: Bus) -> int:
-    return int((await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["state"]["last_seq"])
-
-
 async def test_a_consumer_lives_in_memory_and_takes_no_acknowledgement(bus: Bus) -> None:
     found = await delivery.find_all(bus, "one", 0)
     assert list(found) == list(PRIORITIES)
@@ -73,12 +69,13 @@ async def test_a_consumer_lives_in_memory_and_takes_no_acknowledgement(bus: Bus)
 
 
 async def test_one_made_anew_delivers_from_the_first_job_again(bus: Bus) -> None:
+    before = await last_sequence(bus, Stream.JOBS)
     ids = await submitted(bus, 5)
     async with pulling(bus) as (puller, taken):
         puller.ask(3)
         assert await taken.next(3) == ids[:3]
     made = await delivery.make_anew(bus, "one", "mid", 0)
-    assert (made.num_pending, made.delivered_stream_seq) == (5, 0)
+    assert (made.num_pending, made.delivered_stream_seq) == (5, before)
     async with pulling(bus) as (puller, taken):
         puller.ask(10)
         assert await taken.next(5) == ids
@@ -115,7 +112,7 @@ async def test_how_far_records_are_read_is_told_by_the_consumer(bus: Bus) -> Non
     assert before.examined_to == first.examined_to
     later = await Ledger(bus).submit("one", floats(1.0))
     await Ledger(bus).submit("one", floats(1.0))
-    seq = await last_sequence(bus) - 1
+    seq = await last_sequence(bus, Stream.JOBS) - 1
     async with pulling(bus) as (puller, taken):
         puller.ask(4)
         assert (await taken.next(4))[-1] == later
@@ -137,8 +134,13 @@ async def test_one_of_another_generation_is_another(bus: Bus) -> None:
 
 async def test_two_that_find_none_at_once_get_the_same(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server refuses the second, whose metadata differs (10148); it takes what the first has made."""
-    starts = iter([7, 9])
-    monkeypatch.setattr(delivery, "_last_seq", lambda _: asyncio.sleep(0, next(starts)))
+    starts, both = iter([7, 9]), asyncio.Barrier(2)
+
+    async def start(_: Bus) -> int:
+        await both.wait()  # neither makes one before both have found none
+        return next(starts)
+
+    monkeypatch.setattr(delivery, "_last_seq", start)
     one, other = await asyncio.gather(*(delivery.find(bus, "one", "mid", 0) for _ in range(2)))
     assert next(starts, None) is None
     assert one.examined_to == other.examined_to == (await bus.consumer_info(NAME)).examined_to

@@ -206,7 +206,7 @@ CONFS: list[tuple[str, Callable[[str], str]]] = [
     ("nats.no_auth_user", lambda text: text + "\nno_auth_user: gateway\n"),
     ("nats.too_much", lambda text: text.replace('"jobs.*.*.*.*.*"', '"jobs.>"')),
     ("nats.too_much", lambda text: text.replace('"$KV.idem.>"', '">"')),
-    ("nats.too_much", lambda text: text.replace('"cancel.*", "lane', '"_INBOX_gateway.>", "lane')),
+    ("nats.too_much", lambda text: text.replace('"cancel.*", "release', '"_INBOX_gateway.>", "lane')),
     ("nats.too_much", lambda text: text + "\nauthorization { users: [ { user: x, permissions: { publish: a } } ] }"),
     ("nats.too_much", lambda text: text + '\nauthorization { users: [ { user: worker, password: "$P" } ] }'),
     ("nats.literal_password", lambda text: text.replace("$NATS_WORKER_PASSWORD", '"letmein"')),

@@ -12,8 +12,8 @@ from math import prod
 from typing import Final, NamedTuple
 
 from gateway_plugin.admission.keyring import account_of
+from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
-from gateway_plugin.api.predictions import Asked, Predictions, Ran, job_headers
 from gateway_plugin.api.tfserving import modelspec
 from gateway_plugin.api.tfserving.monitoring import GRPC, RequestCounts
 from gateway_plugin.codec.bodies import DecodedInputs
@@ -36,6 +36,7 @@ from gateway_plugin.proto.serving_pb2 import (
     RegressionResponse,
     RegressionResult,
 )
+from gateway_plugin.service.jobs import Asked, Jobs, Ran
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import InvalidInput, InvalidRequest, SignalboxError, Unimplemented
 from signalbox.wire import tensors
@@ -64,11 +65,9 @@ class Task(NamedTuple):
 class InferService:
     """Answers Classify, Regress and MultiInference."""
 
-    def __init__(
-        self, catalog: Catalog, predictions: Predictions, counts: RequestCounts, offloading: Offloading
-    ) -> None:
+    def __init__(self, catalog: Catalog, jobs: Jobs, counts: RequestCounts, offloading: Offloading) -> None:
         self._catalog = catalog
-        self._predictions = predictions
+        self._jobs = jobs
         self._counts = counts
         self._offloading = offloading
 
@@ -119,7 +118,7 @@ class InferService:
             return GrpcReply(reply, job_headers(ran.record))
 
     async def _run(self, call: GrpcCall, ready: PreparedVersion, inputs: DecodedInputs) -> Ran:
-        return await self._predictions.run(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
+        return await self._jobs.predict(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
 
 
 def read(what: str, body: bytes) -> InferRequest:

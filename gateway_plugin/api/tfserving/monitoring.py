@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Final
 
 from gateway_plugin.admission.keyring import account_of
-from gateway_plugin.service.jsonresponses import JsonResponse
+from gateway_plugin.jsonresponses import JsonResponse
 from signalbox.program.errors import SignalboxError, meaning
 from signalbox.wire.messages import ApiKey
 
