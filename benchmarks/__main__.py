@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks import console, fairness, images
 from benchmarks.day import turns
-from benchmarks.front import bare, path, transports, ways
+from benchmarks.front import bare, path, ways
 from benchmarks.production import cost, sizes
 from benchmarks.queue import depth, devices, models
 from benchmarks.shortest import ratio
@@ -19,10 +19,10 @@ from signalbox.ops.up.tyk import find
 from signalbox.program.errors import SignalboxError
 
 PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest", "images")
-ON_REQUEST: Final = ("transports", "queue")
+ON_REQUEST: Final = ("queue",)
 QUEUE: Final = ("models", "depth", "devices")
 """Parts of ``queue``, which takes twenty minutes."""
-ON_PRODUCTION: Final = ("production", "leases", "sizes")
+ON_PRODUCTION: Final = ("production", "sizes")
 """Parts of a production stack. They need what `make production` needs, so they run only when named."""
 
 
@@ -56,7 +56,6 @@ def _options() -> argparse.Namespace:
     group.add_argument("--plugins", type=int, choices=(1, 2), default=2, help="(%(default)s)")
     group.add_argument("--devices", type=int, choices=(1, 2, 4), default=1, help="(%(default)s)")
     group.add_argument("--alone", action="store_true", help="production: not the embedded stack")
-    group.add_argument("--rounds", type=int, default=100, help="leases: hand-overs (%(default)s)")
     group.add_argument("--jobs", type=int, default=20_000, help="sizes: to count (%(default)s)")
     group.add_argument("--rows", type=int, default=1, help="sizes: rows of a job (%(default)s)")
     group = parser.add_argument_group("queue")
@@ -102,15 +101,6 @@ def _tyk(options: argparse.Namespace) -> None:
     for in_flight, rate in ours.items():
         share = rate / ceiling[in_flight]
         print(f"share of a plugin that only answers, {in_flight} in flight: {share:.2f}")
-
-
-def _transports(options: argparse.Namespace) -> None:
-    programs = find("auto")
-    if programs is None:
-        print("skipped: no Tyk here (SIGNALBOX_TYK_BIN, or tyk and redis-server on the path)")
-        return
-    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
-        asyncio.run(transports.measure(Path(folder), programs, seconds=options.seconds))
 
 
 def _handover(_options: argparse.Namespace) -> None:
@@ -173,10 +163,6 @@ def _production(options: argparse.Namespace) -> None:
     asyncio.run(cost.measure(seconds=options.seconds, up=options.up, plugins=options.plugins, devices=options.devices))
 
 
-def _leases(options: argparse.Namespace) -> None:
-    asyncio.run(cost.measure_leases(up=options.up, rounds=options.rounds))
-
-
 def _sizes(options: argparse.Namespace) -> None:
     asyncio.run(sizes.measure(up=options.up, jobs=options.jobs, rows=options.rows))
 
@@ -184,7 +170,6 @@ def _sizes(options: argparse.Namespace) -> None:
 _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "edge": _edge,
     "tyk": _tyk,
-    "transports": _transports,
     "handover": _handover,
     "fairness": _fairness,
     "console": _console,
@@ -192,7 +177,6 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "images": _images,
     "queue": _queue,
     "production": _production,
-    "leases": _leases,
     "sizes": _sizes,
 }
 

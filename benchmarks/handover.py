@@ -50,15 +50,6 @@ def main() -> None:
         asyncio.run(_measure(options.rounds, options.ended_rounds))
 
 
-async def over(wire: Wire, rounds: int) -> None:
-    """Print the first of them through another NATS, whose streams are made already."""
-    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name:
-        folder = Path(name)
-        model = folder / "half_plus_two" / "1"
-        await _make_model(model)
-        _print("kept", await _series(folder / "kept", wire, str(model), True, rounds))
-
-
 async def _measure(rounds: int, ended_rounds: int) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name:
         folder = Path(name)

@@ -6,6 +6,7 @@ It never imports TensorFlow or numpy: frames go to the runner and come back as b
 import asyncio
 import os
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
@@ -105,7 +106,7 @@ class Supervisor:
         self._stop.set()
         self._halt.set()
         self._resumed.set()
-        self._presence.changed()
+        self._presence.changed.set()
 
     async def run(self) -> None:
         """Serve until :meth:`stop`.
@@ -139,7 +140,7 @@ class Supervisor:
 
     def _runner_changed(self) -> None:
         """Report that a runner has come or gone, and this worker ready with the first one that imported TensorFlow."""
-        self._presence.changed()
+        self._presence.changed.set()
         if not self._is_ready and self._leased.runner.ready.is_set():
             self._is_ready = True
             log.info("worker.ready", worker=self._identity.id, device=self._device.id)
@@ -165,7 +166,7 @@ class Supervisor:
     async def _rest(self) -> None:
         """Keep presence and hold no lease while an operator drains this worker."""
         self._leased.allow(False)
-        self._presence.changed()
+        self._presence.changed.set()
         log.info("worker.drained", worker=self._identity.id)
         self._resumed.clear()
         if self._fleet.is_drain_asked and not self._stop.is_set():
@@ -177,11 +178,10 @@ class Supervisor:
             self._bus,
             self._fleet.assigned,
             self._fleet.generation,
-            self._leased.want,
             patience_s=self._settings.patience_s,
             recheck_s=self._settings.recheck_s,
         )
-        watching = asyncio.create_task(self._demand.watch(), name="demand")
+        watching = asyncio.create_task(self._want(self._demand), name="demand")
         holding = asyncio.create_task(self._leased.held(), name="hold")
         halting = asyncio.create_task(self._halt.wait(), name="halt")
         try:
@@ -192,6 +192,15 @@ class Supervisor:
                 task.cancel()
             await asyncio.wait([watching, halting, holding])
         return holding.result() if not holding.cancelled() else None
+
+    async def _want(self, demand: Demand) -> None:
+        """Hold a ticket while jobs wait."""
+        try:
+            async with aclosing(demand.watch()) as wishes:
+                async for is_wanted in wishes:
+                    self._leased.want(is_wanted)
+        finally:
+            self._leased.want(False)
 
     async def _serve(self, lease: LeaseHandle, wanted_at: float) -> None:
         self._session = Session(
@@ -205,10 +214,10 @@ class Supervisor:
             settings=self._settings,
             worker=self._identity.id,
             clock=self._clock.now,
-            on_change=self._presence.changed,
+            changed=self._presence.changed,
             wanted_at=wanted_at,
         )
-        self._presence.changed()
+        self._presence.changed.set()
         gauges.LEASE_TOKEN.set(lease.token)
         log.info("session.began", token=lease.token, gpu=lease.gpu)
         try:
@@ -217,7 +226,7 @@ class Supervisor:
             self._session = None
             gauges.LEASE_TOKEN.set(0)
             gauges.HOLDS.labels("lost" if lease.lost.is_set() else "given up").inc()
-            self._presence.changed()
+            self._presence.changed.set()
             log.info("session.ended", token=lease.token, is_lost=lease.lost.is_set())
             if not lease.lost.is_set():
                 await lease.release()
@@ -233,7 +242,7 @@ class Supervisor:
             self._session.catalog_changed()
         if self._demand is not None:
             self._demand.models_changed()
-        self._presence.changed()
+        self._presence.changed.set()
 
     def _worker_vanished(self, worker: Worker) -> None:
         if self._session is not None:

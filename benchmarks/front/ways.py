@@ -16,13 +16,14 @@ from typing import Final
 
 from benchmarks.front import bare
 from benchmarks.front.path import BODY, PATH, costs
-from benchmarks.front.transports import KINDS, SETTING
 from benchmarks.rig.bed import made
 from benchmarks.rig.load import Figures, prepare, run
 from benchmarks.rig.processes import Cost
 from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Programs
 
+SETTING: Final = "SIGNALBOX_GATEWAY_TRANSPORT"
+KINDS: Final = ("grpc", "native")
 IN_FLIGHT: Final = (1, 32)
 TURNS: Final = 3
 _WARM_S: Final = 1.0

@@ -8,15 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from benchmarks import handover
 from benchmarks.front.path import BODY, PATH
-from benchmarks.production import takeover
 from benchmarks.production.stack import standing
 from benchmarks.rig import bed
 from benchmarks.rig.load import Figures, Target, prepare, run
 from benchmarks.rig.processes import SyncCounter, by_program
 from signalbox.bus.client import Bus
-from signalbox.program.settings import Wire
 from tests.rigs.runningstack import RunningStack
 
 PREDICTS: Final = (1, 32, 128)
@@ -99,22 +96,6 @@ async def measure(*, seconds: float, up: Path | None, plugins: int, devices: int
 def _print_load() -> None:
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     print(f"load of the machine before: {load}; {os.cpu_count()} cores", flush=True)
-
-
-async def measure_leases(*, up: Path | None, rounds: int) -> None:
-    """Print hand-over through three NATS nodes, and take-over after the holder was killed."""
-    async with standing(up, plugins=2, devices=1) as running:
-        wire: Wire = running.admin()
-        await handover.over(wire, rounds)
-        bus = await Bus.connect(wire, role="admin", name="bench")
-        try:
-            key = await bed.mint_with(bus, running.secret("key_pepper"))
-            url = running.facts["direct_front"]
-            await bed.first_answer(url, key)
-            target = prepare(url, PATH, BODY, bed.headers_of(key))
-            await takeover.measure(running, bus, target)
-        finally:
-            await bus.close()
 
 
 async def _figures(side: Side, seconds: float) -> None:

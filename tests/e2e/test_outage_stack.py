@@ -1,6 +1,5 @@
 """NATS, workers and the plugin killed under load, on a whole stack: what was accepted ends."""
 
-import asyncio
 import os
 import signal
 import time
@@ -13,11 +12,9 @@ import pytest_asyncio
 from signalbox.bus import topology
 from signalbox.program import keys
 from signalbox.program.errors import Unavailable
-from signalbox.wire.messages import Limits, State
-from tests.rigs import models, outage
-from tests.rigs.outage import Caller, Holders, House, becomes, floats, load
-from tests.rigs.submit import Ledger
-from verification.chaos.evidence import intervals
+from signalbox.wire.messages import Limits
+from tests.rigs import lightworker, outage
+from tests.rigs.outage import Caller, House, becomes, floats, load
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 STALE_S = 4
@@ -26,14 +23,10 @@ STALE_S = 4
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    folder = tmp_path_factory.mktemp("outage")
-    settings = {
-        "gateway": {"SIGNALBOX_GATEWAY_STALE_KEYS_S": str(STALE_S)},
-        "worker": {"SIGNALBOX_WORKER_INTERVAL_LOG": str(folder / "intervals.log")},
-    }
-    async with outage.house(folder / "data", settings) as made:
-        await made.add_model("half", models.half_plus_two(), floats(), limits=Limits(sync_wait_s=8))
-        await made.add_model("slow", models.slow(), floats("seconds"))
+    settings = {"gateway": {"SIGNALBOX_GATEWAY_STALE_KEYS_S": str(STALE_S)}}
+    async with outage.house(tmp_path_factory.mktemp("outage") / "data", settings, is_light=True) as made:
+        await made.add_model("half", lightworker.version("half"), floats(), limits=Limits(sync_wait_s=8))
+        await made.add_model("slow", lightworker.version("slow"), floats("seconds"))
         yield made
 
 
@@ -186,43 +179,6 @@ async def test_a_killed_plugin_is_back_at_once_and_every_accepted_job_ends(house
     assert caller.statuses("predict") <= {0, 200, 503}
     assert any("gateway was ended by SIGKILL; starting it again" in line for line in house.said)
     await all_succeed(caller)
-
-
-async def test_accepted_jobs_each_end_once_although_two_holders_are_killed_in_turn(
-    house: House, caller: Caller
-) -> None:
-    await set_workers(house, caller, 2)
-    ledger = await Ledger(house.bus).start()
-    token = 0
-    async with Holders(house) as holders:
-        for round_ in range(2):
-            ended = 60 * round_ - len(ledger.open(caller.accepted))
-            async with asyncio.TaskGroup() as group:
-                for number in range(60):
-                    group.create_task(caller.submit("slow", (number % 5) / 20))
-                await ledger.until(lambda ended=ended: is_halfway(ledger, caller, ended + 5))
-                holder, token = await holders.after(token)
-                await house.kill(holder)
-            assert len(caller.accepted) == 60 * (round_ + 1)
-            successor, token_now = await holders.after(token)
-            assert successor != holder
-            await house.revive(holder)
-            token = token_now - 1
-    await ledger.ended(*caller.accepted, timeout_s=60)
-    for job_id, found in (await caller.endings()).items():
-        states = [record.state for record in ledger.records[job_id]]
-        assert [s for s in states if s.is_terminal] == [State.SUCCEEDED], (job_id, states)
-        (value,) = found["result"]["predictions"]
-        assert value == pytest.approx(caller.accepted[job_id])
-    log = house.data.path.parent / "intervals.log"
-    assert intervals.violations(intervals.read(log)) == []
-
-
-def is_halfway(ledger: Ledger, caller: Caller, ended: int) -> bool:
-    """Whether so many accepted jobs have ended, and another runs."""
-    ids = list(caller.accepted)
-    lasts = [last for last in map(ledger.last, ids) if last is not None]
-    return len(ids) - len(ledger.open(ids)) >= ended and any(last.state is State.RUNNING for last in lasts)
 
 
 async def all_succeed(caller: Caller) -> None:

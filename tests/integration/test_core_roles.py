@@ -17,7 +17,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire.messages import ApiKey, Desired, Job, Model, State, Worker
 from signalbox.wire.names import Bucket, Stream, consumer, job
 from signalbox.wire.roles import ROLES, permissions
-from tests.rigs import models
+from tests.rigs import lightworker
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
@@ -192,9 +192,9 @@ async def test_a_worker_with_a_user_of_its_own_does_its_work(tmp_path: Path) -> 
         bus = await _as(server, "admin")
         await topology.apply(bus)
         ledger = await Ledger(bus).start()
-        await register(bus, "half", models.half_plus_two())
+        await register(bus, "half", lightworker.version("half"))
         login = {"nats_user": "w1", "nats_password": passwords["w1"]}
-        async with WorkerProcess(server.url, tmp_path, "w1", **login) as worker:
+        async with WorkerProcess(server.url, tmp_path, "w1", program=lightworker.PROGRAM, **login) as worker:
             (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)), timeout_s=60)
             assert (record.state, record.worker) == (State.SUCCEEDED, "w1")
             assert not [line for line in worker.lines if line.get("event") == "bus.permission_denied"]

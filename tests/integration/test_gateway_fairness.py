@@ -13,7 +13,7 @@ from signalbox.jobs import delivery
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Record, Signature, TensorSpec, Version, decode
 from signalbox.wire.names import Header, Stream
-from tests.rigs import models
+from tests.rigs import lightworker
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger
@@ -161,13 +161,13 @@ async def test_through_a_flood_a_job_waits_behind_the_room_and_the_jobs_in_fligh
     nats: NatsServer, fair: Rig, tmp_path: Path
 ) -> None:
     mine, other = key(), key()
-    path = str(models.slow())
+    path = str(lightworker.version("slow"))
     versions = (Version(version=1, path=path, signatures={"serving_default": SECONDS}),)
     busy = model("busy", versions=versions, batching=Batching(max_size=1))
     await fair.publish(busy, mine, other)
     ledger = await Ledger(fair.bus).start()
     body = {"model": "busy", "input": {"seconds": [0.02]}}
-    async with WorkerProcess(nats.url, tmp_path, "w1"):
+    async with WorkerProcess(nats.url, tmp_path, "w1", program=lightworker.PROGRAM):
         loaded = await fair.call("POST", "/v1/jobs", body, key=mine, headers={"Prefer": "wait=100"})
         assert loaded.status == 200
         async with asyncio.TaskGroup() as group:

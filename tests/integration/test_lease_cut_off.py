@@ -30,7 +30,6 @@ async def test_heartbeats_that_wait_for_a_majority_cost_the_lease_at_its_deadlin
             "interval_log": str(tmp_path / "intervals"),
             "rules": QUICK,
             "is_yielding": False,
-            "is_light": True,
         },
         log,
     )

@@ -1,4 +1,4 @@
-"""Lanes in processes of their own, with real runners, on a real nats-server, killed and frozen."""
+"""Lanes in processes of their own, with runners around a toy, on a real nats-server, killed and frozen."""
 
 import asyncio
 import json
@@ -16,7 +16,6 @@ import pytest
 from signalbox.bus.client import Bus, Message
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
-from tests.rigs import models
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import gone, is_alive
 from verification.chaos.evidence import intervals
@@ -100,7 +99,7 @@ def log(tmp_path: Path) -> Path:
 async def start(nats: NatsServer, tmp_path: Path, log: Path) -> AsyncIterator[Start]:
     workers: list[Worker] = []
 
-    async def make(name: str, *, is_yielding: bool = False, is_light: bool = True, **rules: float) -> Worker:
+    async def make(name: str, *, is_yielding: bool = False, **rules: float) -> Worker:
         facts = {
             "url": nats.url,
             "worker": name,
@@ -108,7 +107,6 @@ async def start(nats: NatsServer, tmp_path: Path, log: Path) -> AsyncIterator[St
             "interval_log": str(log),
             "rules": QUICK | rules,
             "is_yielding": is_yielding,
-            "is_light": is_light,
         }
         workers.append(await Worker.start(facts, tmp_path / f"{name}.log"))
         return workers[-1]
@@ -144,8 +142,7 @@ async def lease(bus: Bus, tmp_path: Path) -> messages.Lease:
 
 
 async def test_killed_holder_is_replaced_at_once_and_leaves_no_process(start: Start) -> None:
-    models.half_plus_two()
-    holder, standby, held = await pair(start, is_light=False)
+    holder, standby, held = await pair(start)
     killed_at = now()
     holder.kill()
     taken = await standby.receive("held")

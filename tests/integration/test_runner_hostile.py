@@ -39,16 +39,13 @@ class House:
             Device(id="CPU-test-0", kind="cpu", name="test"),
             DeviceSettings(lock_dir=folder, staging_dir=folder, frame_limit_bytes=FRAME_LIMIT, sandbox=sandbox),
             on_report=self.receive,
-            on_ready=self.let_in,
-            on_gone=lambda: None,
         )
         self.guarded.start()
 
-    def let_in(self) -> None:
-        self.guarded.order("lock")
-
     def receive(self, word: GuardReport) -> None:
-        if word.verb == "locked":
+        if word.verb == "ready":
+            self.guarded.order("lock")
+        elif word.verb == "locked":
             self.token += 1
             self.guarded.order("enter", self.token, FAR_NS)
         elif word.verb == "entered":

@@ -70,15 +70,15 @@ class House:
             DEVICE,
             DeviceSettings(lock_dir=folder, staging_dir=folder, interval_log=str(self.log)),
             on_report=self.receive,
-            on_ready=self.let_in,
-            on_gone=lambda: None,
             make_stages=partial(Shown, self.shown),
         )
         self.guarded.start()
 
     def receive(self, word: GuardReport) -> None:
         self.verbs.append(word.verb)
-        if word.verb == "locked":
+        if word.verb == "ready":
+            self.guarded.order("lock")
+        elif word.verb == "locked":
             self.token += 1
             self.guarded.order("enter", self.token, FAR_NS)
         elif word.verb == "entered":
@@ -87,9 +87,6 @@ class House:
 
         elif word.verb in {"left", "fenced"}:
             self.left.set()
-
-    def let_in(self) -> None:
-        self.guarded.order("lock")
 
     async def close(self) -> None:
         await self.guarded.close()
@@ -421,7 +418,7 @@ async def test_runner_outside_the_device_runs_nothing(house: House, runner: Runn
     async with asyncio.timeout(LIMIT_S):
         await house.left.wait()
     assert ("half", 1) in runner.loaded  # a virtual device's runner keeps what it has loaded
-    house.let_in()
+    house.guarded.order("lock")
     async with asyncio.timeout(LIMIT_S):
         await house.entered.wait()
     await runner.run("half", 1, "serving_default", [floats("x", 1.0)])

@@ -17,6 +17,7 @@ from signalbox.program.errors import QueueFull, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, Job, Lease, Record, State, encode, header
 from signalbox.wire.names import Bucket, Header, Stream, token
+from tests.rigs.streams import last_sequence
 from tests.rigs.submit import Ledger, floats
 from workers.serving.inflight import InFlightJob
 
@@ -50,6 +51,7 @@ async def test_claim_and_end_are_two_writes_of_one_attempt(bus: Bus, job: Job) -
 
 
 async def test_a_claim_left_to_the_end_is_one_write_with_the_same_facts(bus: Bus, job: Job) -> None:
+    before = await last_sequence(bus, Stream.STATE)
     mine, one = commits(bus, "w1", 5), held(job)
     assert mine.claim_with_the_end([one]) == {one: WriteOutcome.UNWRITTEN}
     await mine.apply([await mine.success(one, b"frame", batch=1)])
@@ -59,8 +61,7 @@ async def test_a_claim_left_to_the_end_is_one_write_with_the_same_facts(bus: Bus
     assert (record.state, record.attempt, record.worker, record.token) == (State.SUCCEEDED, 1, "w1", 5)
     assert record.claimed_at is not None
     assert "claimed" in record.phases
-    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
-    assert info["state"]["last_seq"] == 1
+    assert await last_sequence(bus, Stream.STATE) == before + 1
 
 
 async def test_of_two_that_end_without_a_claim_one_wins(bus: Bus, job: Job) -> None:
@@ -89,7 +90,7 @@ async def test_who_is_stopped_gives_up_what_it_claimed_and_leaves_the_rest_alone
     await mine.claim([running], Group())
     for one in (waiting, others):
         await mine.refresh(one)
-    info = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
+    before = await last_sequence(bus, Stream.STATE)
     await mine.give_up([running, waiting, others])
     found = [await Records(bus).read(one.job.id) for one in (running, waiting, others)]
     assert [(one[0].state, one[0].token) for one in found if one] == [
@@ -97,8 +98,7 @@ async def test_who_is_stopped_gives_up_what_it_claimed_and_leaves_the_rest_alone
         (State.QUEUED, 4),
         (State.RUNNING, 9),
     ]
-    after = await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
-    assert after["state"]["last_seq"] == info["state"]["last_seq"] + 1
+    assert await last_sequence(bus, Stream.STATE) == before + 1
 
 
 async def test_a_late_end_of_an_older_token_is_refused(bus: Bus, job: Job) -> None:

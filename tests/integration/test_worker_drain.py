@@ -14,9 +14,10 @@ from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Desired, State, Worker
-from signalbox.wire.names import Bucket, token
-from tests.rigs import models
+from signalbox.wire.names import Bucket, Stream, token
+from tests.rigs import lightworker
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.streams import last_sequence
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 from verification.chaos.evidence import intervals
@@ -26,6 +27,11 @@ from workers.settings import WorkerSettings
 from workers.supervisor import Supervisor
 
 
+def light(url: str, folder: Path, worker_id: str, **settings: object) -> WorkerProcess:
+    """A worker whose runner computes with a toy."""
+    return WorkerProcess(url, folder, worker_id, program=lightworker.PROGRAM, **settings)
+
+
 async def test_sigterm_finishes_what_runs_gives_back_what_waits_and_ends_with_zero(
     nats: NatsServer, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -33,10 +39,10 @@ async def test_sigterm_finishes_what_runs_gives_back_what_waits_and_ends_with_ze
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     ledger = await Ledger(bus).start()
-    await register(bus, "slow", models.slow(), batching=Batching(max_size=1))
-    async with WorkerProcess(nats.url, tmp_path, "w1") as first:
+    await register(bus, "slow", lightworker.version("slow"), batching=Batching(max_size=1))
+    async with light(nats.url, tmp_path, "w1") as first:
         await first.said("lease.acquired")
-        async with WorkerProcess(nats.url, tmp_path, "w2") as second:
+        async with light(nats.url, tmp_path, "w2") as second:
             await second.said("runner.ready")
             running = await ledger.submit("slow", floats(1.5, name="seconds"))
             waiting = [await ledger.submit("slow", floats(0.0, name="seconds")) for _ in range(5)]
@@ -55,23 +61,24 @@ async def test_sigterm_finishes_what_runs_gives_back_what_waits_and_ends_with_ze
 
 
 async def test_a_run_longer_than_the_drain_goes_back_to_the_queue(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
+    before = await last_sequence(bus, Stream.JOBS)
     ledger = await Ledger(bus).start()
-    await register(bus, "slow", models.slow(), batching=Batching(max_size=1))
-    async with WorkerProcess(nats.url, tmp_path, "w1", worker_drain_s=0.5) as first:
+    await register(bus, "slow", lightworker.version("slow"), batching=Batching(max_size=1))
+    async with light(nats.url, tmp_path, "w1", worker_drain_s=0.5) as first:
         running = await ledger.submit("slow", floats(120.0, name="seconds"))
         await ledger.until(lambda: ledger.last(running) is not None)
         first.signal(signal.SIGTERM)
         assert await first.ended(timeout_s=60) == 0
     assert [r.state for r in ledger.records[running]] == [State.RUNNING, State.QUEUED]
     found = await delivery.find(bus, "slow", "mid", 0)
-    assert (found.num_pending, found.delivered_stream_seq) == (1, 0), "its consumer was made anew"
+    assert (found.num_pending, found.delivered_stream_seq) == (1, before), "its consumer was made anew"
 
 
 async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back(
     nats: NatsServer, bus: Bus, tmp_path: Path
 ) -> None:
     ledger = await Ledger(bus).start()
-    await register(bus, "half", models.half_plus_two())
+    await register(bus, "half", lightworker.version("half"))
     table, changed = Table(bus, Bucket.WORKERS, Worker), asyncio.Event()
     table.on_change(lambda *_: changed.set())
     await table.start()
@@ -82,9 +89,9 @@ async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back
                 changed.clear()
                 await changed.wait()
 
-    async with WorkerProcess(nats.url, tmp_path, "w1") as first:
+    async with light(nats.url, tmp_path, "w1") as first:
         await first.said("lease.acquired")
-        async with WorkerProcess(nats.url, tmp_path, "w2") as second:
+        async with light(nats.url, tmp_path, "w2") as second:
             await second.said("runner.ready")
             await reported("w1", is_drained=False)
             await put(bus, Bucket.DESIRED, f"worker.{token('w1')}", Desired(is_draining=True))
@@ -106,12 +113,12 @@ async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back
 
 async def test_two_workers_on_one_gpu_take_turns_under_load(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
     ledger = await Ledger(bus).start()
-    await register(bus, "one", models.slow(), batching=Batching(max_size=1))
-    await register(bus, "two", models.slow(), batching=Batching(max_size=1))
+    await register(bus, "one", lightworker.version("slow"), batching=Batching(max_size=1))
+    await register(bus, "two", lightworker.version("slow"), batching=Batching(max_size=1))
     settings = {"worker_quantum_s": 1.0, "worker_patience_s": 0.1}
     async with (
-        WorkerProcess(nats.url, tmp_path, "w1", **settings) as first,
-        WorkerProcess(nats.url, tmp_path, "w2", **settings) as second,
+        light(nats.url, tmp_path, "w1", **settings) as first,
+        light(nats.url, tmp_path, "w2", **settings) as second,
     ):
         await asyncio.gather(first.said("runner.ready"), second.said("runner.ready"))
         for _ in range(40):
@@ -131,7 +138,7 @@ async def test_a_worker_is_gone_from_presence_soon_after_its_death(nats: NatsSer
     seen = asyncio.Event()
     table.on_change(lambda _, doc, __: (seen if doc else gone).set())
     await table.start()
-    async with WorkerProcess(nats.url, tmp_path, "w1", worker_presence_s=0.5, worker_presence_ttl_s=2) as process:
+    async with light(nats.url, tmp_path, "w1", worker_presence_s=0.5, worker_presence_ttl_s=2) as process:
         async with asyncio.timeout(60):
             await seen.wait()
         await process.kill()
@@ -147,12 +154,12 @@ async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path)
         bus = await Bus.connect(admin, role="admin")
         await topology.apply(bus)
         ledger = await Ledger(bus).start()
-        await register(bus, "half", models.half_plus_two())
-        await register(bus, "slow", models.slow())
+        await register(bus, "half", lightworker.version("half"))
+        await register(bus, "slow", lightworker.version("slow"))
         login = {"nats_user": "worker", "nats_password": "w"}
         async with (
-            WorkerProcess(server.url, tmp_path, "w1", **login) as first,
-            WorkerProcess(server.url, tmp_path, "w2", **login) as second,
+            light(server.url, tmp_path, "w1", **login) as first,
+            light(server.url, tmp_path, "w2", **login) as second,
         ):
             await asyncio.gather(first.said("runner.ready"), second.said("runner.ready"))
             (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))

@@ -1,26 +1,22 @@
-"""Jobs that do harm, and requests that get lost: one real worker, a real nats-server, real SavedModels."""
+"""Jobs that do harm, and requests that get lost: one real worker around a toy, a real nats-server."""
 
 import asyncio
-import os
 import random
-import signal
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from gateway_plugin.service.jobs import JobService
+from gateway_plugin.admission.ownedjobs import OwnedJobs
 from signalbox.bus.client import Bus
-from signalbox.bus.table import Table
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict
 from signalbox.wire import names
-from signalbox.wire.messages import Batching, Limits, Record, State, Worker, header
-from signalbox.wire.names import Bucket, Header, Stream, token
-from tests.rigs import models, workerhouse
+from signalbox.wire.messages import Batching, Limits, Record, State, header
+from signalbox.wire.names import Header, Stream
+from tests.rigs import lightworker, workerhouse
 from tests.rigs.submit import floats, register
 from tests.rigs.workerhouse import House
 
@@ -30,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     folder = tmp_path_factory.mktemp("isolation")
-    async with workerhouse.house(folder, worker_cancel_grace_s=0.5) as made:
+    async with workerhouse.house(folder, program=lightworker.PROGRAM, worker_cancel_grace_s=0.5) as made:
         yield made
 
 
@@ -44,7 +40,7 @@ async def ask_to_cancel(bus: Bus, job_id: str) -> None:
 
 async def test_a_lost_request_to_cancel_is_found_and_is_no_strike_for_the_batch_before(house: House) -> None:
     bus, ledger, worker = house
-    await register(bus, "behind", models.slow(), batching=Batching(max_size=1))
+    await register(bus, "behind", lightworker.version("slow"), batching=Batching(max_size=1))
     for _ in range(30):  # quick runs: from now on the runner is given a second batch ahead
         await ledger.ended(await ledger.submit("behind", floats(0.0, name="seconds")))
     deaths = sum(line.get("event") == "runner.died" for line in worker.lines)
@@ -62,9 +58,8 @@ async def test_a_lost_request_to_cancel_is_found_and_is_no_strike_for_the_batch_
 async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
     """500 cancels of jobs that wait, run and end meanwhile, each by the gateway's own code (S11)."""
     bus, ledger, _ = house
-    await register(bus, "raced", models.half_plus_two(), batching=Batching(max_size=8, rows_independent=True))
-    unused: Any = None
-    jobs = JobService(bus, Records(bus), unused, unused, unused)
+    await register(bus, "raced", lightworker.version("half"), batching=Batching(max_size=8, rows_independent=True))
+    jobs = OwnedJobs(bus, Records(bus))
     dice = random.Random(7)
 
     async def race(number: int) -> tuple[str, State]:
@@ -95,7 +90,7 @@ async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(
     await register(
         bus,
         "timed",
-        models.slow(),
+        lightworker.version("slow"),
         batching=Batching(max_size=4, max_delay_ms=500.0, rows_independent=True),
         limits=Limits(timeout_s=4.0),
     )
@@ -108,50 +103,9 @@ async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(
     assert [r.strikes for r in ended[1:]] == [0, 0]
 
 
-async def test_a_stopped_runner_with_tensorflow_is_replaced_and_nobodys_fault(house: House) -> None:
-    bus, ledger, worker = house
-    await register(bus, "stopped", models.slow(), batching=Batching(max_size=1), limits=Limits(timeout_s=600.0))
-    await ledger.ended(await ledger.submit("stopped", floats(0.0, name="seconds")))
-    job = await ledger.submit("stopped", floats(4.0, name="seconds"))
-    await ledger.begun(job)
-    ready = [line for line in worker.lines if line.get("event") == "runner.ready"]
-    os.kill(ready[-1]["pid"], signal.SIGSTOP)
-    (record,) = await ledger.ended(job, timeout_s=120)
-    assert (record.state, record.strikes, record.attempt) == (State.SUCCEEDED, 0, 1)
-    assert any(line.get("event") == "runner.frozen" for line in worker.lines)
-
-
-async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_ceiling_is_told(house: House) -> None:
-    bus, ledger, _ = house
-    full = Batching(max_size=8, max_delay_ms=20_000.0, rows_independent=True)  # it leaves when it is full, however slow
-    await register(bus, "greedy", models.greedy(), batching=full)
-    workers = Table(bus, Bucket.WORKERS, Worker)
-    changed = asyncio.Event()
-    workers.on_change(lambda _, __, ___: changed.set())
-    await workers.start()
-
-    def ceiling() -> int:
-        found = workers.get(token("w1"))
-        return {r.model: r.max_rows for r in found.models}.get("greedy", 0) if found else 0
-
-    async with asyncio.timeout(150):
-        while not ceiling():  # a batch that ran beside a load ahead says nothing of its own memory
-            ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
-            records = await ledger.ended(*ids, timeout_s=120)
-            assert {r.state for r in records} == {State.SUCCEEDED}
-            assert {(r.strikes, r.attempt) for r in records} == {(0, 1)}
-            changed.clear()
-            await changed.wait()
-    assert ceiling() == 4
-    await workers.close()
-    ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
-    records = await ledger.ended(*ids)
-    assert max(r.batch for r in records) <= 4
-
-
 async def test_a_job_of_a_newer_version_is_given_back_and_not_thrown_away(house: House) -> None:
     bus, ledger, _ = house
-    await register(bus, "future", models.half_plus_two())
+    await register(bus, "future", lightworker.version("half"))
     job = ledger.job("future", floats(1.0), v=2)
     subject = names.job("future", "mid", job.account_id, job.id)
     await bus.write(subject, floats(1.0), headers={Header.JOB: header(job)}, expect=0)
@@ -163,7 +117,7 @@ async def test_a_job_of_a_newer_version_is_given_back_and_not_thrown_away(house:
 
 async def test_a_record_of_a_newer_version_is_left_alone(house: House) -> None:
     bus, ledger, _ = house
-    await register(bus, "newer", models.half_plus_two())
+    await register(bus, "newer", lightworker.version("half"))
     job = ledger.job("newer", floats(1.0))
     newer = Record(
         v=2,

@@ -1,4 +1,4 @@
-"""One real worker process, a real nats-server, real SavedModels; a model of its own for each test."""
+"""One real worker process, a real nats-server, real SavedModels or a toy; a model of its own for each test."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from signalbox.wire import names, tensors
 from signalbox.wire.messages import Batching, Desired, Limits, Serving, State, Version, Worker
 from signalbox.wire.names import Bucket, Header, Stream, token
 from signalbox.wire.tensors import Tensor
-from tests.rigs import models, workerhouse
+from tests.rigs import lightworker, models, workerhouse
 from tests.rigs.outage import becomes
 from tests.rigs.submit import floats, read_floats, register
 from tests.rigs.workerhouse import House
@@ -32,6 +32,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     folder = tmp_path_factory.mktemp("worker")
     async with workerhouse.house(folder, worker_cancel_grace_s=0.5, worker_retire_s=0.5) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def light(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A house whose worker computes with a toy: what the worker does is the subject."""
+    folder = tmp_path_factory.mktemp("light")
+    async with workerhouse.house(folder, program=lightworker.PROGRAM, worker_cancel_grace_s=0.5) as made:
         yield made
 
 
@@ -168,9 +176,9 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     assert {line["level"] for line in reported} == {"info"}
 
 
-async def test_a_message_that_is_no_job_becomes_a_dead_letter(house: House) -> None:
-    bus, ledger, worker = house
-    await register(bus, "garbled", models.half_plus_two())
+async def test_a_message_that_is_no_job_becomes_a_dead_letter(light: House) -> None:
+    bus, ledger, worker = light
+    await register(bus, "garbled", lightworker.version("half"))
     job_id = ledger.job("garbled", b"").id
     subject = names.job("garbled", "mid", "t", job_id)
     await bus.write(subject, b"some bytes", headers={Header.JOB: '{"id": 7}'})
@@ -187,18 +195,18 @@ async def test_a_message_that_is_no_job_becomes_a_dead_letter(house: House) -> N
     await deadletters.discard(bus, job_id)
 
 
-async def test_a_job_whose_deadline_has_passed_expires_without_a_run(house: House) -> None:
-    bus, ledger, _ = house
-    await register(bus, "late", models.half_plus_two())
+async def test_a_job_whose_deadline_has_passed_expires_without_a_run(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "late", lightworker.version("half"))
     job_id = await ledger.submit("late", floats(1.0), deadline_at=time.time() - 1)
     (record,) = await ledger.ended(job_id)
     assert record.state is State.EXPIRED
     assert record.attempt == 0
 
 
-async def test_a_run_over_its_time_fails_and_the_worker_goes_on(house: House) -> None:
-    bus, ledger, _ = house
-    await register(bus, "endless", models.slow(), limits=Limits(timeout_s=1.0))
+async def test_a_run_over_its_time_fails_and_the_worker_goes_on(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "endless", lightworker.version("slow"), limits=Limits(timeout_s=1.0))
     job_id = await ledger.submit("endless", floats(60.0, name="seconds"))
     (record,) = await ledger.ended(job_id)
     assert record.state is State.FAILED
@@ -209,10 +217,10 @@ async def test_a_run_over_its_time_fails_and_the_worker_goes_on(house: House) ->
     assert record.state is State.SUCCEEDED
 
 
-async def test_a_job_cancelled_in_the_queue_never_runs(house: House) -> None:
-    bus, ledger, _ = house
+async def test_a_job_cancelled_in_the_queue_never_runs(light: House) -> None:
+    bus, ledger, _ = light
     await put(bus, Bucket.DESIRED, f"model.{token('paused')}", Desired(is_paused=True))
-    await register(bus, "paused", models.half_plus_two())
+    await register(bus, "paused", lightworker.version("half"))
     job_id = await ledger.submit("paused", floats(1.0))
     job = ledger.job("paused", b"", id=job_id)
     record = life.cancelled(life.first_record(job, State.QUEUED), now=time.time())
@@ -222,11 +230,11 @@ async def test_a_job_cancelled_in_the_queue_never_runs(house: House) -> None:
     assert [r.state for r in ledger.records[job_id]] == [State.CANCELLED]
 
 
-async def test_a_paused_model_waits_and_a_resumed_one_runs(house: House) -> None:
-    bus, ledger, _ = house
+async def test_a_paused_model_waits_and_a_resumed_one_runs(light: House) -> None:
+    bus, ledger, _ = light
     await put(bus, Bucket.DESIRED, f"model.{token('halted')}", Desired(is_paused=True))
-    await register(bus, "halted", models.half_plus_two())
-    await register(bus, "other", models.half_plus_two())
+    await register(bus, "halted", lightworker.version("half"))
+    await register(bus, "other", lightworker.version("half"))
     waiting = await ledger.submit("halted", floats(1.0))
     await ledger.ended(await ledger.submit("other", floats(1.0)))
     assert ledger.last(waiting) is None
@@ -235,9 +243,14 @@ async def test_a_paused_model_waits_and_a_resumed_one_runs(house: House) -> None
     assert record.state is State.SUCCEEDED
 
 
-async def test_cancelling_a_running_job_stops_it_and_spares_its_neighbours(house: House) -> None:
-    bus, ledger, _ = house
-    await register(bus, "long", models.slow(), batching=Batching(max_size=4, max_delay_ms=300.0, rows_independent=True))
+async def test_cancelling_a_running_job_stops_it_and_spares_its_neighbours(light: House) -> None:
+    bus, ledger, _ = light
+    await register(
+        bus,
+        "long",
+        lightworker.version("slow"),
+        batching=Batching(max_size=4, max_delay_ms=300.0, rows_independent=True),
+    )
     short = [await ledger.submit("long", floats(0.1, name="seconds")) for _ in range(2)]
     long = await ledger.submit("long", floats(100.0, name="seconds"))
     await ledger.begun(long)
@@ -252,9 +265,9 @@ async def test_cancelling_a_running_job_stops_it_and_spares_its_neighbours(house
     assert [r.attempt for r in ended] == [1, 1, 1]
 
 
-async def test_large_inputs_and_results_travel_by_reference(house: House) -> None:
-    bus, ledger, _ = house
-    await register(bus, "large", models.half_plus_two(), batching=Batching(max_size=1_000_000))
+async def test_large_inputs_and_results_travel_by_reference(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "large", lightworker.version("half"), batching=Batching(max_size=1_000_000))
     values = [float(i % 1000) for i in range(300_000)]
     job = ledger.job("large", floats(*values))
     ref = (await payloads.store_input(bus, job, floats(*values))).ref
@@ -272,9 +285,9 @@ async def test_large_inputs_and_results_travel_by_reference(house: House) -> Non
             await asyncio.sleep(0.02)
 
 
-async def test_important_jobs_overtake_those_that_wait(house: House) -> None:
-    bus, ledger, _ = house
-    await register(bus, "order", models.slow(), batching=Batching(max_size=1))
+async def test_important_jobs_overtake_those_that_wait(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "order", lightworker.version("slow"), batching=Batching(max_size=1))
     low = [await ledger.submit("order", floats(0.2, name="seconds"), priority="lo") for _ in range(8)]
     await ledger.until(lambda: ledger.last(low[0]) is not None)
     high = await ledger.submit("order", floats(0.0, name="seconds"), priority="hi")
@@ -283,10 +296,10 @@ async def test_important_jobs_overtake_those_that_wait(house: House) -> None:
     await ledger.ended(*low)
 
 
-async def test_a_job_that_was_blocked_by_another_model_says_so(house: House) -> None:
-    bus, ledger, _ = house
-    await register(bus, "blocks", models.slow(), batching=Batching(max_size=1))
-    await register(bus, "blocked", models.slow(), batching=Batching(max_size=1))
+async def test_a_job_that_was_blocked_by_another_model_says_so(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "blocks", lightworker.version("slow"), batching=Batching(max_size=1))
+    await register(bus, "blocked", lightworker.version("slow"), batching=Batching(max_size=1))
     for model in ("blocks", "blocked"):
         await ledger.ended(await ledger.submit(model, floats(0.0, name="seconds")))
     first = await ledger.submit("blocks", floats(2.0, name="seconds"))
@@ -301,8 +314,8 @@ async def test_a_job_that_was_blocked_by_another_model_says_so(house: House) -> 
     assert "other-model" not in records[first].parts
 
 
-async def test_a_version_that_cannot_be_loaded_ends_its_jobs_with_the_reason(house: House) -> None:
-    bus, ledger, _ = house
+async def test_a_version_that_cannot_be_loaded_ends_its_jobs_with_the_reason(light: House) -> None:
+    bus, ledger, _ = light
     await register(bus, "broken", Path("/nowhere/1"), limits=Limits(max_delivery=2))
     job_id = await ledger.submit("broken", floats(1.0))
     (record,) = await ledger.ended(job_id)
@@ -367,9 +380,9 @@ async def test_a_new_version_is_loaded_before_the_old_one_leaves(house: House) -
     assert said == [("model.loaded", 1), ("model.loaded", 2), ("model.unloaded", 1)]
 
 
-async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(house: House) -> None:
-    bus, ledger, worker = house
-    await register(bus, "idle", models.half_plus_two())
+async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(light: House) -> None:
+    bus, ledger, worker = light
+    await register(bus, "idle", lightworker.version("half"))
     await ledger.ended(await ledger.submit("idle", floats(1.0)))
     pids = [line["pid"] for line in worker.lines if line.get("event") == "runner.ready"]
     restarts = asyncio.create_task(reported(bus, lambda worker: worker.state == "restarting"))
@@ -411,10 +424,10 @@ async def test_presence_tells_what_is_resident_and_how_fast_it_is(house: House) 
     assert found.rss_bytes < 80 * 1024 * 1024 < found.runner_rss_bytes
 
 
-async def test_presence_tells_what_runs_and_what_waits_behind_it(house: House) -> None:
-    bus, ledger, _ = house
-    await register(bus, "busy", models.slow())
-    await register(bus, "behind", models.half_plus_two())
+async def test_presence_tells_what_runs_and_what_waits_behind_it(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "busy", lightworker.version("slow"))
+    await register(bus, "behind", lightworker.version("half"))
     await ledger.ended(
         await ledger.submit("busy", floats(0.0, name="seconds")), await ledger.submit("behind", floats(1.0))
     )
@@ -443,9 +456,9 @@ async def test_presence_tells_what_runs_and_what_waits_behind_it(house: House) -
     await reported(bus, lambda worker: worker.run is None and not worker.waiting)
 
 
-async def test_presence_tells_for_how_long_the_runner_has_computed(house: House) -> None:
-    bus, ledger, _ = house
-    await register(bus, "paced", models.slow())
+async def test_presence_tells_for_how_long_the_runner_has_computed(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "paced", lightworker.version("slow"))
     await ledger.ended(await ledger.submit("paced", floats(0.0, name="seconds")))
     before = await reported(bus, lambda worker: worker.run is None)
     assert before.loading_s > 0
@@ -453,3 +466,31 @@ async def test_presence_tells_for_how_long_the_runner_has_computed(house: House)
     await ledger.ended(*jobs)
     after = await reported(bus, lambda worker: worker.run is None and worker.computing_s >= before.computing_s + 0.4)
     assert after.computing_s - before.computing_s <= after.beat_at - before.beat_at
+
+
+async def test_a_batch_that_uses_the_memory_up_runs_in_smaller_parts_and_the_ceiling_is_told(house: House) -> None:
+    bus, ledger, _ = house
+    full = Batching(max_size=8, max_delay_ms=20_000.0, rows_independent=True)  # it leaves when it is full, however slow
+    await register(bus, "greedy", models.greedy(), batching=full)
+    workers = Table(bus, Bucket.WORKERS, Worker)
+    changed = asyncio.Event()
+    workers.on_change(lambda _, __, ___: changed.set())
+    await workers.start()
+
+    def ceiling() -> int:
+        found = workers.get(token("w1"))
+        return {r.model: r.max_rows for r in found.models}.get("greedy", 0) if found else 0
+
+    async with asyncio.timeout(150):
+        while not ceiling():  # a batch that ran beside a load ahead says nothing of its own memory
+            ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
+            records = await ledger.ended(*ids, timeout_s=120)
+            assert {r.state for r in records} == {State.SUCCEEDED}
+            assert {(r.strikes, r.attempt) for r in records} == {(0, 1)}
+            changed.clear()
+            await changed.wait()
+    assert ceiling() == 4
+    await workers.close()
+    ids = [await ledger.submit("greedy", floats(float(i))) for i in range(8)]
+    records = await ledger.ended(*ids)
+    assert max(r.batch for r in records) <= 4

@@ -21,7 +21,6 @@ from signalbox.wire.messages import Device, Lease, State, Worker, encode
 from signalbox.wire.names import Bucket, token
 from tests.rigs import models
 from tests.rigs.natsserver import NatsServer
-from tests.rigs.outage import becomes
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 from verification.chaos.environment.proxy import Proxy
@@ -178,16 +177,3 @@ async def test_an_idle_model_has_nothing_on_the_server(
         assert await consumers() == {names.consumer("half", priority, 0) for priority in names.PRIORITIES}
         listed = await bus.listed("$JS.API.CONSUMER.NAMES.JOBS", "consumers")
         assert not any(name.startswith("quiet") for name in listed)
-
-
-async def test_two_that_make_a_consumer_at_once_share_one(bus: Bus, ledger: Ledger) -> None:
-    await ledger.submit("half", floats(1.0))
-    made = await asyncio.gather(*(delivery.find(bus, "half", "mid", 0) for _ in range(8)))
-    assert len({info.examined_to for info in made}) == 1
-    anew = await asyncio.gather(*(delivery.make_anew(bus, "half", "mid", 0) for _ in range(8)))
-    assert {info.num_pending for info in anew} == {1}
-    await becomes(lambda: _has_one(bus))
-
-
-async def _has_one(bus: Bus) -> bool:
-    return await bus.listed("$JS.API.CONSUMER.NAMES.JOBS", "consumers") == [names.consumer("half", "mid", 0)]

@@ -1,4 +1,4 @@
-"""Replicas take effect: two real workers, each on a virtual GPU of its own, and models that live on one or both."""
+"""Replicas take effect: two workers, each on a virtual GPU of its own, and models that live on one or both."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +13,7 @@ from signalbox.bus.table import Table, put
 from signalbox.wire.messages import Batching, Model, State, Worker
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.placement import homes_of
-from tests.rigs import models, workerhouse
+from tests.rigs import lightworker, workerhouse
 from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
@@ -73,8 +73,8 @@ async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
         presence = Presence(bus)
         await presence.table.start()
         async with (
-            WorkerProcess(url, folder, "w1", worker_device="cpu:0"),
-            WorkerProcess(url, folder, "w2", worker_device="cpu:1"),
+            WorkerProcess(url, folder, "w1", program=lightworker.PROGRAM, worker_device="cpu:0"),
+            WorkerProcess(url, folder, "w2", program=lightworker.PROGRAM, worker_device="cpu:1"),
         ):
             await presence.until(lambda: {w.id for w in presence.workers if w.token and w.state == "ready"} == BOTH)
             yield Pair(bus, await Ledger(bus).start(), presence)
@@ -83,7 +83,7 @@ async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
 
 async def register_slow(pair: Pair, name: str, *, replicas: int) -> Model:
     """A model whose jobs run one by one, so that work has to be shared."""
-    return await register(pair.bus, name, models.slow(), batching=Batching(max_size=1), replicas=replicas)
+    return await register(pair.bus, name, lightworker.version("slow"), batching=Batching(max_size=1), replicas=replicas)
 
 
 async def scale(pair: Pair, model: Model, replicas: int) -> None:

@@ -8,7 +8,7 @@ from signalbox.bus.table import Table
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, State, Worker
 from signalbox.wire.names import PRIORITIES, Bucket
-from tests.rigs import models, workerhouse
+from tests.rigs import lightworker, workerhouse
 from tests.rigs.submit import floats, register
 
 LIMIT_S = 60.0
@@ -33,8 +33,8 @@ async def nobody_asks(bus: Bus, model: str) -> None:
 
 
 async def test_a_holder_at_risk_finishes_what_runs_and_begins_nothing(tmp_path: Path) -> None:
-    async with workerhouse.house(tmp_path, **SETTINGS) as (bus, ledger, worker):
-        await register(bus, "slow", models.slow(), batching=Batching(max_size=1))
+    async with workerhouse.house(tmp_path, program=lightworker.PROGRAM, **SETTINGS) as (bus, ledger, worker):
+        await register(bus, "slow", lightworker.version("slow"), batching=Batching(max_size=1))
         workers = Table(bus, Bucket.WORKERS, Worker)
         await workers.start()
         await ledger.ended(await ledger.submit("slow", floats(0.0, name="seconds")))

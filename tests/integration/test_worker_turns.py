@@ -12,7 +12,7 @@ import pytest_asyncio
 from signalbox.ops.ports import free_port
 from signalbox.wire.messages import Batching, State
 from signalbox.wire.names import Stream
-from tests.rigs import models, workerhouse
+from tests.rigs import lightworker, workerhouse
 from tests.rigs.submit import floats, register
 from tests.rigs.workerhouse import House
 
@@ -51,8 +51,8 @@ class Faulty:
 async def faulty(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Faulty]:
     folder, port = tmp_path_factory.mktemp("turns"), free_port()
     async with workerhouse.house(folder, program="tests.rigs.unforeseen", metrics_port=port) as made:
-        await register(made.bus, "half", models.half_plus_two())
-        await register(made.bus, "slow", models.slow(), batching=Batching(max_size=1))
+        await register(made.bus, "half", lightworker.version("half"))
+        await register(made.bus, "slow", lightworker.version("slow"), batching=Batching(max_size=1))
         yield Faulty(made, folder, port)
 
 
@@ -64,7 +64,7 @@ async def test_an_error_nobody_foresaw_costs_a_turn_and_no_job(faulty: Faulty) -
     await ledger.until(lambda: ledger.last(jobs[0]) is not None)  # it runs, the others wait here
     before = await faulty.caught()
     faulty.fail("keep_warm")
-    await register(faulty.bus, "half", models.half_plus_two())  # a change of the catalog: warm up
+    await register(faulty.bus, "half", lightworker.version("half"))  # a change of the catalog: warm up
     failed = await worker.said("worker.turn_failed")
     assert "ZeroDivisionError: keep_warm" in failed["error"]
     ends = await ledger.ended(*jobs)

@@ -1,9 +1,9 @@
 """A leased device in a process of its own, for tests that kill or freeze it: commands on stdin, facts on stdout.
 
 ``python -m tests.rigs.devicehost JSON`` with ``url, worker, lock_dir, interval_log`` and device settings in
-``rules``. Without ``"is_light": false`` the runner is that of :mod:`tests.rigs.lightrunner`. Prints one
-JSON object a line: ``{"event": "held", "token": 7, "at": <boottime>}``. Commands: ``want``,
-``release``, ``run SECONDS``, ``half X``, ``restart``, ``close``, ``block SECONDS``.
+``rules``. The runner is that of :mod:`tests.rigs.lightrunner`. Prints one JSON object a line:
+``{"event": "held", "token": 7, "at": <boottime>}``. Commands: ``want``, ``release``, ``run SECONDS``, ``half X``,
+``restart``, ``close``, ``block SECONDS``.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire import tensors
 from signalbox.wire.messages import Device
 from signalbox.wire.tensors import Tensor
-from tests.rigs import models
+from tests.rigs import lightworker
 from workers.device import devices
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
@@ -91,10 +91,8 @@ class Host:
         """One job on the slow model or on half_plus_two."""
         self.leased.busy()
         try:
-            model, path, name = (
-                ("slow", models.slow(), "seconds") if verb == "run" else ("half", models.half_plus_two(), "x")
-            )
-            await lease.runner.load(model, 1, str(path))
+            model, name = ("slow", "seconds") if verb == "run" else ("half", "x")
+            await lease.runner.load(model, 1, str(lightworker.version(model)))
             say("started", token=lease.token)
             report = await lease.runner.run(model, 1, "serving_default", [frame(name, value)])
             (y,) = struct.unpack("<f", tensors.decode(report.frames[0])[0].data)
@@ -111,8 +109,7 @@ async def main(facts: dict[str, Any]) -> None:
     bus = await Bus.connect(Wire(nats_url=facts["url"]), role="worker")
     lock_dir = Path(facts["lock_dir"])
     settings = DeviceSettings(lock_dir=lock_dir, interval_log=facts.get("interval_log", ""), **facts.get("rules", {}))
-    if facts.get("is_light", True):
-        workers.device.guardedrunner.RUNNER = "tests.rigs.lightrunner"
+    workers.device.guardedrunner.RUNNER = "tests.rigs.lightrunner"
     leased = LeasedDevice(
         bus,
         Device(**facts["device"]) if "device" in facts else devices.virtual(0, lock_dir),

@@ -1,9 +1,9 @@
-"""The real runner around a toy engine, so that a test of the lease does not import TensorFlow each time.
+"""The real runner around a toy engine, so that a test of a worker does not import TensorFlow each time.
 
-Only what computes is replaced: half_plus_two, a model that is busy for as long as its input says, one that has the
-interpreter's lock meanwhile (``grip``), one that needs the device for itself alone (``large``), one that no device is
-large enough for (``huge``), and one whose versions load as slowly, as largely and as badly as files beside them say
-(``rolling``).
+Only what computes is replaced: half_plus_two, a model that is busy for as long as its input says (``slow``), one that
+has the interpreter's lock meanwhile (``grip``), one that needs the device for itself alone (``large``), one that no
+device is large enough for (``huge``), and one whose versions load as slowly, as largely and as badly as files beside
+them say (``rolling``). The worker around it: :mod:`tests.rigs.lightworker`.
 """
 
 import ctypes
@@ -20,19 +20,21 @@ from signalbox.wire.tensors import Tensor
 from workers.runner import process
 from workers.runner.frames import LoadReport
 
+KIND = "toy"
+"""A file of this name in a version's folder says which of them it is; else the model's name does."""
 _libc = ctypes.PyDLL(None)
 """Called without letting the interpreter's lock go."""
 
 
 class ToyEngine:
-    """Knows the models ``half``, ``slow``, ``grip``, ``large``, ``huge`` and ``rolling``: it answers with its version.
+    """Runs ``half``, ``slow``, ``grip``, ``large``, ``huge`` and ``rolling``, which answers with its version.
 
-    What lies at a path matters to ``rolling`` alone: its load waits while ``wait`` is there, fails if ``broken`` is,
-    dies if ``fatal`` is, uses the memory up beside others if ``alone`` is, and takes as many bytes as ``size`` says.
+    x: float32 ``[n]``; y as many. The load of ``rolling`` waits while ``wait`` is there, fails if ``broken`` is, dies
+    if ``fatal`` is, uses the memory up beside others if ``alone`` is, and takes as many bytes as ``size`` says.
     """
 
     def __init__(self) -> None:
-        self.loaded: set[str] = set()
+        self.loaded: dict[str, str] = {}
 
     def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> LoadReport:
         if model == "huge" or (model == "large" and self.loaded):
@@ -40,11 +42,12 @@ class ToyEngine:
         if self.loaded and (Path(path) / "alone").exists():
             raise OutOfMemory
         report = LoadReport(_rolling(Path(path)) if model == "rolling" else 1, 0, {})
-        self.loaded.add(_key(model, version))
+        kind = Path(path) / KIND
+        self.loaded[_key(model, version)] = kind.read_text() if kind.exists() else model
         return report
 
     def unload(self, model: str, version: int) -> None:
-        self.loaded.discard(_key(model, version))
+        self.loaded.pop(_key(model, version), None)
 
     def without_tensor_float_32(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -52,17 +55,19 @@ class ToyEngine:
     def run(
         self, model: str, version: int, signature: str, jobs: Sequence[bytes], outputs: tuple[str, ...]
     ) -> tuple[list[bytes], dict[int, tuple[str, str]]]:
-        if _key(model, version) not in self.loaded:
+        kind = self.loaded.get(_key(model, version))
+        if kind is None:
             raise NotFound(model)
         frames = []
         for job in jobs:
-            (x,) = struct.unpack("<f", tensors.decode(job)[0].data)
-            if model == "slow":
-                threading.Event().wait(x)
-            elif model == "grip":
-                _libc.usleep(int(x * 1e6))
-            y = {"slow": x, "grip": x, "rolling": version}.get(model, x / 2 + 2)
-            frames.append(tensors.encode([Tensor("y", "float32", (1,), struct.pack("<f", y))]))
+            data = tensors.decode(job)[0].data
+            x = struct.unpack(f"<{len(data) // 4}f", data)
+            if kind == "slow":
+                threading.Event().wait(max(x))
+            elif kind == "grip":
+                _libc.usleep(int(max(x) * 1e6))
+            y = x if kind in {"slow", "grip"} else [version if kind == "rolling" else each / 2 + 2 for each in x]
+            frames.append(tensors.encode([Tensor("y", "float32", (len(x),), struct.pack(f"<{len(x)}f", *y))]))
         return frames, {}
 
 

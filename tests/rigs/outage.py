@@ -6,6 +6,7 @@ It is the stack of ``signalbox up`` (:mod:`signalbox.ops.up.stack`), with every 
 import asyncio
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,13 +20,14 @@ import httpx
 
 from signalbox.bus import table
 from signalbox.ops import probes
-from signalbox.ops.up.child import Child
+from signalbox.ops.up.child import Child, Spec
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
 from signalbox.program import keys
 from signalbox.wire.messages import ApiKey, Batching, Lease, Limits, Model, Signature, TensorSpec, Version
 from signalbox.wire.names import Bucket, token
+from tests.rigs import lightworker
 from tests.rigs.processes import gone
 
 ALL_SCOPES: Final = ("jobs:submit", "jobs:read", "jobs:cancel")
@@ -46,9 +48,12 @@ async def becomes(check: Callable[[], Awaitable[bool]], *, limit_s: float = 60.0
 
 
 class House(UpStack):
-    """A stack without demonstration. settings: further environment of its programs, by role."""
+    """A stack without demonstration.
 
-    def __init__(self, data: DataDir, settings: Mapping[str, Mapping[str, str]]) -> None:
+    settings: further environment of its programs, by role. is_light: its workers are :mod:`tests.rigs.lightworker`.
+    """
+
+    def __init__(self, data: DataDir, settings: Mapping[str, Mapping[str, str]], *, is_light: bool = False) -> None:
         self.said: list[str] = []
         options = UpOptions(
             data=data.path,
@@ -60,6 +65,13 @@ class House(UpStack):
         )
         super().__init__(options, data, self.said.append)
         self._settings = settings
+        self._is_light = is_light
+
+    async def start(self, spec: Spec) -> Child:
+        """As the stack does."""
+        if self._is_light and spec.name.startswith("worker-"):
+            spec = spec._replace(argv=(sys.executable, "-m", lightworker.PROGRAM))
+        return await super().start(spec)
 
     def env(self, role: str) -> dict[str, str]:
         """As the stack's, with the test's own settings."""
@@ -165,10 +177,12 @@ class House(UpStack):
 
 
 @asynccontextmanager
-async def house(folder: Path, settings: Mapping[str, Mapping[str, str]] | None = None) -> AsyncIterator[House]:
+async def house(
+    folder: Path, settings: Mapping[str, Mapping[str, str]] | None = None, *, is_light: bool = False
+) -> AsyncIterator[House]:
     """NATS and the front; console and workers are for the test to start. Ended with the block."""
     with DataDir(folder) as data:
-        made = House(data, settings or {})
+        made = House(data, settings or {}, is_light=is_light)
         try:
             await made.start_nats()
             await made.start_edge()

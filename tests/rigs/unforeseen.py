@@ -1,6 +1,6 @@
-"""``python -m tests.rigs.unforeseen``: the worker as it is, with errors nobody foresaw where a test asks for one.
+"""``python -m tests.rigs.unforeseen``: the worker around a toy, with errors nobody foresaw.
 
-A file ``unforeseen-<place>`` in the folder of the interval log has that place fail once.
+Where a test asks for one: a file ``unforeseen-<place>`` in the folder of the interval log has that place fail once.
 """
 
 import os
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import workers.device.guardedrunner
 from signalbox.jobs.commits import Commits
 from workers.main import main
 from workers.recovery.removal import JobRemoval
@@ -37,4 +38,5 @@ if __name__ == "__main__":
     failing(Commits, "success")
     failing(Committer, "examine")
     failing(JobRemoval, "_look")
+    workers.device.guardedrunner.RUNNER = "tests.rigs.lightrunner"
     sys.exit(main())

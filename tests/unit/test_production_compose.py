@@ -6,7 +6,7 @@ import pytest
 
 from signalbox.program.errors import Misconfigured
 from verification.production import dockerfile, variants
-from verification.production.compose import Compose, duration_s, read, size_bytes, start_order
+from verification.production.compose import Compose, read, start_order
 from verification.production.links import hosts, plan
 from verification.production.options import COMPOSE_FILE
 
@@ -77,23 +77,6 @@ def test_services_start_after_those_they_depend_on(declared: Compose) -> None:
             assert order.index(other) < order.index(name)
 
 
-def test_services_that_wait_for_one_another_are_named(tmp_path: Path) -> None:
-    wait = "depends_on: {%s: {condition: service_started}}"
-    text = f"services: {{a: {{image: x, {wait % 'b'}}}, b: {{image: x, {wait % 'a'}}}}}"
-    with pytest.raises(Misconfigured, match="wait for one another: a, b"):
-        start_order(read(written(tmp_path, text), {}).services)
-
-
-def test_durations_and_sizes_are_read_as_compose_reads_them() -> None:
-    assert [duration_s(text) for text in ("5s", "1m30s", "500ms")] == [5.0, 90.0, 0.5]
-    assert [size_bytes(text) for text in ("8m", "3g", "512")] == [8 * 1024**2, 3 * 1024**3, 512]
-    for wrong in ("5", "s", "1 m"):
-        with pytest.raises(Misconfigured):
-            duration_s(wrong)
-        with pytest.raises(Misconfigured):
-            size_bytes(f"{wrong}x")
-
-
 def names(declared: Compose, service: str) -> dict[str, set[str]]:
     """Names that a service knows, with their addresses."""
     subnets = {name: f"10.0.{n}" for n, name in enumerate(declared.networks)}
@@ -113,12 +96,6 @@ def test_a_service_knows_those_on_its_networks_and_nobody_else(declared: Compose
     assert "tyk" not in names(declared, "worker-1")
 
 
-def test_an_alias_of_two_plugins_has_the_address_of_each(declared: Compose) -> None:
-    known = names(declared, "tyk")
-    assert known["plugin"] == known["plugin-1"] | known["plugin-2"]
-    assert len(known["plugin"]) == 2
-
-
 def test_whoever_knows_a_service_knows_it_on_one_network(declared: Compose) -> None:
     """A name with two ways behind it takes the one, and the other is there for nothing."""
     called = {
@@ -132,21 +109,6 @@ def test_whoever_knows_a_service_knows_it_on_one_network(declared: Compose) -> N
         for other in others:
             shared = set(declared.services[one].on) & set(declared.services[other].on)
             assert len(shared) == 1, f"{one} calls {other}"
-
-
-def test_every_service_has_an_address_of_its_own_on_each_network(declared: Compose) -> None:
-    subnets = {name: f"10.0.{n}" for n, name in enumerate(declared.networks)}
-    links = [link for each in plan(declared, subnets, "sb1234567").values() for link in each]
-    assert len({link.address for link in links}) == len(links)
-    assert len({link.host for link in links}) == len(links)
-    assert max(len(link.host) for link in links) <= 15, "the kernel's limit"
-
-
-def test_one_plugin_leaves_nothing_that_waits_for_the_other(declared: Compose) -> None:
-    one = variants.with_plugins(declared, 1)
-    assert set(declared.services) - set(one.services) == {"plugin-2"}
-    assert not one.problems()
-    assert "plugin-1" in one.services["tyk"].depends_on
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -164,12 +126,6 @@ def test_each_device_has_a_worker_with_a_user_of_its_own(declared: Compose, coun
     assert variants.with_devices(declared, 1) is declared
 
 
-def test_a_front_at_another_port_is_told_to_whoever_shows_it(declared: Compose) -> None:
-    moved = variants.with_front_at(declared, {8080: 12345})
-    shown = moved.services["console"].environment["SIGNALBOX_CONSOLE_FRONT_URL"]
-    assert shown == "http://localhost:12345"
-
-
 @pytest.mark.parametrize("target", ["gateway", "worker", "console"])
 def test_an_image_of_ours_is_read_from_its_dockerfile(target: str) -> None:
     image = dockerfile.read(DOCKERFILE, target)
@@ -179,15 +135,6 @@ def test_an_image_of_ours_is_read_from_its_dockerfile(target: str) -> None:
     assert image.command[:2] == ("python", "-m")
     other = {"gateway": "console", "worker": "console", "console": "gateway_plugin"}[target]
     assert other not in dict(image.copied)
-
-
-def test_a_target_or_instruction_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="no target nobody"):
-        dockerfile.read(DOCKERFILE, "nobody")
-    path = tmp_path / "Dockerfile"
-    path.write_text("FROM x AS base\nVOLUME /data\n")
-    with pytest.raises(Misconfigured, match="VOLUME"):
-        dockerfile.read(path, "base")
 
 
 def test_workers_and_nobody_else_write_down_who_was_in_a_device(declared: Compose) -> None:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from signalbox.bus.client import Delivery
-from signalbox.jobs import commits
-from signalbox.jobs.message import remove
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
 from signalbox.wire.names import Priority
@@ -29,13 +26,11 @@ from verification.simulation.world import LONG, SHORT, Outcome, World, draw
 from workers.device import leased
 from workers.guard import process
 from workers.guard.machine import GuardMachine
-from workers.lease.machine import LeaseMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
 from workers.queue.awake import AwakeModel, Given
 from workers.recovery import removal
 from workers.runner import frames, wire
-from workers.serving.pipeline import Pipeline
 from workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.proof
@@ -47,13 +42,6 @@ PRESENCE_TTL_S = WorkerSettings().presence_ttl_s
 def _quiet() -> Iterator[None]:
     with silenced():
         yield
-
-
-def test_worlds_keep_every_promise() -> None:
-    outcomes = [play(seed) for seed in range(8)]
-    assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
-    assert sum(sum(outcome.faults.values()) for outcome in outcomes) > 100
-    assert sum(outcome.jobs for outcome in outcomes) > 50
 
 
 def test_same_seed_is_the_same_world_in_another_process() -> None:
@@ -141,16 +129,6 @@ class FreezeRunners(Faults):
             self.world.later(20.0, runner.resume)
 
 
-class FreezeSlowHolder(FreezeHolder):
-    """Half a second away from NATS."""
-
-    delay_s = 3.0
-
-    def on_held(self, boot: str) -> None:
-        super().on_held(boot)
-        self.world.links[boot.partition(".")[0]].delay_s = (0.25, 0.3)
-
-
 class SuspendHolder(FreezeHolder):
     """Its whole machine, for longer than any lease, wait for an acknowledgement or silence of a client's."""
 
@@ -223,12 +201,6 @@ def played(faults: type[Faults], **shape: Any) -> list[Outcome]:
     return [play(seed, make_faults=faults, shape=replace(draw(seed), **{"workers": (2,)} | shape)) for seed in range(4)]
 
 
-def late_fences() -> list[str]:
-    """Of a lone worker, whom nobody asks to yield before it stops."""
-    found = violations(played(FreezeSlowHolder, workers=(1,)))
-    return [what for what in found if "its last confirmed heartbeat" in what]
-
-
 def is_unsafe(what: str) -> bool:
     """Two in one device, or a token that did not grow."""
     return " entered " in what or " was let in with token " in what
@@ -288,18 +260,6 @@ def test_frozen_runner_costs_no_job_its_fate(monkeypatch: pytest.MonkeyPatch) ->
 def test_guard_that_ignores_its_deadline_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GuardMachine, "_on_timer", lambda *_: None)
     assert any("its last confirmed heartbeat" in what for what in violations(played(FreezeHolder)))
-
-
-def test_deadline_counted_from_the_acknowledgement_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert late_fences() == []
-    on_written: Callable[..., None] = LeaseMachine._on_written
-
-    def late(self: LeaseMachine, revision: int, now: float) -> None:
-        self._sent_at = now
-        on_written(self, revision, now)
-
-    monkeypatch.setattr(LeaseMachine, "_on_written", late)
-    assert late_fences() != []
 
 
 def test_waiter_that_jumps_the_line_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,31 +465,3 @@ def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:
         assert play(seed, make_faults=make_faults, shape=shape).violations == []
     histories = [stored for world in worlds for stored in world.oracle.records.values()]
     assert any(before.record == after.record for stored in histories for before, after in pairwise(stored))
-
-
-def test_removal_before_the_end_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    receive: Callable[..., None] = Pipeline._receive
-
-    def hasty(self: Pipeline, model: str, delivery: Delivery, is_known: bool) -> None:
-        receive(self, model, delivery, is_known)
-        self._tasks.start(remove(self._bus, delivery.seq), name="remove it")
-
-    monkeypatch.setattr(Pipeline, "_receive", hasty)
-    outcomes = [play(seed) for seed in range(3)]
-    assert any("was removed while" in what for what in violations(outcomes))
-
-
-def test_a_job_that_is_run_again_unread_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    receive: Callable[..., None] = Pipeline._receive
-    monkeypatch.setattr(Pipeline, "_receive", lambda self, model, delivery, _: receive(self, model, delivery, False))
-    outcomes = [play(seed) for seed in range(12)]
-    assert any("had ended when it was delivered again" in what for what in violations(outcomes))
-
-
-def test_a_job_taken_from_a_living_holder_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def is_held(*_: Any) -> bool:
-        return False
-
-    monkeypatch.setattr(commits, "is_held", is_held)
-    outcomes = [play(seed, shape=replace(draw(seed), workers=(2, 1))) for seed in range(4)]
-    assert any("whose lease stands" in what for what in violations(outcomes))

@@ -21,7 +21,9 @@ def in_virtual_time(test: Callable[[Activity, Statistics, list[float]], Coroutin
 
         async def run() -> None:
             statistics, reported = Statistics(), list[float]()
-            activity = Activity(statistics, time.time, lambda: reported.append(round(loop.now, 3)))
+            changed = asyncio.Event()
+            changed.set = lambda: reported.append(round(loop.now, 3))  # type: ignore[method-assign]
+            activity = Activity(statistics, time.time, changed)
             await test(activity, statistics, reported)
 
         loop.run_until_complete(run())

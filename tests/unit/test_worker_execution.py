@@ -166,7 +166,7 @@ def execution(runner: Runner, memory: Memory | None = None, clock: Callable[[], 
         residency=cast("Any", memory or Memory()),
         fleet=cast("Any", Fleet()),
         statistics=statistics,
-        activity=Activity(statistics, lambda: 0.0, lambda: None),
+        activity=Activity(statistics, lambda: 0.0, asyncio.Event()),
         clock=clock,
     )
 

@@ -41,8 +41,6 @@ class House:
                 is_runner_kept=True,
             ),
             on_report=self._receive,
-            on_ready=lambda: self._order("lock"),
-            on_gone=lambda: None,
             start_guard=starter(self.process, self._start_runner),
             make_stages=Unstaged,
         )
@@ -56,7 +54,9 @@ class House:
         assert self.guarded.order(verb, *numbers)
 
     def _receive(self, word: GuardReport) -> None:
-        if word.verb == "locked":
+        if word.verb == "ready":
+            self._order("lock")
+        elif word.verb == "locked":
             self._order("enter", 1, FOR_EVER_NS)
         elif word.verb == "entered":
             self.guarded.runner.admit(1)

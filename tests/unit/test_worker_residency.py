@@ -60,7 +60,7 @@ class Memory:
 
 
 def activity() -> Activity:
-    return Activity(Statistics(), time.time, lambda: None)
+    return Activity(Statistics(), time.time, asyncio.Event())
 
 
 async def never() -> None:
@@ -89,7 +89,7 @@ def residency(memory: Memory, placed: set[str], may_load: Callable[[], bool] = l
         ModelCache(100 << 20),
         catalog,
         activity(),
-        lambda: None,
+        asyncio.Event(),
         is_spare=lambda key: key[0] not in placed,
         may_load=may_load,
     )
@@ -145,7 +145,7 @@ async def test_beside_a_stranger_what_is_there_serves_and_nothing_is_loaded(memo
 
 async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runner(memory: Memory) -> None:
     cache = ModelCache(30 * MIB)
-    made = ResidentVersions(cast("Any", memory), cache, catalog, activity(), lambda: None)
+    made = ResidentVersions(cast("Any", memory), cache, catalog, activity(), asyncio.Event())
     with pytest.raises(DoesNotFit, match="memory budget"):
         await made.pin(("a", 1), never)
     assert not memory.loaded
@@ -218,12 +218,14 @@ class Rolling:
         self.versions: tuple[int, ...] = (1, 2, 3)
         self.reported: list[dict[int, str]] = []
         self.activity = activity()
+        changed = asyncio.Event()
+        changed.set = lambda: self.reported.append(self.states())  # type: ignore[method-assign]
         self.made = ResidentVersions(
             cast("Any", memory),
             self.cache,
             lambda name: catalog(name, self.versions),
             self.activity,
-            lambda: self.reported.append(self.states()),
+            changed,
             is_spare=lambda key: key not in self.targets,
             retire_s=retire_s,
         )

@@ -138,7 +138,7 @@ def main() -> int:
                 verdicts.append(verdict)
                 mutant = verdict.mutant
                 print(
-                    f"{mutant.number:3}  {mutant.name:56} {mutant.layer:12} {verdict.seconds:7.1f} s  {verdict.word}",
+                    f"{mutant.number:3}  {mutant.name:56} {verdict.seconds:7.1f} s  {verdict.word}",
                     flush=True,
                 )
                 if asked.verbose or verdict.word != "killed":

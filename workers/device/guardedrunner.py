@@ -35,9 +35,9 @@ _LONGEST_BACKOFF_S: Final = 30.0
 class GuardedRunner:
     """The guard and the runner of one device, and the files that the runner is shown.
 
-    on_report: each report of the guard, after the runner's link knows of it. on_ready: called when a runner is ready,
-    outside the device. on_gone: called when the guard has ended, and its runner with it. start_guard: makes a guard's
-    process. make_stages: what shows the runner the files of what it loads.
+    on_report: each report of the guard, after the runner's link knows of it; beside those ``ready`` when a runner is
+    ready, outside the device, and ``gone`` when the guard has ended, and its runner with it. start_guard: makes a
+    guard's process. make_stages: what shows the runner the files of what it loads.
     """
 
     def __init__(
@@ -46,8 +46,6 @@ class GuardedRunner:
         settings: DeviceSettings,
         *,
         on_report: Callable[[GuardReport], None],
-        on_ready: Callable[[], None],
-        on_gone: Callable[[], None],
         start_guard: StartGuard = GuardLink,
         make_stages: MakeStages | None = None,
     ) -> None:
@@ -61,7 +59,7 @@ class GuardedRunner:
         )
         self._answer_s = settings.kill_s + settings.request_timeout_s
         """For a guard to answer before it counts as frozen."""
-        self._on_report, self._on_ready, self._on_gone = on_report, on_ready, on_gone
+        self._on_report = on_report
         self._make_guard = start_guard
         self._guard: GuardOrders | None = None
         self._is_gone = asyncio.Event()
@@ -116,7 +114,7 @@ class GuardedRunner:
                 await asyncio.shield(guard.close(self._settings.kill_s))
                 self.runner.detach()
             self._log.error("guard.ended", pid=guard.pid)
-            self._on_gone()
+            self._on_report(GuardReport("gone"))
             was_well = loop.time() - started > _HEALTHY_S
             backoff_s = _next_backoff(backoff_s, was_well=was_well)
             await asyncio.sleep(backoff_s)
@@ -168,7 +166,7 @@ class GuardedRunner:
                 guard.kill()
             if self.runner.ready.is_set():
                 self._log.info("runner.ready", pid=pid, seconds=round(loop.time() - started, 2))
-                self._on_ready()
+                self._on_report(GuardReport("ready", pid))
             await self.runner.died.wait()
             was_well = self.runner.is_useful or loop.time() - started > _HEALTHY_S
             backoff_s = _next_backoff(backoff_s, was_well=was_well)

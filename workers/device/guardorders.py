@@ -42,8 +42,12 @@ def event_of(report: GuardReport) -> Event | None:
             return events.Entered(report.number)
         case "error enter" if report.number != errno.EAGAIN:  # EAGAIN: the guard has reported another event first
             return events.DeviceUnusable()
+        case "ready":
+            return events.RunnerReady()
         case "died":
             return events.RunnerDied()
+        case "gone":
+            return events.GuardGone()
     return None
 
 

@@ -64,8 +64,6 @@ class LeasedDevice:
             device,
             settings,
             on_report=self._on_report,
-            on_ready=self._runner_ready,
-            on_gone=lambda: self._feed(events.GuardGone()),
             start_guard=start_guard,
             make_stages=make_stages,
         )
@@ -244,10 +242,6 @@ class LeasedDevice:
         if (seen := self._record.receive(message)) is not None:
             self._feed(seen)
 
-    def _runner_ready(self) -> None:
-        self._feed(events.RunnerReady())
-        self._tell_runner()
-
     def _on_ticket_event(self, message: Message) -> None:
         self._tickets.receive(message)
         self._feed(events.Tick())
@@ -371,7 +365,7 @@ class LeasedDevice:
 
     def _on_report(self, report: GuardReport) -> None:
         event = event_of(report)
-        if report.verb == "died":
+        if report.verb in {"ready", "died"}:
             self._tell_runner()
         if report.verb == "guard" and self._lease.flock is Flock.ASKED:
             self._order(effects.Lock())

@@ -71,7 +71,10 @@ def _rank(resident: Residency) -> int:
 
 
 class Presence:
-    """Keeps one worker's document. describe: the present document, ``beat_at`` is filled in here."""
+    """Keeps one worker's document. describe: the present document, ``beat_at`` is filled in here.
+
+    changed: set by whoever has changed something that others should know soon.
+    """
 
     def __init__(self, bus: Bus, worker: str, describe: Callable[[], Worker], *, period_s: float, ttl_s: int) -> None:
         self._bus = bus
@@ -79,12 +82,8 @@ class Presence:
         self._describe = describe
         self._period_s = period_s
         self._ttl_s = ttl_s
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()
         self._is_shortened = False
-
-    def changed(self) -> None:
-        """Tell it soon."""
-        self._changed.set()
 
     async def write(self) -> None:
         """Write the document now. Raises :class:`Unavailable`."""
@@ -115,10 +114,10 @@ class Presence:
             left_s = self._period_s - (time.monotonic() - began_s)
             try:
                 async with asyncio.timeout(max(0.0, left_s)):
-                    await self._changed.wait()
+                    await self.changed.wait()
             except TimeoutError:
                 pass
-            self._changed.clear()
+            self.changed.clear()
 
     async def end(self) -> None:
         """Gone on purpose: others need not wait for the TTL."""

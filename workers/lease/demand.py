@@ -8,7 +8,8 @@ none.
 
 import asyncio
 import random
-from collections.abc import Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import aclosing
 
 from signalbox.bus.client import Bus
 from signalbox.jobs import delivery
@@ -20,8 +21,7 @@ from workers.host.hints import Hints
 class Demand:
     """Watches the queues of this worker's models for as long as it is not the holder.
 
-    models: those that may be served now. generation: of the fleet's consumers. want: called with True when a ticket
-    should be held and with False when not.
+    models: those that may be served now. generation: of the fleet's consumers.
     """
 
     def __init__(
@@ -29,7 +29,6 @@ class Demand:
         bus: Bus,
         models: Callable[[], Collection[str]],
         generation: Callable[[], int],
-        want: Callable[[bool], None],
         *,
         patience_s: float,
         recheck_s: float,
@@ -37,7 +36,6 @@ class Demand:
         self._bus = bus
         self._models = models
         self._generation = generation
-        self._want = want
         self._patience_s = patience_s
         self._recheck_s = recheck_s
         self._hints = Hints(bus, lambda model, _, __: self._receive(model), self._receive)
@@ -47,38 +45,39 @@ class Demand:
         self._is_doubted = False
         self._changed = asyncio.Event()
 
-    async def watch(self) -> None:
-        """Until cancelled: take and give up tickets as jobs wait or not."""
+    async def watch(self) -> AsyncGenerator[bool]:
+        """Yield whether a ticket should be held, as jobs wait or not, for as long as it is asked."""
         self._bus.on_reconnect(self._doubt)
         try:
             while True:
                 try:
-                    await self._turn()
+                    async with aclosing(self._turn()) as turn:
+                        async for is_wanted in turn:
+                            yield is_wanted
                 except SignalboxError as error:
                     log.warning("demand.check_failed", why=str(error))
                     await asyncio.sleep(self._patience_s)
         finally:
             self._bus.forget_reconnect(self._doubt)
-            self._want(False)
             self._hints.close()
 
     def models_changed(self) -> None:
         """Other models may be served now."""
         self._changed.set()
 
-    async def _turn(self) -> None:
+    async def _turn(self) -> AsyncGenerator[bool]:
         self._changed.clear()
         await self._follow()
         if not self._received:
-            self._want(False)
+            yield False
             await self._changed.wait()
             return
         await asyncio.sleep(self._patience_s)
         while await self.backlog():
-            self._want(True)
+            yield True
             await asyncio.sleep(self._recheck_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
             await self._follow()
-        self._want(False)
+        yield False
 
     async def _follow(self) -> None:
         """Listen to the models that may be served now, and see which of the new ones have jobs already."""

@@ -66,15 +66,15 @@ class Request:
 
 
 class Activity:
-    """The requests with the runner, oldest first. on_change: called when others should learn of it soon.
+    """The requests with the runner, oldest first. changed: is set when others should know of it soon.
 
     clock: UTC seconds. statistics: knows how long runs and loads take, and learns it of loads here.
     """
 
-    def __init__(self, statistics: Statistics, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
+    def __init__(self, statistics: Statistics, clock: Callable[[], float], changed: asyncio.Event) -> None:
         self._statistics = statistics
         self._clock = clock
-        self._on_change = on_change
+        self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._requests: list[Request] = []
         self._ahead: Request | None = None
@@ -179,7 +179,7 @@ class Activity:
             return
         self._statistics.used(request.activity, request.ended_s - request.began_s)
         if request.is_reported:
-            self._on_change()
+            self._changed.set()
         self._next()
 
     def _begin_ahead(self, request: Request) -> None:
@@ -195,7 +195,7 @@ class Activity:
         if self._ahead is request:
             self._ahead = None
             self._no_load_ahead.set()
-        self._on_change()
+        self._changed.set()
 
     def _next(self) -> None:
         """The turn of the oldest request has come."""
@@ -214,7 +214,7 @@ class Activity:
 
     def _tell(self, request: Request) -> None:
         request.is_reported = True
-        self._on_change()
+        self._changed.set()
 
 
 def _set() -> asyncio.Event:

@@ -49,17 +49,18 @@ class ResidentVersions:
         cache: ModelCache,
         find: Callable[[str], Model | None],
         activity: Activity,
-        on_change: Callable[[], None],
+        changed: asyncio.Event,
         *,
         is_spare: Callable[[Key], bool] = lambda _: False,
         may_load: Callable[[], bool] = lambda: True,
-        on_untried: Callable[[], None] = lambda: None,
+        untried: asyncio.Event | None = None,
         statistics: Statistics | None = None,
         retire_s: float = 10.0,
     ) -> None:
         """may_load: whether the device is ours alone, so that more may be put there. statistics: outlive the hold.
 
-        on_untried: called when a version was loaded for a job, and :meth:`keep_warm` has a trial to do with it.
+        changed: is set when presence should tell of it. untried: is set when a version was loaded for a job, and
+        :meth:`keep_warm` has a trial to do with it.
         retire_s: see :class:`workers.residency.retiring.Retiring`.
         """
         statistics = statistics or Statistics()
@@ -67,10 +68,10 @@ class ResidentVersions:
         self._cache = cache
         self._find = find
         self._activity = activity
-        self._on_change = on_change
+        self._changed = changed
         self._is_spare = is_spare
         self._may_load = may_load
-        self._on_untried = on_untried
+        self._untried = untried or asyncio.Event()
         self._sizes = statistics.sizes
         self._trials = Trials(runner, statistics.joinings, activity)
         self._retiring = Retiring(retire_s)
@@ -132,13 +133,13 @@ class ResidentVersions:
         """The runner does not have it after all. Harmless where another run has found that out and loads it again."""
         if key in self._cache:
             self._cache.drop(key)
-            self._on_change()
+            self._changed.set()
 
     def forget(self) -> None:
         """The runner has died and everything in it."""
         self._cache.clear()
         self._freed.set()
-        self._on_change()
+        self._changed.set()
 
     async def keep_warm(self, wanted: Sequence[Key], *, is_ahead: bool = True) -> None:
         """Load what is wanted, in order, as far as it fits without pushing out what is wanted too.
@@ -167,7 +168,7 @@ class ResidentVersions:
         for key in self._cache.failures():
             if key[0] == model:
                 self._cache.drop(key)
-                self._on_change()
+                self._changed.set()
 
     def due_in_s(self) -> float | None:
         """When :meth:`keep_warm` has something to load again, or to unload unless it is used; None = never."""
@@ -201,7 +202,7 @@ class ResidentVersions:
                 return
         if key not in self._cache and self._has_another(key):
             self._cache.crowd(key)
-            self._on_change()
+            self._changed.set()
 
     async def _try_new(self, model: Model, version: Version) -> None:
         """Try joined requests of a version before requests get it."""
@@ -209,7 +210,7 @@ class ResidentVersions:
             await self._trials.run(model, version)
         except (SignalboxError, asyncio.CancelledError):
             self._cache.drop((model.name, version.version))
-            self._on_change()
+            self._changed.set()
             raise
 
     async def _try_resident(self) -> None:
@@ -226,7 +227,7 @@ class ResidentVersions:
                         await self._trials.run(model, version)
                     finally:
                         self.unpin(key)
-                        self._on_change()
+                        self._changed.set()
 
     def _wants_room(self, key: Key) -> None:
         """It used the memory up beside the version it replaces: it may fit when all that is idle has left."""
@@ -251,7 +252,7 @@ class ResidentVersions:
         for key in self._cache.failures():
             if self._is_spare(key):
                 self._cache.drop(key)
-                self._on_change()
+                self._changed.set()
 
     async def _retire(self) -> None:
         """Unload what requests no longer get, once what they get now is here, or only waits for the room."""
@@ -309,7 +310,7 @@ class ResidentVersions:
             if renew is None:
                 await self._try_new(model, version)
             else:
-                self._on_untried()
+                self._untried.set()
         await self._book(key, size, is_needed=renew is not None)
 
     async def _book(self, key: Key, size: int, *, is_needed: bool) -> None:
@@ -328,7 +329,7 @@ class ResidentVersions:
         if not self._cache.size_bytes(key):
             raise RunnerLost("The runner died while room was made.")
         self._cache.mark_ready(key)
-        self._on_change()
+        self._changed.set()
 
     def _require_possible(self, key: Key, size: int) -> None:
         """Raises :class:`DoesNotFit`, and has presence tell it, for what the whole budget does not hold."""
@@ -339,7 +340,7 @@ class ResidentVersions:
                 f" {budget}. Raise the budget or serve the model elsewhere."
             )
             self._cache.fail(key, message)
-            self._on_change()
+            self._changed.set()
             raise DoesNotFit(message, needed=size, budget=budget)
 
     async def _shrink(self) -> None:
@@ -381,7 +382,7 @@ class ResidentVersions:
         """Have the runner load it. Its place tells how that ended, but for the size after a good end."""
         name, number = key
         self._cache.reserve(key, size)
-        self._on_change()
+        self._changed.set()
         try:
             with self._activity.loading(key, is_ahead=is_ahead):
                 return await self._runner.load(
@@ -402,7 +403,7 @@ class ResidentVersions:
             self._cache.drop(key)
             raise
         finally:
-            self._on_change()
+            self._changed.set()
 
     async def _make_room(self, size: int) -> None:
         while (leaving := self._leaving(size)) != []:
@@ -425,4 +426,4 @@ class ResidentVersions:
         self._cache.drop(key)
         await self._runner.unload(*key)
         log.info("model.unloaded", model=key[0], version=key[1])
-        self._on_change()
+        self._changed.set()

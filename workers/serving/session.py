@@ -53,17 +53,20 @@ class Session:
         settings: WorkerSettings,
         worker: str,
         clock: Callable[[], float],
-        on_change: Callable[[], None],
+        changed: asyncio.Event,
         wanted_at: float,
     ) -> None:
-        """clock: UTC seconds, the same for all programs. wanted_at: see :class:`Pipeline`."""
-        self.activity = Activity(statistics, clock, on_change)
+        """clock: UTC seconds, the same for all programs. changed: see :class:`Presence`. wanted_at: see
+        :class:`Pipeline`."""
+        self.activity = Activity(statistics, clock, changed)
         self._bus = bus
         self._leased = leased
         self._lease = lease
         self._fleet = fleet
         self._settings = settings
-        self._on_change = on_change
+        self._changed = changed
+        self._catalog = asyncio.Event()
+        """Set when there may be something to pull or to load."""
         self._tasks = Background()
         self._commits = Commits(
             bus,
@@ -71,7 +74,6 @@ class Session:
             worker=worker,
             gpu=lease.gpu,
             token=lease.token,
-            inline_limit_bytes=settings.inline_limit_bytes,
             clock=clock,
             slow_job_s=settings.slow_job_s,
             trusted_s=settings.trusted_s,
@@ -81,10 +83,10 @@ class Session:
             cache,
             fleet.find,
             self.activity,
-            on_change,
+            changed,
             is_spare=fleet.is_spare,
             may_load=lease.may_load,
-            on_untried=self.catalog_changed,
+            untried=self._catalog,
             statistics=statistics,
             retire_s=settings.retire_s,
         )
@@ -114,7 +116,6 @@ class Session:
             wanted_at=wanted_at,
         )
         self.in_flight = self._pipeline.in_flight
-        self._catalog = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         lease.on_change = self._lease_changed
 
@@ -150,7 +151,7 @@ class Session:
     def _lease_changed(self) -> None:
         self._catalog.set()  # what could not be loaded may be loaded now
         self._pipeline.wake()
-        self._on_change()
+        self._changed.set()
 
     def _reconnected(self) -> None:
         """Look for what was lost with the connection."""
@@ -274,7 +275,7 @@ class Session:
         while True:
             await asyncio.sleep(SOON_S)
             if self.in_flight.has_unreported():
-                self._on_change()
+                self._changed.set()
 
 
 async def _happens(event: asyncio.Event) -> None:

@@ -1,7 +1,7 @@
 """Faults: named actions on a running stack, each of which ends when a condition holds, not after a time.
 
-It says what it does, to whom, and what it measured. Those a storm chooses from stand in
-:func:`verification.chaos.faults.catalogue.catalogue`.
+It says what it does, to whom, and what it measured. Those a run chooses from stand in
+:mod:`verification.chaos.faults.catalogue` and, of a production stack, in :mod:`verification.chaos.faults.services`.
 """
 
 import asyncio
@@ -9,21 +9,37 @@ import random
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from verification.chaos.rig.site import Site
 
 W_contra = TypeVar("W_contra", bound=Site, contravariant=True)
 Strike = Callable[[W_contra, random.Random], Awaitable[None]]
+FENCE_S: Final = 15.0
+"""From the last thing a holder was answered by NATS to its runner's end: promised."""
+HELD_S: Final = 22.0
+"""From a cut, or a stop, to another holder: promised."""
+WIDE_S: Final = 120.0
+"""What the law "bounds" allows a figure that has a promise besides, on however busy a machine."""
 
 
 class Fault(NamedTuple, Generic[W_contra]):
-    """One kind of harm. weight: how often it is chosen. why_not: why it is left out here, empty where it is not."""
+    """One kind of harm. weight: how often a storm chooses it. about: to whom.
+
+    why_not: why it is left out here, empty where it is not. is_silent: no caller is answered until it is over.
+    """
 
     kind: str
     weight: int
     strike: Strike[W_contra]
     why_not: str = ""
+    about: str = ""
+    is_silent: bool = False
+
+    @property
+    def name(self) -> str:
+        """As it is written down."""
+        return f"{self.kind} {self.about}".strip()
 
 
 @asynccontextmanager
@@ -37,7 +53,7 @@ async def struck(rig: Site, kind: str, target: str, **facts: Any) -> AsyncIterat
 
 
 def measured(rig: Site, kind: str, target: str, what: str, seconds: float, bound_s: float, **facts: float) -> None:
-    """A figure and what it must not exceed."""
+    """A figure and what it must not exceed. promised_s: what docs/guarantees.md promises of this very figure."""
     rig.faults.note(
         event="measured", kind=kind, target=target, what=what, s=round(seconds, 4), bound_s=bound_s, **facts
     )

@@ -3,11 +3,15 @@
 import asyncio
 import random
 import signal
+from typing import Final
 
 from tests.rigs.outage import becomes
 from verification.chaos.evidence.journal import now
 from verification.chaos.faults.fault import measured, pause, struck
 from verification.chaos.rig.rig import Rig
+
+STOPPED_S: Final = 12.0
+"""The others elect a leader within this (4 to 9 s)."""
 
 
 async def kill_gateway(rig: Rig, rng: random.Random) -> None:
@@ -42,9 +46,9 @@ async def kill_nats(rig: Rig, rng: random.Random) -> None:
         measured(rig, "kill nats", node.name, "serving again", now() - began, 60.0)
 
 
-async def kill_leader(rig: Rig, rng: random.Random) -> None:
-    """SIGKILL to the node that leads a stream, of three."""
-    stream = rng.choice(("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys"))
+async def kill_leader(rig: Rig, rng: random.Random, stream: str = "") -> None:
+    """SIGKILL to the node that leads ``stream``, of three; any that decisions rest on."""
+    stream = stream or rng.choice(("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys"))
     await becomes(rig.is_replicated, limit_s=120)
     node = await rig.leader_of(stream)
     if node is None:
@@ -57,6 +61,20 @@ async def kill_leader(rig: Rig, rng: random.Random) -> None:
         await rig.start_node(node)
         await becomes(rig.is_replicated, limit_s=120)
         await rig.refresh()
+
+
+async def stop_leader(rig: Rig, rng: random.Random, stream: str) -> None:
+    """SIGSTOP to that node until the others have elected another leader; it goes on as if it were still one."""
+    node = await rig.leader_of(stream)
+    assert node is not None, f"{stream} has no leader"
+    pid = node.pid
+    async with struck(rig, "stop leader", "all", node=node.name, stream=stream):
+        assert rig.signal(pid, signal.SIGSTOP), "a node has ended by itself"
+        try:
+            await asyncio.sleep(STOPPED_S)
+        finally:
+            rig.signal(pid, signal.SIGCONT)
+        await rig.nats_serves()
 
 
 async def pause_nats(rig: Rig, rng: random.Random) -> None:

@@ -16,12 +16,10 @@ from tests.rigs.natsserver import NatsServer
 from tests.rigs.nodes import nodes, started
 from tests.rigs.outage import House
 from verification.chaos.environment.disk import Disk
-from verification.chaos.environment.link import LossyLink
 from verification.chaos.environment.namespace import Namespace
 from verification.chaos.environment.proxy import CALM, Proxy, Weather
 from verification.chaos.environment.routes import NodeRoutes
 from verification.chaos.environment.smalldisk import SmallDisk
-from verification.chaos.evidence.census import Census, carries
 from verification.chaos.evidence.recorder import Recorder
 from verification.chaos.rig.site import Site
 
@@ -46,11 +44,10 @@ class Bed(House, Site):
         settings: Mapping[str, Mapping[str, str]],
     ) -> None:
         House.__init__(self, data, settings)
-        Site.__init__(self, history, Census(carries(str(history)), history), node_count=node_count)
+        Site.__init__(self, history, node_count=node_count)
         self.nodes: list[NatsServer] = []
         self.proxies: dict[str, list[Proxy]] = {}
         self.namespaces: dict[str, Namespace] = {}
-        self.links: dict[str, LossyLink] = {}
         self.routes = NodeRoutes() if has_routes else None
         self.disk: SmallDisk | None = None
         self.disks: list[Disk] = []
@@ -78,7 +75,6 @@ class Bed(House, Site):
         self._bus = await Bus.connect(self._wire, role="admin", name="chaos")
         await self.patiently(self.declare)
         self.recorder = await self._exits.enter_async_context(Recorder(self.bus, self.history))
-        await self._exits.enter_async_context(self.census)
 
     async def declare(self) -> None:
         """Every stream, as ``signalbox up`` does at each start."""
@@ -115,8 +111,6 @@ class Bed(House, Site):
         for proxies in self.proxies.values():
             for proxy in proxies:
                 proxy.change(CALM)
-        for link in self.links.values():
-            link.heal()
         for space in self.namespaces.values():
             with suppress(OSError):
                 space.heal()

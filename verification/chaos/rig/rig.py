@@ -10,19 +10,20 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from signalbox.ops.ports import HOST
+from signalbox.ops.ports import HOST, free_port
 from signalbox.ops.up.child import Child, Spec
 from signalbox.ops.up.datadir import DataDir
 from signalbox.program.errors import SignalboxError, Unavailable
-from signalbox.wire.messages import Worker, decode
+from signalbox.wire.messages import Limits, Worker, decode
 from signalbox.wire.names import Bucket, key, token
+from tests.rigs import models
+from tests.rigs.outage import floats
+from tests.rigs.processes import resident_bytes
 from verification.chaos.environment.disk import Disk
-from verification.chaos.environment.link import LossyLink
 from verification.chaos.environment.namespace import Namespace
 from verification.chaos.environment.smalldisk import SmallDisk
 from verification.chaos.evidence.journal import SECRETS
 from verification.chaos.rig.bed import Bed
-from verification.chaos.traffic.load import CANARY
 
 GPU: Final = "cpu:0"
 KEEP_S: Final = 0.5
@@ -48,7 +49,7 @@ class Rig(Bed):
 
     engine: ``tensorflow``, ``toy`` (:mod:`verification.chaos.rig.toyrunner`), or ``mixed``: worker 1 has the real one.
     ballast_mb: memory of a toy runner. devices: which workers share in turn. programs: further settings, by role.
-    has_routes: see :class:`Bed`.
+    limits: of the models. has_metrics: programs serve theirs, at :attr:`metrics_ports`. has_routes: see :class:`Bed`.
     """
 
     def __init__(
@@ -61,19 +62,23 @@ class Rig(Bed):
         ballast_mb: int = 0,
         devices: tuple[str, ...] = (GPU,),
         programs: Mapping[str, Mapping[str, str]] | None = None,
+        limits: Limits | None = None,
+        has_metrics: bool = False,
         has_routes: bool = False,
     ) -> None:
         super().__init__(data, history, node_count=nodes, has_routes=has_routes, settings=programs or {})
         self.options = replace(self.options, devices=devices)
-        self.secrets = {"a caller's number": CANARY}
         self.ended: list[str] = []
+        self.metrics_ports: dict[str, int] = {}
+        """Ports, by program."""
         self._engine, self._ballast_mb = engine, ballast_mb
+        self._limits, self._has_metrics = limits, has_metrics
 
     # -- coming and going ------------------------------------------------------------------------------
 
     async def start(self, spec: Spec) -> Child:
         """A program of the stack, with proxies of its own and, where one was made for it, a network of its own."""
-        space = self.namespaces.get(spec.name) or self.links.get(spec.name)
+        space = self.namespaces.get(spec.name)
         if spec.name not in self.proxies:
             await self._build_proxies(spec.name, space.outside if space is not None else HOST)
         env = {
@@ -91,8 +96,9 @@ class Rig(Bed):
             if is_toy:
                 argv = (sys.executable, "-m", "verification.chaos.rig.toyworker")
                 env["TF_CHAOS_BALLAST_MB"] = str(self._ballast_mb)
-        else:
-            env["CHAOS_HISTORY"] = str(self.history)  # the census knows its own by it
+        if self._has_metrics:
+            self.metrics_ports[spec.name] = free_port()
+            env["SIGNALBOX_METRICS_PORT"] = str(self.metrics_ports[spec.name])
         if space is not None:
             argv = (*space.prefix, *argv)
         return await super().start(spec._replace(env=env, argv=argv, ready=ready))
@@ -130,6 +136,11 @@ class Rig(Bed):
         path.touch(mode=0o600)
         path.write_bytes(msgspec.json.encode(known))
 
+    async def publish_models(self) -> None:
+        """As the console publishes them."""
+        await self.add_model("half", models.half_plus_two(), floats(), limits=self._limits)
+        await self.add_model(self.slow, models.slow(), floats("seconds"), limits=self._limits)
+
     async def add_key(self, **fields: Any) -> str:
         """As the stack's; the key may stand in no log."""
         text = await super().add_key(**fields)
@@ -146,6 +157,15 @@ class Rig(Bed):
     def pid_of(self, name: str) -> int:
         """Process id of a program, 0 while it does not run."""
         return self.child(name).pid
+
+    def is_settled(self) -> bool:
+        """Whether every device has a holder whose runner is inside, with all of its memory."""
+        holders = [str(held["owner"]) for held in self.recorder.holders.values()]
+        return (
+            len(holders) == (len(self.options.devices) if self.workers else 0)
+            and self.are_inside()
+            and all(resident_bytes(self.runner_of(name)) >= self._ballast_mb << 20 for name in holders)
+        )
 
     async def bring_back(self, name: str) -> None:
         """A dead program is started again until it is ready; a start that meets another fault is repeated."""
@@ -183,20 +203,18 @@ class Rig(Bed):
 async def rig(folder: Path, *, workers: int, **options: Any) -> AsyncIterator[Rig]:
     """A rig that is up: NATS, the front and ``workers`` workers on one GPU.
 
-    disk_mb: NATS' disk is so small. has_disks: every node has a disk whose power can be cut. is_lossy: the packets of
-    worker 1 can be lost and late.
+    disk_mb: NATS' disk is so small. has_disks: every node has a disk whose power can be cut. is_networked: the packets
+    of worker 1 can be lost.
     """
     history = folder / "history"
     history.mkdir(parents=True, exist_ok=True)
     is_networked, disk_mb = options.pop("is_networked", False), options.pop("disk_mb", 0)
-    has_disks, is_lossy = options.pop("has_disks", False), options.pop("is_lossy", False)
+    has_disks = options.pop("has_disks", False)
     with DataDir(folder / "data") as data, ExitStack() as spaces:
         made = Rig(data, history, **options)
         try:
             if is_networked:
                 made.namespaces["worker-1"] = spaces.enter_context(Namespace(1))
-            if is_lossy:
-                made.links["worker-1"] = spaces.enter_context(LossyLink(2))
             if disk_mb:
                 made.disk = spaces.enter_context(SmallDisk(data.path / "nats-0", disk_mb))
             if has_disks:

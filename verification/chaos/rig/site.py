@@ -1,7 +1,7 @@
 """A site: a running stack that faults are caused in, and what is known of it meanwhile.
 
 There are two: the rig (:mod:`verification.chaos.rig.rig`), which starts its programs itself, and a production stack
-that runs already (:mod:`verification.chaos.production`).
+that runs already (:mod:`verification.chaos.rig.composed`).
 """
 
 import asyncio
@@ -19,10 +19,12 @@ from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket, key
 from tests.rigs.outage import becomes
 from verification.chaos.evidence import intervals
-from verification.chaos.evidence.census import GUARD, Census
 from verification.chaos.evidence.journal import Entry, Journal, now
 from verification.chaos.evidence.recorder import Recorder
+from verification.chaos.traffic.load import CANARY, Load
 
+GUARD: Final = b"workers.guard.process"
+"""Stands on every guard's command line and on no runner's."""
 DECISIVE: Final = ("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys", "KV_workers")
 """Streams that decisions rest on."""
 
@@ -31,15 +33,18 @@ class Site(ABC):
     """history: folder of what happens. node_count: of NATS. coming_back: programs that were ended and are not ready."""
 
     recorder: Recorder
+    load: Load
+    slow = "slow"
+    """Name of the model that takes its time."""
 
-    def __init__(self, history: Path, census: Census, *, node_count: int) -> None:
+    def __init__(self, history: Path, *, node_count: int) -> None:
         self.history = history
         self.node_count = node_count
         self.faults = Journal(history / "faults.jsonl")
-        self.census = census
         self.tasks: set[asyncio.Task[None]] = set()
         self.broken: list[str] = []
         self.coming_back: set[str] = set()
+        self.secrets = {"a caller's number": CANARY}
         self.began_after = 0
         """Sequence of the last record that was there before."""
         self.kept: dict[str, Entry] = {}
@@ -49,6 +54,19 @@ class Site(ABC):
     @abstractmethod
     def bus(self) -> Bus:
         """Our own connection to NATS."""
+
+    @property
+    @abstractmethod
+    def front_url(self) -> str:
+        """Where callers call."""
+
+    @abstractmethod
+    async def publish_models(self) -> None:
+        """Have ``half`` and :attr:`slow` served."""
+
+    @abstractmethod
+    async def add_key(self, *, name: str) -> str:
+        """The text of a key of an account of its own, which may stand in no log."""
 
     @property
     @abstractmethod

@@ -1,14 +1,13 @@
-"""Shared parts of scenarios: a load, its end, and checks of a run in progress."""
+"""Shared parts of runs: a load, its end, and what was seen meanwhile."""
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from tests.rigs import models
-from tests.rigs.outage import becomes, floats
+from tests.rigs.outage import becomes
 from verification.chaos.evidence import journal
-from verification.chaos.evidence.final import snapshot
+from verification.chaos.evidence.final import jobs_left, snapshot
 from verification.chaos.evidence.journal import Entry, Journal
 from verification.chaos.laws import checks
 from verification.chaos.rig.rig import Rig
@@ -21,60 +20,65 @@ CALLERS: Final = 6
 HEAL_S: Final = 120.0
 """After the load every job ends within this."""
 LEDGER: Final = "ledger.jsonl"
+SILENT: Final = "longest without an accepted job"
 
 
-async def loaded(made: Rig, seed: int) -> tuple[Load, Journal]:
-    """Two accounts that are served; the load has begun."""
-    load, ledger = await served(made, seed)
-    load.start()
-    return load, ledger
-
-
-async def served(made: Rig, seed: int) -> tuple[Load, Journal]:
-    """Two accounts that are served and do not call yet."""
-    await made.add_model("half", models.half_plus_two(), floats())
-    await made.add_model("slow", models.slow(), floats("seconds"))
+async def served(made: Site, seed: int, *, callers: int = CALLERS, names: Sequence[str] = ("ann", "bob")) -> Load:
+    """Accounts that are served and do not call yet."""
+    await made.publish_models()
     ledger = Journal(made.history / LEDGER)
-    accounts = [
-        Account(name, made.front_url, await made.add_key(name=name), ledger, callers=CALLERS) for name in ("ann", "bob")
-    ]
+    accounts = [Account(name, made.front_url, await made.add_key(name=name), ledger) for name in names]
 
     async def are_served() -> bool:
         for account in accounts:
-            got = await account.call("POST", "/v1/models/half:predict", {"instances": [float(CANARY)]})
-            if got is None or got.status != 200:
-                return False
+            for model, value in (("half", float(CANARY)), (made.slow, 0.01)):
+                got = await account.call("POST", f"/v1/models/{model}:predict", {"instances": [value]})
+                if got is None or got.status != 200:
+                    return False
         return True
 
-    await becomes(are_served, limit_s=180)
-    return Load(accounts, ledger, seed, callers=CALLERS), ledger
+    await becomes(are_served, limit_s=240)
+    return Load(accounts, ledger, seed, callers=callers, slow=made.slow)
 
 
-async def finished(made: Site, load: Load, ledger: Journal) -> None:
-    """No more load; every job that was promised ends within :data:`HEAL_S` and stands in the final snapshot."""
+async def finished(made: Site) -> None:
+    """Calm, and no more load; every job that was promised ends within :data:`HEAL_S` and leaves the queue."""
+    load = made.load
+    await made.calm()
+    await settled(made)
     try:
         async with asyncio.timeout(HEAL_S):
             await load.end()
             await load.drained(limit_s=HEAL_S)
     except TimeoutError:
         left = [job for account in load.accounts for job in account.open]
-        made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the load: {left[:5]}")
-    await snapshot(made.bus, made.history / "final.jsonl", {}, after=made.began_after, kept=made.kept)
-    ledger.close()
+        made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the last fault: {left[:5]}")
+
+    async def is_empty() -> bool:
+        return not await jobs_left(made.bus)
+
+    try:
+        await becomes(is_empty, limit_s=HEAL_S)
+    except AssertionError:
+        made.finding(f"still queued: {await jobs_left(made.bus)}")
+    values = {"left": await jobs_left(made.bus)}
+    await snapshot(made.bus, made.history / "final.jsonl", values, after=made.began_after, kept=made.kept)
+    for account in load.accounts:
+        await account.pool.close()
+    load.ledger.close()
     print(f"{len(load.accepted)} jobs accepted")
 
 
 async def settled(made: Site) -> None:
-    """What goes on in the background has ended, and who lives has been counted."""
+    """What goes on in the background has ended."""
     while made.tasks:
         await asyncio.wait(made.tasks)
-    made.census.scan()
 
 
-async def more_accepted(made: Site, load: Load, count: int, *, limit_s: float = 60.0) -> None:
+async def more_accepted(made: Site, count: int, *, limit_s: float = 60.0) -> None:
     """Returns when so many more jobs were promised."""
-    was = len(load.accepted)
-    await made.until(lambda: len(load.accepted) >= was + count, limit_s=limit_s, what="accepted jobs")
+    was = len(made.load.accepted)
+    await made.until(lambda: len(made.load.accepted) >= was + count, limit_s=limit_s, what="accepted jobs")
 
 
 def refused(load: Load) -> int:
@@ -87,16 +91,24 @@ def longest_silence(made: Site, since: float, until: float) -> float:
     return checks.longest_silence(journal.read(made.history / LEDGER), since, until)
 
 
-def note_fenced(made: Rig) -> None:
-    """Note each lease lost so far as a finding: its worker was healthy."""
-    for name in made.workers:
-        for why in fences(made, name):
-            made.finding(f"a healthy runner was fenced: {name}: {why}")
+def note_fenced(made: Rig, name: str, since: int = 0) -> None:
+    """Note each lease that a worker lost after the first ``since`` as a finding: it was healthy."""
+    for why in fences(made, name)[since:]:
+        made.finding(f"a healthy runner was fenced: {name}: {why}")
 
 
 def fences(made: Rig, name: str) -> list[str]:
     """Why a worker lost its lease, each time it did up to now."""
-    return [str(line.get("why")) for line in _lines(made, name) if line.get("event") == "lease.lost"]
+    found = []
+    for path in (made.data.path / "logs").glob(f"{name}.log*"):
+        for text in path.read_text().splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            if line.get("event") == "lease.lost":
+                found.append(str(line.get("why")))
+    return found
 
 
 def beats(made: Site, worker: str, since: float, until: float) -> list[Entry]:
@@ -106,20 +118,3 @@ def beats(made: Site, worker: str, since: float, until: float) -> list[Entry]:
         for entry in journal.read(made.history / "leases.jsonl")
         if entry.get("owner") == worker and since <= entry["at"] <= until
     ]
-
-
-def say(number: int, rounds: int) -> None:
-    """How far it is."""
-    if (number + 1) % 25 == 0 or number + 1 == rounds:
-        print(f"{number + 1} of {rounds}", flush=True)
-
-
-def _lines(made: Rig, name: str) -> list[Mapping[str, Any]]:
-    found = []
-    for path in (made.data.path / "logs").glob(f"{name}.log*"):
-        for line in path.read_text().splitlines():
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue
-    return found

@@ -1,43 +1,55 @@
-"""A storm: load from two accounts, one fault after another, then calm, and judgement over what was written down."""
+"""One fault after another under load, then calm, and judgement over what was written down.
+
+A storm draws faults by weight over a rig of its own and waits for none of them to be over. Over a production stack each
+fault comes once, and the next when all effects of the one before are over, which is measured.
+"""
 
 import asyncio
 import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+import httpx
 
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import Limits
-from tests.rigs import models
-from tests.rigs.outage import becomes, floats
-from verification.chaos.evidence.final import jobs_left, snapshot
+from tests.rigs.outage import becomes
+from verification.chaos.evidence import journal
+from verification.chaos.evidence.final import standing
 from verification.chaos.evidence.history import History, accepted
-from verification.chaos.evidence.journal import Journal
-from verification.chaos.faults import power
-from verification.chaos.faults.catalogue import catalogue
-from verification.chaos.faults.fault import Fault
-from verification.chaos.laws import checks
+from verification.chaos.evidence.journal import now
+from verification.chaos.faults import catalogue, power, services
+from verification.chaos.faults.fault import WIDE_S, Fault, measured, struck
 from verification.chaos.laws.checks import Violation
+from verification.chaos.rig.composed import BACK_S, Production
 from verification.chaos.rig.rig import SHORT, Rig, rig
-from verification.chaos.traffic.account import Account
-from verification.chaos.traffic.load import CANARY, Load
+from verification.chaos.rig.site import Site
+from verification.chaos.scenarios.catalogue import judge
+from verification.chaos.scenarios.scene import LEDGER, SILENT, finished, longest_silence, more_accepted, served
 
-MODELS: Final = ("half", "slow")
-CALLERS: Final = 20
-"""Per account, unless told otherwise."""
-STUCK_S: Final = 240.0
+UP: Final = Path(".signalbox/production/up.json")
+STUCK_S: Final = 300.0
 """A fault that is not over by then has found something."""
-HEAL_S: Final = 120.0
-"""After the last fault every job ends within this."""
+PATIENT: Final = Limits(max_delivery=1000, sync_wait_s=10.0, deadline_s=3600.0)
+"""A storm kills more runners under one job than a sane day does: a strike must not end it here."""
+REMEMBER_S: Final = 120.0
+"""A fifth of what ``SIGNALBOX_SYNC_RESULTS_KEPT_S`` is by default."""
+ENDED_MORE: Final = 5
+ACCEPTING_S: Final = 10.0
+"""Without an accepted job while anything but the front itself is away, and again after the front was: promised."""
+FAILURES: Final = (AssertionError, TimeoutError, SignalboxError, OSError, httpx.HTTPError)
 
 
-class StormPlan(NamedTuple):
+class Plan(NamedTuple):
     """What to do. A storm lasts until ``minutes`` have passed, or until ``faults`` and ``jobs`` are reached.
 
-    at_most: minutes after which it ends whatever was reached, 0 = never. only: kinds of fault, empty = all.
-    callers: per account. has_disks: every node has a disk whose power is cut too.
+    at_most: minutes after which no fault begins, whatever was reached; 0 = never. only: kinds or names of faults,
+    empty = all. callers: per account. has_disks: every node has a disk whose power is cut too. is_sample: over a
+    production stack, one fault of each kind.
     """
 
     seed: int
@@ -51,27 +63,28 @@ class StormPlan(NamedTuple):
     engine: str = "tensorflow"
     callers: int = 12
     has_disks: bool = False
+    is_sample: bool = False
 
 
-class StormOutcome(NamedTuple):
-    """What came of it."""
+class Outcome(NamedTuple):
+    """What came of it. skipped: faults there was no time for."""
 
-    plan: StormPlan
+    title: str
     history: History
     violations: list[Violation]
     kinds: Counter[str]
     left_out: dict[str, str]
+    skipped: list[str]
     jobs: int
     answers: Counter[tuple[str, int]]
     seconds: float
 
 
-async def run(plan: StormPlan, folder: Path) -> StormOutcome:
+async def storm(plan: Plan, folder: Path) -> Outcome:
     """One storm in ``folder``, which afterwards holds its history and every log."""
     began = time.monotonic()
     powers = power.catalogue(nodes=plan.nodes, has_disks=plan.has_disks)
-    known = [*catalogue(nodes=plan.nodes), *powers]
-    left_out = {fault.kind: fault.why_not for fault in known if fault.why_not}
+    known = [*catalogue.catalogue(nodes=plan.nodes), *powers]
     usable = [fault for fault in known if (fault.kind in plan.only if plan.only else not fault.why_not)]
     async with rig(
         folder,
@@ -79,49 +92,30 @@ async def run(plan: StormPlan, folder: Path) -> StormOutcome:
         nodes=plan.nodes,
         engine=plan.engine,
         programs=SHORT if plan.nodes == 1 else {},
+        limits=PATIENT,
         is_networked=any(fault.kind == "packets lost" for fault in usable),
         has_disks=any(fault in powers for fault in usable),
     ) as made:
-        load, ledger = await _load(made, plan)
-        load.start()
-        kinds = await _blow(made, plan, usable, load)
-        answers = await _clear_up(made, load, ledger)
-    survivors = await _survivors(str(folder))
+        made.load = await served(made, plan.seed, callers=plan.callers)
+        made.load.start()
+        kinds = await _blow(made, plan, usable)
+        await finished(made)
     found = History.of_run(folder)
-    violations = [
-        *checks.check(found),
-        *(Violation("orphans", f"{argv} ({pid}) is still there") for pid, argv in survivors.items()),
-    ]
-    return StormOutcome(
-        plan, found, violations, kinds, left_out, len(accepted(found.ledger)), answers, time.monotonic() - began
+    survivors = await _survivors(str(folder))
+    return Outcome(
+        f"storm: seed {plan.seed}, {plan.nodes} NATS node(s), {plan.workers} workers on one GPU, engine {plan.engine}",
+        found,
+        [*judge(found), *(Violation("findings", f"{argv} ({pid}) is still there") for pid, argv in survivors.items())],
+        kinds,
+        {fault.name: fault.why_not for fault in known if fault.why_not},
+        [],
+        len(accepted(found.ledger)),
+        made.load.answers,
+        time.monotonic() - began,
     )
 
 
-async def _load(made: Rig, plan: StormPlan) -> tuple[Load, Journal]:
-    """Models, two accounts, and the proof that both are served."""
-    # A storm kills more runners under one job than a sane day does: a strike must not end it here.
-    limits = Limits(max_delivery=1000, sync_wait_s=10.0, deadline_s=3600.0)
-    await made.add_model("half", models.half_plus_two(), floats(), limits=limits)
-    await made.add_model("slow", models.slow(), floats("seconds"), limits=limits)
-    ledger = Journal(made.history / "ledger.jsonl")
-    accounts = []
-    for name in ("ann", "bob"):
-        key = await made.add_key(name=name)
-        accounts.append(Account(name, made.front_url, key, ledger, callers=plan.callers))
-
-    async def are_served() -> bool:
-        for account in accounts:
-            for model, value in (("half", float(CANARY)), ("slow", 0.01)):
-                got = await account.call("POST", f"/v1/models/{model}:predict", {"instances": [value]})
-                if got is None or got.status != 200:
-                    return False
-        return True
-
-    await becomes(are_served, limit_s=180)
-    return Load(accounts, ledger, plan.seed, callers=plan.callers), ledger
-
-
-async def _blow(made: Rig, plan: StormPlan, usable: Sequence[Fault[Rig]], load: Load) -> Counter[str]:
+async def _blow(made: Rig, plan: Plan, usable: Sequence[Fault[Rig]]) -> Counter[str]:
     """One fault after another until there were enough, of jobs too."""
     rng = random.Random(plan.seed)
     first = list(usable)
@@ -135,7 +129,7 @@ async def _blow(made: Rig, plan: StormPlan, usable: Sequence[Fault[Rig]], load: 
             return True
         if plan.minutes and time.monotonic() < ends_at:
             return False
-        return kinds.total() >= plan.faults and len(load.accepted) >= plan.jobs
+        return kinds.total() >= plan.faults and len(made.load.accepted) >= plan.jobs
 
     while not (is_enough() or made.broken):
         if plan.faults and not plan.minutes and kinds.total() >= plan.faults:
@@ -145,40 +139,12 @@ async def _blow(made: Rig, plan: StormPlan, usable: Sequence[Fault[Rig]], load: 
         try:
             async with asyncio.timeout(STUCK_S):
                 await fault.strike(made, rng)
-        except (AssertionError, TimeoutError, SignalboxError, OSError) as error:
+        except FAILURES as error:
             made.finding(f"{fault.kind}: {type(error).__name__} {error}")
         kinds[fault.kind] += 1
         if kinds.total() % 100 == 0:
-            print(f"{kinds.total()} faults, {len(load.accepted)} jobs", flush=True)
+            print(f"{kinds.total()} faults, {len(made.load.accepted)} jobs", flush=True)
     return kinds
-
-
-async def _clear_up(made: Rig, load: Load, ledger: Journal) -> Counter[tuple[str, int]]:
-    """Calm: everything is healed, every job ends, and what is known at the end is written down."""
-    await made.calm()
-    while made.tasks:
-        await asyncio.wait(made.tasks)
-    try:
-        async with asyncio.timeout(HEAL_S):
-            await load.end()
-        await load.drained(limit_s=HEAL_S)
-    except TimeoutError:
-        left = [job for account in load.accounts for job in account.open]
-        made.finding(f"{len(left)} jobs have not ended {HEAL_S:g} s after the last fault: {left[:5]}")
-
-    async def is_empty() -> bool:
-        return not await jobs_left(made.bus)
-
-    try:
-        await becomes(is_empty, limit_s=HEAL_S)
-    except AssertionError:
-        made.finding(f"still queued: {await jobs_left(made.bus)}")
-    await snapshot(made.bus, made.history / "final.jsonl", {"left": await jobs_left(made.bus)})
-    made.census.scan()
-    for account in load.accounts:
-        await account.pool.close()
-    ledger.close()
-    return load.answers
 
 
 async def _survivors(mark: str) -> dict[int, str]:
@@ -201,54 +167,121 @@ def _alive(mark: str) -> dict[int, str]:
     return found
 
 
-def report(outcome: StormOutcome) -> str:
-    """The table a person reads."""
-    plan, found = outcome.plan, outcome.history
-    lines = [
-        f"storm: seed {plan.seed}, {plan.nodes} NATS node(s), {plan.workers} workers on one GPU, engine {plan.engine}",
-        f"{outcome.kinds.total()} faults over {outcome.jobs} accepted jobs in {outcome.seconds:.0f} s",
-        "",
-        "faults " + ", ".join(f"{kind} {n}" for kind, n in sorted(outcome.kinds.items())),
+# -- over a production stack ---------------------------------------------------------------------------
+
+
+async def production(plan: Plan, folder: Path, up: Path) -> Outcome:
+    """One run in ``folder``, which afterwards holds its history and the logs of the stack."""
+    began = time.monotonic()
+    done: Counter[str] = Counter()
+    async with Production(up, folder) as stack:
+        stack.faults.note(event="stack", name="production")
+        known = services.catalogue(stack)
+        chosen = _chosen(known, plan)
+        stack.load = load = await served(stack, plan.seed, callers=plan.callers, names=("ann", "bob", "eve"))
+        prober = load.accounts.pop()
+        load.start()
+        load.accounts.append(prober)
+        beside = [asyncio.create_task(work) for work in (load.probe_on(prober), _remember(stack))]
+        rng = random.Random(plan.seed)
+        for fault in chosen:
+            if plan.at_most and time.monotonic() - began > plan.at_most * 60:
+                break
+            await _try(stack, fault, rng)
+            done[fault.name] += 1
+            print(f"[{time.monotonic() - began:6.1f} s] {fault.name}, {len(load.accepted)} jobs", flush=True)
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)
+        await finished(stack)
+        await _console_knows(stack)
+    found = History.of_run(folder)
+    return Outcome(
+        f"production: seed {plan.seed}",
+        found,
+        judge(found),
+        done,
+        {fault.name: fault.why_not for fault in known if fault.why_not},
+        [fault.name for fault in chosen if fault.name not in done],
+        len(load.accepted),
+        load.answers,
+        time.monotonic() - began,
+    )
+
+
+def _chosen(known: Sequence[Fault[Production]], plan: Plan) -> list[Fault[Production]]:
+    """What is tried, in an order that the seed chooses."""
+    wanted = [
+        fault
+        for fault in known
+        if not fault.why_not and (not plan.only or fault.kind in plan.only or fault.name in plan.only)
     ]
-    lines += [f"left out: {kind} ({why})" for kind, why in outcome.left_out.items()]
-    lines += ["answers " + ", ".join(f"{op} {status}: {n}" for (op, status), n in sorted(outcome.answers.items())), ""]
-    broken = Counter(violation.law for violation in outcome.violations)
-    lines += [f"  {law:<22}{broken[law]}" for law in checks.LAWS]
-    ends = Counter(entry["state"] for entry in found.final if "state" in entry)
-    attempts = max((entry["attempt"] for entry in found.final if "attempt" in entry), default=0)
-    lines += [
-        "",
-        "ends " + ", ".join(f"{state} {n}" for state, n in sorted(ends.items())) + f"; most attempts {attempts}",
-    ]
-    lines += judged(found)
-    lines += figures(found)
-    lines += ["", *(f"VIOLATION {v.law}: {v.text}" for v in outcome.violations[:40])]
-    return "\n".join(lines)
+    random.Random(plan.seed).shuffle(wanted)
+    return list({fault.kind: fault for fault in wanted}.values()) if plan.is_sample else wanted
 
 
-def judged(found: History) -> list[str]:
-    """What the laws had to look at, where that may be little or nothing."""
-    return [f"NOT JUDGED: {law} ({why})" for law, why in checks.unjudged(found).items()]
+async def _try(stack: Production, fault: Fault[Production], rng: random.Random) -> None:
+    """One fault and all that follows from it; what it should have shown and did not is a finding."""
+    try:
+        async with asyncio.timeout(STUCK_S):
+            await stack.whole(limit_s=STUCK_S)
+            await more_accepted(stack, 10, limit_s=STUCK_S)
+            async with struck(stack, fault.name, "all"):
+                began = now()
+                await fault.strike(stack, rng)
+                healed = now()
+                await _recovers(stack, fault, healed)
+            promised_s = ACCEPTING_S + (healed - began if fault.is_silent else 0.0)
+            silent_s = longest_silence(stack, began, now())
+            measured(stack, fault.name, fault.about, SILENT, silent_s, WIDE_S, promised_s=promised_s)
+    except FAILURES as error:
+        stack.finding(f"{fault.name}: {type(error).__name__} {error}")
+        await stack.calm()
 
 
-def figures(found: History) -> list[str]:
-    """Percentiles of everything that was measured."""
-    return [
-        f"  {what:<46} n {len(s):<5}p50 {checks.percentile(s, 0.5):7.3f}  p99 {checks.percentile(s, 0.99):7.3f}"
-        f"  max {max(s):7.3f} s"
-        for what, s in sorted(checks.measured(found).items())
-    ]
+async def _recovers(stack: Production, fault: Fault[Production], healed: float) -> None:
+    """Jobs are accepted, jobs end, every program is at work, and the console shows the newest job."""
+
+    def over(what: str, promised_s: float) -> None:
+        measured(stack, fault.name, fault.about, what, now() - healed, WIDE_S, promised_s=promised_s)
+
+    ended = stack.recorder.ended
+    await more_accepted(stack, ENDED_MORE, limit_s=STUCK_S)
+    over("accepting again", ACCEPTING_S)
+    await stack.until(lambda: stack.recorder.ended >= ended + ENDED_MORE, limit_s=STUCK_S, what="jobs that end")
+    over("jobs end again", BACK_S)
+    await stack.whole(limit_s=STUCK_S)
+    over("all at work again", BACK_S)
+    job = stack.load.accounts[0].latest
+
+    async def is_shown() -> bool:
+        return bool(await stack.operator.shows(job))
+
+    await becomes(is_shown, limit_s=STUCK_S)
+    over("console shows the newest job", BACK_S)
 
 
-def summary(outcome: StormOutcome) -> dict[str, Any]:
-    """The same for a program."""
-    return {
-        "seed": outcome.plan.seed,
-        "nodes": outcome.plan.nodes,
-        "faults": outcome.kinds.total(),
-        "kinds": dict(outcome.kinds),
-        "jobs": outcome.jobs,
-        "seconds": round(outcome.seconds, 1),
-        "violations": [violation._asdict() for violation in outcome.violations],
-        "takeover_s": [f["s"] for f in outcome.history.faults if f["event"] == "measured" and f["what"] == "takeover"],
-    }
+async def _remember(stack: Site) -> None:
+    """Look at all records, until cancelled, more often than those of synchronous calls are thrown away."""
+    while True:
+        with suppress(SignalboxError):
+            stack.kept |= await standing(stack.bus, after=stack.began_after)
+        await asyncio.sleep(REMEMBER_S)
+
+
+async def _console_knows(stack: Production) -> None:
+    """The console shows the end of a sample of the promised jobs, but for what its lost database held."""
+    final = {e["job"]: e["state"] for e in journal.read(stack.history / "final.jsonl") if "job" in e}
+    lost_at = max((f["at"] for f in journal.read(stack.history / "faults.jsonl") if f["event"] == "lost"), default=0)
+    promised = accepted(e for e in journal.read(stack.history / LEDGER) if e["at"] > lost_at)
+    sample = random.Random(0).sample(sorted(promised), min(50, len(promised)))
+    for job in sample:
+
+        async def is_right(job: str = job) -> bool:
+            return await stack.operator.shows(job) == str(final.get(job))
+
+        try:
+            await becomes(is_right, limit_s=BACK_S)
+        except AssertionError:
+            shown = await stack.operator.shows(job)
+            stack.finding(f"the console shows {job} as {shown or 'nothing'}; it is {final.get(job)}")

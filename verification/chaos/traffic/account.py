@@ -8,14 +8,16 @@ from signalbox.program.errors import SignalboxError
 from verification.chaos.evidence.journal import Journal
 
 ANSWER_S: Final = 20.0
+MOST_CALLS: Final = 128
+"""At once."""
 
 
 class Account:
     """One API key and what it was promised. open: jobs whose end it has not seen."""
 
-    def __init__(self, name: str, url: str, key: str, ledger: Journal, *, callers: int) -> None:
+    def __init__(self, name: str, url: str, key: str, ledger: Journal) -> None:
         self.name, self.key = name, key
-        self.pool = ConnectionPool(url, size=callers * 2, timeout_s=ANSWER_S)
+        self.pool = ConnectionPool(url, size=MOST_CALLS, timeout_s=ANSWER_S)
         self.ledger = ledger
         self.open: dict[str, float] = {}
         self.latest = ""

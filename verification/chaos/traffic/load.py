@@ -24,6 +24,8 @@ AGAIN: Final = 0.3
 """Share of accepted idempotent submissions that are sent once more."""
 FOREIGN: Final = 0.02
 """Share of jobs that another account asks for."""
+PROBE_S: Final = 0.5
+MOST_PROBES: Final = 60
 CANARY: Final = "31337.25"
 """A caller's number that must never stand in a log."""
 
@@ -96,6 +98,23 @@ class Load:
         body = {"model": "half", "instances": [value]}
         entry = await self._ask(account, "probe", "/v1/jobs", body, value / 2 + 2)
         return int(entry["status"])
+
+    async def probe_on(self, account: Account) -> None:
+        """Two probes a second until cancelled, whether or not those before were answered: are jobs accepted?
+
+        At most :data:`MOST_PROBES` wait for an answer at once. What is on its way at the end is answered first.
+        """
+        waiting: set[asyncio.Task[int]] = set()
+        try:
+            while True:
+                if len(waiting) < MOST_PROBES:
+                    task = asyncio.create_task(self.probe(account))
+                    waiting.add(task)
+                    task.add_done_callback(waiting.discard)
+                await asyncio.sleep(PROBE_S)
+        finally:
+            if waiting:
+                await asyncio.wait(waiting)
 
     async def run(self, account: Account, seconds: float) -> str:
         """One job that runs for so long (exact as a float32), its end left to :meth:`drained` too. Its id."""

@@ -9,7 +9,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import delivery
 from signalbox.program.errors import NotFound
 from signalbox.wire.names import Stream
-from verification.simulation.cases.rig import CaseRig, Deliveries, case, consumer, get, pulling, refusal, until
+from verification.simulation.cases.rig import CaseRig, Deliveries, case, consumer, pulling, refusal, until
 
 SECOND = 1_000_000_000
 
@@ -28,19 +28,6 @@ async def waiting(bus: Bus, name: str, count: int) -> None:
         return (await bus.consumer_info(name)).num_waiting == count
 
     await until(is_known)
-
-
-@case
-async def jobs_come_in_order_with_their_numbers(rig: CaseRig) -> None:
-    bus, name = await rig.bus(), await queue(rig)
-    seqs = [await bus.write(rig.job(str(n)), b"%d" % n, headers={"A": "b"}) for n in range(5)]
-    _, taken = await pulling(bus, name)
-    got = await taken.until(5)
-    assert [each.seq for each in got] == seqs
-    assert [each.data for each in got] == [b"0", b"1", b"2", b"3", b"4"]
-    assert [each.number for each in got] == [1, 2, 3, 4, 5]
-    assert got[0].headers == {"A": "b"}
-    assert abs(got[0].time - (await get(bus, Stream.JOBS, rig.job("0"))).time) < 0.001
 
 
 @case
@@ -133,42 +120,6 @@ async def a_consumer_gets_only_what_fits_it(rig: CaseRig) -> None:
 
 
 @case
-async def a_consumer_made_late_gets_what_was_there(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    for number in range(3):
-        await bus.write(rig.job(str(number)))
-    name = await queue(rig)
-    assert (await bus.consumer_info(name)).num_pending == 3
-    _, taken = await pulling(bus, name)
-    assert len(await taken.until(3)) == 3
-
-
-@case
-async def a_consumer_tells_where_it_stands(rig: CaseRig) -> None:
-    bus, name = await rig.bus(), await queue(rig, examined_to=7)
-    seqs = [await bus.write(rig.job(str(n))) for n in range(5)]
-    _, taken = await pulling(bus, name, 3)
-    await taken.until(3)
-    reported = await bus.consumer_info(name)
-    assert (reported.name, reported.num_pending, reported.num_waiting) == (name, 2, 0)
-    assert (reported.delivered_stream_seq, reported.examined_to) == (seqs[2], 7)
-
-
-@case
-async def a_job_purged_before_its_delivery_is_never_delivered(rig: CaseRig) -> None:
-    bus, name = await rig.bus(), await queue(rig)
-    for number in range(4):
-        await bus.write(rig.job(str(number)))
-    puller, taken = await pulling(bus, name, 1)
-    await taken.until(1)
-    for number in (0, 1):
-        await bus.request_json("$JS.API.STREAM.PURGE.JOBS", {"filter": rig.job(str(number))})
-    assert (await bus.consumer_info(name)).num_pending == 2
-    puller.ask(2, expires_s=50)
-    assert [each.subject for each in await taken.until(3)] == [rig.job(n) for n in "023"]
-
-
-@case
 async def making_a_consumer_again_goes_on_where_it_was(rig: CaseRig) -> None:
     """Only its metadata is new, unless it was to be made where there is none: then nothing is."""
     bus, name = await rig.bus(), await queue(rig)
@@ -181,21 +132,6 @@ async def making_a_consumer_again_goes_on_where_it_was(rig: CaseRig) -> None:
     assert (reported.num_pending, reported.examined_to) == (0, 9)
     assert await refusal(queue(rig, examined_to=10, action="create")) == 10148
     assert (await bus.consumer_info(name)).examined_to == 9
-
-
-@case
-async def a_consumer_made_anew_delivers_from_the_first_job_that_is_left(rig: CaseRig) -> None:
-    bus, name = await rig.bus(), await queue(rig)
-    for number in range(3):
-        await bus.write(rig.job(str(number)))
-    puller, taken = await pulling(bus, name, 3)
-    await taken.until(3)
-    await bus.request_json("$JS.API.STREAM.PURGE.JOBS", {"filter": rig.job("0")})
-    await bus.request_json(f"$JS.API.CONSUMER.DELETE.JOBS.{name}")
-    await queue(rig)
-    puller.ask(2, expires_s=50)
-    again = (await taken.until(5))[3:]
-    assert [(each.subject, each.number) for each in again] == [(rig.job("1"), 1), (rig.job("2"), 2)]
 
 
 @case
@@ -244,17 +180,6 @@ async def a_queue_is_found_or_made_and_made_anew(rig: CaseRig) -> None:
     assert [each.seq for each in await taken.until(4)] == [*seqs, last]
     anew = await delivery.make_anew(bus, rig.id, "hi", 4)
     assert (anew.num_pending, anew.examined_to) == (4, last)
-
-
-@case
-async def models_with_a_job_are_found(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    await bus.write(rig.job("1", "lo"))
-    asked = [rig.id, f"{rig.id}x", f"{rig.id}.x"]
-    assert await delivery.queued_models(bus, asked) == {rig.id}
-    ask = {"seq": 1, "next_by_subj": f"jobs.{rig.id}x.>"}
-    with pytest.raises(NotFound):
-        await bus.request_json("$JS.API.STREAM.MSG.GET.JOBS", ask)
 
 
 @case

@@ -18,7 +18,6 @@ from verification.simulation.cases.rig import (
     gone,
     info,
     pulling,
-    raw,
     receive,
     stream,
     until,
@@ -93,31 +92,6 @@ async def a_key_expires_not_before_its_time_and_soon_after(rig: CaseRig) -> None
 
 
 @case
-async def a_lifetime_is_whole_seconds_or_a_duration_of_one_at_least(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    for number, text in enumerate(("0.9", "500ms", "x", "-1", "1x")):
-        assert await raw(bus, rig.lease(f"bad{number}"), b"x", {"Nats-TTL": text}) == (0, 10165)
-    for number, text in enumerate(("30", "1m", "1500ms", "1h30m", "")):
-        assert (await raw(bus, rig.lease(f"ok{number}"), b"x", {"Nats-TTL": text}))[1] == 0
-
-
-@case
-async def a_lifetime_is_refused_where_none_is_allowed(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    assert await raw(bus, f"dlq.{rig.id}.1", b"x", {"Nats-TTL": "5"}) == (0, 10166)
-
-
-@case
-async def a_marker_says_why_and_how_long_it_stays(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
-    await marker_of(bus, rig.lease())
-    marker = await get(bus, LEASES, rig.lease())
-    assert marker.data == b""
-    assert marker.headers == {"Nats-Marker-Reason": "MaxAge", "Nats-TTL": f"{MARKER_TTL_S}s", "Nats-Rollup": "sub"}
-
-
-@case
 async def a_marker_goes_silently_and_the_key_is_as_new(rig: CaseRig) -> None:
     bus = await rig.bus()
     events = await receive(bus, f"evt.kv.leases.{rig.id}-g")
@@ -132,38 +106,6 @@ async def a_marker_goes_silently_and_the_key_is_as_new(rig: CaseRig) -> None:
     again_at = (await get(bus, LEASES, rig.lease())).time
     assert again_at - marked_at >= MARKER_TTL_S - 0.01
     assert [len(message.data) for message in await events.until(3)] == [1, 0, 1]
-
-
-@case
-async def a_purge_with_a_lifetime_ends_without_a_word(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    events = await receive(bus, f"evt.kv.leases.{rig.id}-g")
-    first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=20)
-    headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
-    await bus.write(rig.lease(), headers=headers, expect=first, ttl_s=1)
-    await gone(bus, LEASES, rig.lease())
-    await bus.flush()
-    assert len(events.all) == 2
-
-
-@case
-async def a_delete_with_a_lifetime_is_followed_by_a_marker(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    events = await receive(bus, f"evt.kv.leases.{rig.id}-g")
-    first = await bus.write(rig.lease(), b"1", expect=0, ttl_s=20)
-    await bus.write(rig.lease(), headers={"KV-Operation": "DEL"}, expect=first, ttl_s=1)
-    assert "Nats-Marker-Reason" in (await events.until(3))[2].headers
-
-
-@case
-async def an_expiry_is_told_with_a_higher_sequence(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    events = await receive(bus, f"evt.kv.leases.{rig.id}-g")
-    revision = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
-    reported = (await events.until(2))[1]
-    assert is_removal(reported.headers)
-    assert int(reported.headers[Header.SEQUENCE]) > revision
-    assert int(reported.headers[Header.LAST_SEQUENCE]) == revision
 
 
 @case

@@ -12,7 +12,7 @@ from signalbox.program.errors import Ambiguous, NotFound, SignalboxError, StaleR
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Stream
-from verification.simulation.cases.rig import CaseRig, get, gone, own_server, pulling, raw, receive, until
+from verification.simulation.cases.rig import CaseRig, get, gone, own_server, pulling, receive, until
 
 LEASES = Bucket.LEASES.stream
 
@@ -46,23 +46,6 @@ async def a_lease_that_ran_out_while_the_server_was_down(rig: CaseRig) -> None:
         assert is_removal((await get(fresh, LEASES, rig.lease())).headers)
     else:
         assert (await get(fresh, LEASES, rig.lease())).data == b"2"
-
-
-@own_server
-async def a_lease_that_is_not_renewed_ends_after_the_restart(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    revision = await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
-    await rig.kill()
-    await asyncio.sleep(2)
-    await rig.start()
-    fresh = await rig.bus()
-
-    async def is_marked() -> bool:
-        found = await fresh.leader_get(LEASES, rig.lease())
-        return found is not None and is_removal(found.headers)
-
-    await until(is_marked)
-    assert (await get(fresh, LEASES, rig.lease())).seq > revision
 
 
 @own_server
@@ -168,19 +151,6 @@ async def a_message_id_is_remembered_over_a_restart_with_its_message(rig: CaseRi
     assert await bus.write(f"pl.a.{rig.id}.in", b"x", msg_id=f"{rig.id}-1") == first
     await bus.write(rig.job(), b"x", msg_id=f"{rig.id}-2")
     assert await bus.leader_get(Stream.JOBS, rig.job()) is not None
-
-
-@own_server
-async def a_batch_in_the_making_dies_with_the_server(rig: CaseRig) -> None:
-    bus = await rig.bus()
-    fields = b"Nats-Batch-Id: b\r\nNats-Batch-Sequence: 1\r\n"
-    await bus.request(rig.st("a"), b"x", fields=fields, is_write=True)
-    await rig.kill()
-    await rig.start()
-    await back(bus)
-    rest = {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "2", "Nats-Batch-Commit": "1"}
-    assert await raw(bus, rig.st("b"), b"x", rest) == (0, 10176)
-    assert await bus.leader_get(Stream.STATE, rig.st("a")) is None
 
 
 @own_server

@@ -13,6 +13,8 @@ from verification.simulation.cases.rig import CaseRig, batch, consumer, pulling,
 Outcome = tuple[Any, ...]
 _KEYS: Final = ("a", "b", "c", "d")
 _PATIENCE: Final = 1000
+_LARGEST: Final = 300
+"""Bytes of a message with its headers."""
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 
 
@@ -43,6 +45,8 @@ class Walk:
             [f"{self._name}.>"],
             discard=chance.choice(["new", "old"]),
             max_msgs=chance.choice([-1, 9]),
+            max_bytes=chance.choice([-1, -1, 700]),
+            max_msg_size=_LARGEST,
             max_msgs_per_subject=chance.choice([-1, 1, 3]),
             allow_rollup_hdrs=self._is_bucket,
             allow_atomic=True,
@@ -54,7 +58,7 @@ class Walk:
         self._puller, self._taken = await pulling(bus, "q", 0, stream=self._name)
         events = await receive(bus, f"evt.{self._name}.>")
         acts = [*[self._write] * 6, *[self._batch] * 2, self._read, self._list]
-        acts += [self._purge, self._delete, self._find]
+        acts += [self._purge, self._delete, self._find, self._subjects]
         if not self._is_bucket:
             acts += [*[self._pull] * 4, self._make_anew]
         outcomes: list[Outcome] = []
@@ -95,7 +99,10 @@ class Walk:
             headers["Nats-Rollup"] = chance.choice(["sub", "sub", "all", "none"])
         if chance.random() < 0.1:
             headers["Nats-TTL"] = chance.choice(["3600", "0.5", "2h"])
-        return await raw(self._bus, subject, b"%d" % self._count, headers)
+        body = b"%d" % self._count
+        if chance.random() < 0.05:
+            body = body.ljust(_LARGEST + chance.randint(-60, 5), b"x")
+        return await raw(self._bus, subject, body, headers)
 
     async def _guess(self, subject: str) -> int:
         """The last sequence of a subject, mostly."""
@@ -119,6 +126,10 @@ class Walk:
         numbers = list(range(1, len(staged) + 1))
         if chance.random() < 0.15:
             numbers[-1] += 1
+        if chance.random() < 0.1:  # never committed
+            fields = f"Nats-Batch-Id: b{self._count}\r\nNats-Batch-Sequence: 1\r\n".encode()
+            _, body = await self._bus.request(staged[0][0], staged[0][1], fields=fields, is_write=True)
+            return ("open", body)
         return await batch(self._bus, f"b{self._count}", staged, numbers=numbers)
 
     async def _pull(self) -> Outcome:
@@ -173,6 +184,13 @@ class Walk:
         }
         answer = await self._bus.request_json(f"$JS.API.STREAM.MSG.GET.{self._name}", doc)
         return (answer["message"]["seq"],)
+
+    async def _subjects(self) -> Outcome:
+        ask = {"subjects_filter": f"{self._name}.{self._random.choice([*_KEYS, '>'])}", "offset": 0}
+        reported = await self._bus.request_json(f"$JS.API.STREAM.INFO.{self._name}", ask)
+        return tuple(sorted((reported["state"].get("subjects") or {}).items())), reported["state"].get(
+            "num_subjects", 0
+        )
 
     async def _state(self) -> Outcome:
         """Everything the server says of its stream and its consumer."""

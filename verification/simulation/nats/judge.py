@@ -46,6 +46,7 @@ class Judge:
         """Judge a write as the server does; the sequence of its duplicate, or 0. Raises :class:`Refusal`."""
         if self._server.commit_s:
             return self._check_clustered(subject, head, data, fields)
+        self.check_size(head, data)
         if fields:
             if TTL in fields and not self._takes_ttl:
                 raise Refusal(400, 10166, "per-message TTL is disabled")
@@ -55,7 +56,6 @@ class Judge:
                 if known is not None and self._server.now_ns() - known[1] < self._window:
                     return known[0]
             self.check_rollup(fields)
-        self.check_size(head, data)
         self.ttl(fields)
         self._check_room(subject, head, data)
         return 0
