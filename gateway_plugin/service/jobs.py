@@ -42,7 +42,7 @@ from signalbox.wire.tensors import Tensor
 WAITING = metrics.gauge("callers_waiting", "Callers a gateway plugin keeps waiting for a result.")
 
 
-class Asked(NamedTuple):
+class PreparedPrediction(NamedTuple):
     """A prediction that was read and checked against its version's signature."""
 
     ready: PreparedVersion
@@ -121,7 +121,7 @@ class Jobs:
     # ------------------------------------------------------------------ submissions
 
     async def predict(
-        self, key: ApiKey, headers: Mapping[str, str], asked: Asked, *, wait_s: float | None = None
+        self, key: ApiKey, headers: Mapping[str, str], asked: PreparedPrediction, *, wait_s: float | None = None
     ) -> Ran:
         """The outputs of one prediction, of a key that may use its model.
 
@@ -151,7 +151,7 @@ class Jobs:
         key: ApiKey,
         request: Request,
         target: Sequence[object],
-        read: Callable[[], Awaitable[Asked]],
+        read: Callable[[], Awaitable[PreparedPrediction]],
         patience: Patience | None,
     ) -> Outcome:
         """Submit what a request asks for, once for each Idempotency-Key, and wait for its end where one waits.

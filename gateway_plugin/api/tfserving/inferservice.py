@@ -35,7 +35,7 @@ from gateway_plugin.proto.serving_pb2 import (
     RegressionResponse,
     RegressionResult,
 )
-from gateway_plugin.service.jobs import Asked, Jobs, Ran
+from gateway_plugin.service.jobs import Jobs, PreparedPrediction, Ran
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import InvalidInput, InvalidRequest, SignalboxError, Unimplemented
 from signalbox.wire import tensors
@@ -117,7 +117,9 @@ class InferService:
             return GrpcReply(reply, job_headers(ran.record))
 
     async def _run(self, call: GrpcCall, ready: PreparedVersion, inputs: DecodedInputs) -> Ran:
-        return await self._jobs.predict(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
+        return await self._jobs.predict(
+            call.key, call.headers, PreparedPrediction(ready, inputs), wait_s=call.timeout_s
+        )
 
 
 def read(what: str, body: bytes) -> InferRequest:
