@@ -23,7 +23,7 @@ _REFUSED: Final = (
     "Send a valid API key as Authorization: Bearer sbx_... (or X-Api-Key): it is missing, mistyped, unknown, "
     "revoked, expired, or not for the address you call from."
 )
-_NOBODY: Final = ApiKey(id="", hmac="0" * 64)
+_NOBODY: Final = ApiKey(id="", account_id="", hmac="0" * 64)
 """Stands in for an unknown key; no digest is all zeros."""
 _MOST_PROVEN: Final = 10_000
 _UNKNOWN: Final = "unknown"
@@ -136,11 +136,6 @@ class Keyring:
     def _require_current(self) -> None:
         if self._table.synced_age_s > self._stale_s:
             raise Unavailable("Signalbox cannot check API keys now; nothing was accepted.", retry_after_s=2.0)
-
-
-def account_of(key: ApiKey) -> str:
-    """The owner of what is submitted with ``key``: its account, whose keys share jobs, places and bounds."""
-    return key.account_id or key.id
 
 
 def require_scope(key: ApiKey, scope: str) -> None:

@@ -69,7 +69,7 @@ async def test_a_document_changed_by_hand_is_put_right(bus: Bus) -> None:
     key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
-    forged = messages.encode(messages.ApiKey(id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
+    forged = messages.encode(messages.ApiKey(id=key.id, account_id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
     await bus.write(names.key(Bucket.KEYS, key.id), forged)
     assert await reconciler(bus).repost_lost_documents() == 1
     assert await reconciler(bus).repost_lost_documents() == 0  # it waits in the outbox already
