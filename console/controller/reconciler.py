@@ -197,7 +197,7 @@ class ConsoleReconciler:
         )
 
     async def _show(self, record: Record, revision: int) -> None:
-        heard = Heard(self._clock(), revision, record=record)
+        heard = Heard(self._clock(), revision, record)
         await database_sync_to_async(store.write)([heard], has_events=False)
 
 

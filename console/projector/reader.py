@@ -122,7 +122,7 @@ class Projector:
 
     async def _write(self, accepted: list[Delivery], written: list[Delivery]) -> None:
         heard = [one for message in written if (one := _record(message)) is not None]
-        told = {one.record.id for one in heard if one.record is not None}
+        told = {one.record.id for one in heard}
         # A record has all facts of an acceptance, and most acceptances come in one batch with their job's record.
         heard += [
             one
@@ -175,13 +175,13 @@ def _record(message: Delivery) -> Heard | None:
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
         _warn(message, error)
         return None
-    return Heard(message.time, message.seq, record=record)
+    return Heard(message.time, message.seq, record)
 
 
 def _acceptance(message: Delivery) -> Heard | None:
     """The parsed acceptance; None as above."""
     try:
-        return Heard(message.time, 0, job=message.job)
+        return Heard.accepted(message.job, message.time)
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
         _warn(message, error)
         return None

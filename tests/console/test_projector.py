@@ -293,7 +293,7 @@ async def test_rows_are_written_once_a_second_and_a_job_that_ended_meanwhile_onc
     apply = store.apply
 
     def noting(heard: Sequence[Heard], *upto: int) -> int:
-        states = [one.record.state if one.record else "queued" for one in heard]
+        states: list[str] = [one.record.state for one in heard]
         writes.append((time.monotonic(), states))
         return apply(heard, *upto)
 
@@ -437,14 +437,14 @@ def test_instants_are_written_to_sqlite_as_django_writes_them(at: float, micros:
 
 def heard(record: Record, revision: int) -> Heard:
     """A record as it is read."""
-    return Heard(NOW, revision, record=record)
+    return Heard(NOW, revision, record)
 
 
 def test_an_older_record_never_overwrites_a_newer_one() -> None:
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
     done = life.succeeded(running, now=NOW + 1, batch=1, size_bytes=1)
-    rows = fold([heard(done, 9), heard(running, 8), Heard(NOW, 0, job=job)])
+    rows = fold([heard(done, 9), heard(running, 8), Heard.accepted(job, NOW)])
     assert rows.recorded[job.id].state == "succeeded"
     assert rows.recorded[job.id].size_in == 64
     assert not rows.accepted
@@ -457,7 +457,7 @@ def test_neither_a_late_record_nor_a_late_acceptance_sets_a_stored_row_back() ->
     done = life.succeeded(running, now=NOW + 1, batch=1, size_bytes=1)
     store.write([heard(done, 9)])
     store.write([heard(running, 8)])
-    store.write([Heard(NOW, 0, job=job)])
+    store.write([Heard.accepted(job, NOW)])
     row = Job.objects.get()
     assert (row.state, row.revision, row.size_in) == ("succeeded", 9, 64)
     assert row.finished_at is not None
@@ -495,8 +495,8 @@ def test_two_projectors_take_turns_and_write_each_record_once() -> None:
 
 
 def test_an_acceptance_does_not_move_the_cursor() -> None:
-    store.apply([Heard(NOW, 0, job=accepted(1))], 0)
-    store.apply([Heard(NOW, 0, job=accepted(1))], 0)
+    store.apply([Heard.accepted(accepted(1), NOW)], 0)
+    store.apply([Heard.accepted(accepted(1), NOW)], 0)
     assert states() == {accepted(1).id: "queued"}
     assert store.read_cursor().seq == 0
 

@@ -46,7 +46,7 @@ def reconciler(bus: Bus) -> ConsoleReconciler:
 
 async def know(*jobs: messages.Job) -> None:
     """Rows as the projector makes them from acceptances."""
-    heard = [Heard(job.created_at, 0, job=job) for job in jobs]
+    heard = [Heard.accepted(job, job.created_at) for job in jobs]
     await in_thread(store.write, heard)
 
 
