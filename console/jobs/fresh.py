@@ -11,11 +11,12 @@ from console.feed.running import running
 from console.jobs import fold
 from console.jobs.models import Job
 from signalbox.bus.client import Bus
+from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages
-from signalbox.wire.messages import Record, decode
+from signalbox.wire.messages import Record, State, decode
 from signalbox.wire.names import JOB_ID, Header, Stream, state
 
 ASK_S: Final = 2.0
@@ -44,7 +45,8 @@ async def _ask(bus: Bus, job_id: str) -> fold.JobRow | None:
         queued = await Records(bus).queued(job_id)
     if queued is None or Header.JOB not in queued.headers:
         return None
-    return fold.row_of_job(decode(messages.Job, queued.headers[Header.JOB]), queued.time)
+    job = decode(messages.Job, queued.headers[Header.JOB])
+    return fold.row_of_record(life.first_record(job, State.QUEUED), 0, queued.time)
 
 
 def _unsaved(row: fold.JobRow) -> Job:

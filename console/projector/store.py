@@ -19,7 +19,6 @@ from console.jobs.models import Job, JobEvent
 from console.projector.models import Cursor
 from signalbox.jobs import joblog
 from signalbox.program import log
-from signalbox.wire.messages import State
 
 _JSON: Final = frozenset({"phases", "parts", "ended_attempts"})
 _encode: Final = msgspec.json.Encoder().encode
@@ -68,7 +67,7 @@ def apply(received: Sequence[JobMessage], upto: int, queue_upto: int = 0) -> int
     """
     with transaction.atomic():
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
-        fresh = [one for one in received if one.job is not None or one.revision > cursor.seq]
+        fresh = [one for one in received if one.revision is None or one.revision > cursor.seq]
         if fresh:
             write(fresh)
         if upto > cursor.seq or queue_upto > cursor.queue_seq:
@@ -76,10 +75,7 @@ def apply(received: Sequence[JobMessage], upto: int, queue_upto: int = 0) -> int
                 seq=max(upto, cursor.seq), queue_seq=max(queue_upto, cursor.queue_seq), at=timezone.now()
             )
     for one in fresh if log.is_debug else ():
-        reported = one.record or one.job
-        if reported is not None:
-            state = one.record.state if one.record is not None else State.QUEUED
-            joblog.step("job.projected", reported, state=state.value, revision=one.revision)
+        joblog.step("job.projected", one.record, state=one.record.state.value, revision=one.revision or 0)
     return len(fresh)
 
 
