@@ -18,7 +18,7 @@ from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
 from gateway_plugin.api.jobs.rest import JobsRest
 from gateway_plugin.api.oip.dialect import open_inference
-from gateway_plugin.api.tfserving import grpcmethods
+from gateway_plugin.api.tfserving import grpc as tfserving_grpc
 from gateway_plugin.api.tfserving.monitoring import RequestCounts
 from gateway_plugin.api.tfserving.rest import TfServingRest
 from gateway_plugin.api.tfserving.views import ModelStatus
@@ -130,7 +130,7 @@ class Gateway:
             settings, catalog, workers, self._codec, jobs, offloading, lambda: self.is_healthy
         )
         self.methods: dict[str, Method] = {
-            **grpcmethods.methods(catalog, status, jobs, counts, offloading),
+            **tfserving_grpc.methods(catalog, status, jobs, counts, offloading),
             **self.open_inference.grpc.methods(),
         }
         most, proxies = settings.max_body_bytes, settings.trusted_proxies

@@ -26,6 +26,10 @@ from verification.chaos.environment.smalldisk import SmallDisk, data_with_a_smal
 
 T = TypeVar("T")
 
+# A bound on the time of one example is a bound on what else the machine does.
+settings.register_profile(depth.SHORT, deadline=None, max_examples=25)
+settings.register_profile(depth.FULL, deadline=None, max_examples=100)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -43,10 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A bound on the time of one example is a bound on what else the machine does.
-    settings.register_profile("signalbox", deadline=None)
-    settings.load_profile("signalbox")
     depth.choose(config.getoption("--depth"))
+    settings.load_profile(config.getoption("--hypothesis-profile") or config.getoption("--depth"))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ import msgspec
 
 from gateway_plugin.admission.idempotency import HEADER as IDEMPOTENCY_KEY
 from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry, digest_of
-from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.bodies import DecodedInputs
@@ -92,9 +91,9 @@ class Acceptance:
         What an earlier try was named for stands: in another class it would be another message, and run twice.
         """
         self._check()
-        await self._submitter.require_room(account_of(key), key.share.result_bytes)
+        await self._submitter.require_room(key.account_id, key.share.result_bytes)
         named = idem.priority if idem is not None and idem.revision else None
-        priority = await self._admission.admit(ready.model, account_of(key), options.priority, named=named)
+        priority = await self._admission.admit(ready.model, key.account_id, options.priority, named=named)
         job = self._submitter.job(
             key,
             ready,

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway_plugin.admission.holdings import Holdings
-from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.refusals import REFUSED
 from signalbox.bus.client import Bus
@@ -120,7 +119,7 @@ class Idempotency:
         """
         if not 1 <= len(name) <= _MOST_CHARS or not name.isascii() or not name.isprintable():
             raise InvalidRequest(f"{HEADER} must be 1 to {_MOST_CHARS} printable ASCII characters.", bound="header")
-        account = account_of(key)
+        account = key.account_id
         hashed = hashlib.sha256(name.encode()).hexdigest()
         subject = names.key(Bucket.IDEM, f"{account}.{hashed}")
         stored = await self._bus.leader_get(Bucket.IDEM.stream, subject)

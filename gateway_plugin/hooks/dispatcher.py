@@ -25,6 +25,7 @@ AUTH: Final = "SignalboxAuth"
 POST: Final = "SignalboxPost"
 UPSTREAM_AUTH: Final = "SignalboxUpstreamAuth"
 """The auth hook of an API that goes on to the upstream."""
+_HOOKS: Final = frozenset({AUTH, POST, UPSTREAM_AUTH})
 _MOST_SPECS: Final = 64
 _LONGEST_SPEC: Final = 4096
 """Longest caller's spec that is remembered, in characters; a longer one is checked in each call."""
@@ -125,7 +126,7 @@ class Dispatcher:
             ANSWER_SECONDS.observe(perf_counter() - started)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             _apply(obj, self._refusal(error, obj))
-        self._count(obj)
+        self._outcomes.count(POST, obj.request.return_overrides.response_code)
         return obj
 
     def answered_at_once(self, obj: Object, *, is_ours: bool) -> bool:
@@ -154,7 +155,7 @@ class Dispatcher:
             given = self._refusal(error, obj)
         if given is not None:
             _apply(obj, given)
-        self._count(obj)
+        self._outcomes.count(hook if hook in _HOOKS else "unknown", request.return_overrides.response_code)
         return True
 
     def _refusal(self, error: Exception, obj: Object) -> JsonResponse:
@@ -163,11 +164,6 @@ class Dispatcher:
         if obj.hook_name == UPSTREAM_AUTH and is_grpc(obj.request.headers):
             return grpc_refusal(found)
         return self._dialects.of(obj.request.url).refusal(found)
-
-    def _count(self, obj: Object) -> None:
-        hook = obj.hook_name
-        known = hook if hook in {POST, AUTH, UPSTREAM_AUTH} else "unknown"
-        self._outcomes.count(known, obj.request.return_overrides.response_code)
 
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""

@@ -1,7 +1,7 @@
 """The post hook: every request that got past the gateway's checks, answered by its dialect."""
 
 from gateway_plugin.admission.addresses import client_address
-from gateway_plugin.admission.keyring import Keyring, account_of
+from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.pool import Pool
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.hooks.auth import KEY_ID
@@ -29,7 +29,7 @@ class Post:
         key = self._keyring.by_id(obj.metadata.get(KEY_ID, ""))
         if key.networks:
             self._keyring.require_address(key, client_address(request.headers, self._trusted_proxies))
-        account, size = account_of(key), len(request.raw_body)
+        account, size = key.account_id, len(request.raw_body)
         self._bodies.take(account, size)
         try:
             return await self._dialects.of(request.url).answer(request, key)

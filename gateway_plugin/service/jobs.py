@@ -13,7 +13,6 @@ from gateway_plugin.admission.keyring import (
     READ,
     SUBMIT,
     Keyring,
-    account_of,
     require_scope,
     require_urgent,
 )
@@ -219,7 +218,7 @@ class Jobs:
 
     def _take_place(self, key: ApiKey) -> str:
         """Take a waiting place; returns the account to release it for. Raises as :meth:`Pool.take`."""
-        account = account_of(key)
+        account = key.account_id
         self._places.take(account, most=key.share.waiting or self._settings.account_waiting)
         return account
 
@@ -228,7 +227,7 @@ class Jobs:
     async def find(self, key: ApiKey, job_id: str) -> Found:
         """A job of the key's account. Raises :class:`Forbidden`, and as :meth:`OwnedJobs.find`."""
         require_scope(key, READ)
-        return await self._owned.find(job_id, account_of(key))
+        return await self._owned.find(job_id, key.account_id)
 
     async def _latest(self, found: Found) -> Found:
         """A job as it is now; as it was, where it cannot be read."""
@@ -240,7 +239,7 @@ class Jobs:
     async def cancel(self, key: ApiKey, job_id: str) -> Found:
         """Cancel a job of the key's account. Raises :class:`Forbidden`, and as :meth:`OwnedJobs.cancel`."""
         require_scope(key, CANCEL)
-        return await self._owned.cancel(job_id, account_of(key))
+        return await self._owned.cancel(job_id, key.account_id)
 
     async def wait(self, key: ApiKey, found: Found, wait_s: float | None) -> End | None:
         """The end of a job that was submitted before, waited for as if this were the first call.

@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from gateway_plugin.admission.addresses import FRONT_S_WORD
-from gateway_plugin.admission.keyring import SUBMIT, account_of
+from gateway_plugin.admission.keyring import SUBMIT
 from gateway_plugin.admission.limits import Rate
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.api.dialect import Dialect, Dialects
@@ -95,7 +95,7 @@ class HttpUpstream:
         return given._replace(headers={**given.headers, **rate.headers}) if isinstance(rate, Rate) else given
 
     async def _keyed(self, dialect: Dialect, request: Request, key: ApiKey, body: RequestBody) -> JsonResponse:
-        with PoolShare(self._bodies, account_of(key)) as share:
+        with PoolShare(self._bodies, key.account_id) as share:
             most = dialect.limit_bytes if SUBMIT in key.scopes else min(_NO_INPUTS_BYTES, dialect.limit_bytes)
             try:
                 request.raw_body = await body.read(most, share)

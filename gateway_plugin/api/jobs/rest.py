@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from gateway_plugin.admission.keyring import account_of, require_model, require_urgent
+from gateway_plugin.admission.keyring import CANCEL, require_model, require_scope, require_urgent
 from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.api.answers import accepted, preference, result_headers
 from gateway_plugin.api.jobs.body import require_empty, target_of
@@ -64,7 +64,7 @@ class JobsRest:
     async def _asked(self, request: Request, key: ApiKey) -> Asked:
         encoding = request.headers.get("Content-Encoding", "").lower()
         choose = partial(self._choose, key)
-        options, ready, inputs = await self._codec.read(account_of(key), request.raw_body, encoding, choose)
+        options, ready, inputs = await self._codec.read(key.account_id, request.raw_body, encoding, choose)
         return Asked(ready, inputs, options)
 
     def _choose(self, key: ApiKey, fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
@@ -90,6 +90,7 @@ class JobsRest:
         return json_response(200, doc, headers)
 
     async def _cancel(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
+        require_scope(key, CANCEL)  # before the body is looked at
         require_empty(request.raw_body)
         found = await self._jobs.cancel(key, route.job_id)
         status = 200 if found.record.state.is_terminal else 202

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.api.oip import options, paths, views
@@ -119,7 +118,7 @@ class OipGrpc:
 
     async def _model_infer(self, call: GrpcCall) -> GrpcReply:
         key = call.key
-        account, size = account_of(key), len(call.body)
+        account, size = key.account_id, len(call.body)
         message = await self._offloading.read(account, size, partial(oipmessages.read, call.body))
         ready = self._inference.target(key, message.model, message.version)
         asked = options.read(ready, message.fields, is_binary=True)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway_plugin.admission.keyring import SUBMIT, account_of, may_use, require_scope
+from gateway_plugin.admission.keyring import SUBMIT, may_use, require_scope
 from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.api.oip.targets import Targets
@@ -49,7 +49,7 @@ class Inference:
         """What was counted for a key's account: of all versions where none is named; of all models where none is, those
         that it has called. Raises as :meth:`Targets.version`.
         """
-        account = account_of(key)
+        account = key.account_id
         if name:
             return self._statistics.of(account, self._targets.versions(key, name, version))
         return self._statistics.of(account, [one for one in self._statistics.counted(account) if may_use(key, one[0])])
@@ -70,7 +70,7 @@ class Inference:
         wait_s = min((time_s for time_s in (timeout_s, options.timeout_s) if time_s is not None), default=None)
         if len(options.outputs) < len(options.plan.signature.outputs):
             inputs = replace(inputs, outputs=tuple(sorted(options.outputs)))
-        account, began = account_of(key), perf_counter()
+        account, began = key.account_id, perf_counter()
         try:
             ran = await self._jobs.predict(key, headers, Asked(ready, inputs, options.submit), wait_s=wait_s)
         except SignalboxError:

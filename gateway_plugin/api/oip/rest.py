@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference, Inferred
@@ -132,10 +131,10 @@ class OipRest:
             def read(_most_fields: int) -> tuple[InferOptions, PreparedVersion, DecodedInputs]:
                 return self._codec.read_here(body, choose, Form.INFER, header_bytes)
 
-            asked, _, inputs = await self._offloading.read(account_of(key), len(body), read)
+            asked, _, inputs = await self._offloading.read(key.account_id, len(body), read)
         else:
             asked, _, inputs = await self._codec.read_elsewhere(
-                account_of(key), body, encoding, choose, Form.INFER, header_bytes, self.limit_bytes
+                key.account_id, body, encoding, choose, Form.INFER, header_bytes, self.limit_bytes
             )
         return asked, inputs
 
@@ -151,7 +150,7 @@ class OipRest:
         record = found.record
         as_json = [tensor for tensor in found.outputs if tensor.name not in asked.binary]
         try:
-            lines = await self._codec.render(account_of(key), tensors.encode(as_json), FLAT) if as_json else b""
+            lines = await self._codec.render(key.account_id, tensors.encode(as_json), FLAT) if as_json else b""
         except SignalboxError as error:
             error.facts["job_id"] = record.id
             raise

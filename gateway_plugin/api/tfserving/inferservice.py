@@ -11,7 +11,6 @@ from functools import partial
 from math import prod
 from typing import Final, NamedTuple
 
-from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
 from gateway_plugin.api.tfserving import modelspec
@@ -88,7 +87,7 @@ class InferService:
         ready = modelspec.ready(spec, self._catalog, call.key)
         tasks = tasks_of(asked, ready)
         work = partial(decoded, what, request.input, ready, tasks)
-        inputs = await self._offloading.read(account_of(call.key), len(call.body), work)
+        inputs = await self._offloading.read(call.key.account_id, len(call.body), work)
         call.hold(sum(len(each.frame) for each in inputs))
         jobs: list[asyncio.Task[Ran]] = []
         try:
@@ -98,7 +97,7 @@ class InferService:
             raise failed.exceptions[0] from None
         ran = [job.result() for job in jobs]
         reply = await self._offloading.write(
-            account_of(call.key), sum(map(_cost_bytes, ran)), partial(_multi_reply, tasks, ran, ready)
+            call.key.account_id, sum(map(_cost_bytes, ran)), partial(_multi_reply, tasks, ran, ready)
         )
         return GrpcReply(reply, job_headers(ran[0].record))
 
@@ -109,11 +108,11 @@ class InferService:
         with self._counts.counting(call.key, ready.model.name, api, GRPC):
             task = Task(verb, spec.signature_name or DEFAULT_SIGNATURE)
             work = partial(decoded, what, request.input, ready, [task])
-            (inputs,) = await self._offloading.read(account_of(call.key), len(call.body), work)
+            (inputs,) = await self._offloading.read(call.key.account_id, len(call.body), work)
             call.hold(len(inputs.frame))  # the context is in every example
             ran = await self._run(call, ready, inputs)
             reply = await self._offloading.write(
-                account_of(call.key), _cost_bytes(ran), partial(_reply, task, ran, ready)
+                call.key.account_id, _cost_bytes(ran), partial(_reply, task, ran, ready)
             )
             return GrpcReply(reply, job_headers(ran.record))
 

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
 from gateway_plugin.api.tfserving import modelspec
@@ -54,13 +53,13 @@ class PredictService:
         request = read(call.body)
         ready = modelspec.ready(request.spec, self._catalog, call.key)
         with self._counts.counting(call.key, ready.model.name, "Predict", GRPC):
-            inputs = await self._offloading.read(account_of(call.key), len(call.body), partial(decoded, request, ready))
+            inputs = await self._offloading.read(call.key.account_id, len(call.body), partial(decoded, request, ready))
             call.hold(len(inputs.frame))  # one value may stand for a whole tensor
             ran = await self._jobs.predict(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
             size = sum(len(tensor.data) for tensor in ran.outputs)
             spec = modelspec.effective(ready, inputs.signature)
             writing = partial(written, ran.outputs, spec)
-            reply = await self._offloading.write(account_of(call.key), size, writing)
+            reply = await self._offloading.write(call.key.account_id, size, writing)
             return GrpcReply(reply, job_headers(ran.record))
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from gateway_plugin.admission.keyring import account_of, require_model
+from gateway_plugin.admission.keyring import require_model
 from gateway_plugin.api.answers import accepted, preference, result_headers
 from gateway_plugin.api.tfserving import httprules
 from gateway_plugin.api.tfserving.modellist import listed
@@ -70,7 +70,7 @@ class TfServingRest:
         if route.model:
             given = await self._about_a_model(request, route, key)
         elif route.operation is Operation.METRICS:
-            given = self._counts.page(account_of(key))
+            given = self._counts.page(key.account_id)
         elif route.operation is Operation.PREFLIGHT:
             given = httprules.preflight(request.headers)
         else:
@@ -94,9 +94,9 @@ class TfServingRest:
         except SignalboxError as error:
             httprules.explain(error, request.headers.get("Content-Encoding", ""))
             if self._catalog.find(route.model) is not None:
-                self._counts.refused(account_of(key), route.model, error)
+                self._counts.refused(key.account_id, route.model, error)
             raise
-        self._counts.answered(account_of(key), route.model, form or "", perf_counter() - began)
+        self._counts.answered(key.account_id, route.model, form or "", perf_counter() - began)
         return given
 
     async def _predict(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
@@ -123,7 +123,7 @@ class TfServingRest:
         if encoding:
             encoding = httprules.encoding_of(encoding.lower())
         choose = partial(self._choose, route)
-        _, ready, inputs = await self._codec.read(account_of(key), request.raw_body, encoding, choose, form)
+        _, ready, inputs = await self._codec.read(key.account_id, request.raw_body, encoding, choose, form)
         return Asked(ready, inputs)
 
     def _choose(self, route: Route, _fields: Mapping[str, Any]) -> tuple[None, PreparedVersion]:
