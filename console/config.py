@@ -78,7 +78,6 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
     login_per_address: Annotated[
         int, Meta(description="Failed logins per address in five minutes before a wait.", ge=1)
     ] = 20
-    login_hashes: Annotated[int, Meta(description="Passwords hashed at once; each takes 100 MiB and a core.", ge=1)] = 2
     login_places: Annotated[
         int,
         Meta(description="Logins that are hashed or wait for it; one address holds no more than are still free.", ge=2),
@@ -89,16 +88,12 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
     upload_max_bytes: Annotated[int, Meta(description="Largest model archive, and its content, in bytes.", ge=1024)] = (
         8 * 1024**3
     )
-    upload_max_members: Annotated[int, Meta(description="Most files in a model archive.", ge=1)] = 10_000
     inspect_timeout_s: Annotated[float, Meta(description="Longest an inspection of a SavedModel may take.", gt=0)] = (
         120.0
     )
     inspect_command: Annotated[
         str, Meta(description="Program that inspects a SavedModel; empty = this Python's workers.inspect.")
     ] = ""
-    outbox_poll_s: Annotated[
-        float, Meta(description="How often the controller looks for decisions to publish.", gt=0)
-    ] = 0.5
     reconcile_s: Annotated[
         float, Meta(description="How often the controller compares NATS with the database.", gt=0)
     ] = 30.0

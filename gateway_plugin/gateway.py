@@ -7,26 +7,28 @@ from gateway_plugin.admission.acceptance import Acceptance
 from gateway_plugin.admission.idempotency import Idempotency
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.limits import KeyLimits
+from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
 from gateway_plugin.api.calls import Method
-from gateway_plugin.api.dialect import Dialect
+from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
+from gateway_plugin.api.jobs.rest import JobsRest
 from gateway_plugin.api.oip.dialect import open_inference
-from gateway_plugin.api.predictions import Predictions
-from gateway_plugin.api.tfserving import grpcmethods
-from gateway_plugin.api.tfserving.httprules import CrossOrigin
+from gateway_plugin.api.tfserving import grpc as tfserving_grpc
 from gateway_plugin.api.tfserving.monitoring import RequestCounts
+from gateway_plugin.api.tfserving.rest import TfServingRest
 from gateway_plugin.api.tfserving.views import ModelStatus
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import Dispatcher
-from gateway_plugin.hooks.post import Post, PostDialect
-from gateway_plugin.service.jobs import JobService
+from gateway_plugin.hooks.post import Post
+from gateway_plugin.service.descriptions import Descriptions
+from gateway_plugin.service.jobs import Jobs
 from gateway_plugin.service.waiting import Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
@@ -84,12 +86,12 @@ class Gateway:
         catalog = Catalog(self._models, self._serving)
         workers = LiveWorkers(self._workers, self._desired)
         self._codec = BodyCodec(settings)
-        self._jobs = JobService(bus, records, catalog, workers, self._codec, wall=wall)
+        self._owned = OwnedJobs(bus, records, wall=wall)
+        self._descriptions = Descriptions(bus, catalog, workers, wall=wall)
         self._waiters = Waiters(bus, records, recheck_s=settings.recheck_s)
         self._acceptance = Acceptance(
             Submitter(
                 bus,
-                inline_limit_bytes=settings.inline_limit_bytes,
                 max_stored_bytes=settings.max_stored_bytes,
                 results_kept_s=settings.results_kept_s,
                 max_results_bytes=settings.max_results_bytes,
@@ -100,7 +102,7 @@ class Gateway:
             Admission(bus, workers, fair_room=settings.fair_room),
             Idempotency(
                 bus,
-                self._jobs,
+                self._owned,
                 request_timeout_s=settings.request_timeout_s,
                 wall=wall,
                 queued=queued,
@@ -111,45 +113,41 @@ class Gateway:
             check=self._check_storing,
         )
         self.bodies = bodies_pool(settings.max_bodies_bytes)
-        self._predictions = Predictions(settings, keyring, catalog, self._acceptance, self._waiters, self._jobs)
-        offloading = Offloading(settings.decode_timeout_s)
-        status, counts = ModelStatus(catalog, workers), RequestCounts()
-        self.open_inference = open_inference(
-            settings, catalog, workers, self._codec, self._predictions, offloading, lambda: self.is_healthy
-        )
-        self.methods: dict[str, Method] = {
-            **grpcmethods.methods(catalog, status, self._predictions, counts, offloading),
-            **self.open_inference.grpc.methods(),
-        }
-        post = Post(
+        self._jobs = jobs = Jobs(
+            bus,
             settings,
             keyring,
             catalog,
             self._codec,
+            self._owned,
             self._acceptance,
-            self._predictions,
-            self._jobs,
-            status,
-            counts,
-            self.bodies,
+            self._waiters,
+            self._descriptions,
         )
-        auth = Auth(keyring, trusted_proxies=settings.trusted_proxies)
-        origins = CrossOrigin(is_let=settings.cors)
+        offloading = Offloading(settings.decode_timeout_s)
+        status, counts = ModelStatus(catalog, workers), RequestCounts()
+        self.open_inference = open_inference(
+            settings, catalog, workers, self._codec, jobs, offloading, lambda: self.is_healthy
+        )
+        self.methods: dict[str, Method] = {
+            **tfserving_grpc.methods(catalog, status, jobs, counts, offloading),
+            **self.open_inference.grpc.methods(),
+        }
+        most, proxies = settings.max_body_bytes, settings.trusted_proxies
+        self._dialects = dialects = Dialects(
+            TfServingRest(jobs, catalog, self._codec, status, counts, most, is_for_pages=settings.cors),
+            self.open_inference.rest,
+            Hello(),
+            JobsRest(jobs, catalog, self._codec, most),
+        )
         self.dispatcher = Dispatcher(
-            auth.hook,
-            post.hook,
+            Auth(keyring, trusted_proxies=proxies).hook,
+            Post(keyring, dialects, self.bodies, trusted_proxies=proxies).hook,
+            dialects,
             secret=settings.secret,
             apis=frozenset(settings.api_ids),
             orgs=frozenset(settings.org_ids),
-            origins=origins,
         )
-        most = settings.max_body_bytes
-        self._dialects: list[Dialect] = [
-            PostDialect(post, origins, most, is_serving=True),
-            self.open_inference.rest,
-            Hello(),
-            PostDialect(post, origins, most, is_serving=False),
-        ]
         self._limits = KeyLimits()
 
     @classmethod
@@ -220,9 +218,10 @@ class Gateway:
         await self._rollouts.close()
         await self._use.close()
         await self._waiters.close()
-        await self._predictions.close()
-        await self._acceptance.close()
         await self._jobs.close()
+        await self._acceptance.close()
+        await self._descriptions.close()
+        await self._owned.close()
         await self._codec.close()
         await self._clock.close()
         for table in self._tables:

@@ -20,10 +20,12 @@ import uvloop
 
 from benchmarks.front.path import BODY, IN_FLIGHT, PATH
 from benchmarks.rig.load import prepare, run
+from gateway_plugin.api.dialect import Dialects
+from gateway_plugin.api.hello import Hello
 from gateway_plugin.hooks.dispatcher import POST, Dispatcher
 from gateway_plugin.hooks.native.server import NativeServer
+from gateway_plugin.jsonresponses import JsonResponse
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.jsonresponses import JsonResponse
 from gateway_plugin.settings import GatewaySettings
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
@@ -81,7 +83,7 @@ async def upstream(scope: dict[str, Any], receive: Any, send: Any) -> None:
 async def serve(socket: str) -> None:
     """Serve on a unix socket until killed."""
     if os.environ.get("SIGNALBOX_GATEWAY_TRANSPORT") == "native":
-        native = NativeServer(GatewaySettings(), _OnlyAnswers(answer, _never), lambda: True)
+        native = NativeServer(GatewaySettings(), _OnlyAnswers(answer, _never, Dialects(Hello())), lambda: True)
         await native.bind(f"unix:{socket}")
     else:
         aio = _aio_server()

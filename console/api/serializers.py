@@ -258,7 +258,7 @@ class UnknownKeyOut(serializers.ModelSerializer[UnknownKey]):
 
     def get_account(self, key: UnknownKey) -> str:
         """The account that owns its jobs."""
-        return key.grant.account_id or key.pk
+        return key.grant.account_id
 
 
 class RotationIn(Strict):

@@ -77,7 +77,7 @@ def unmatched(marks: Iterable[AuditMark]) -> Iterator[str]:
     for start in range(0, len(noted), _BATCH):
         part = noted[start : start + _BATCH]
         rows = AuditEntry.objects.filter(number__in={one.number for one in part})
-        digests: dict[int | None, str] = dict(rows.values_list("number", "digest"))
+        digests: dict[int, str] = dict(rows.values_list("number", "digest"))
         for one in part:
             if one.number not in digests:
                 yield f"{one.number}: was the head once, and is gone"

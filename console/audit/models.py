@@ -15,10 +15,8 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
 from signalbox.program.errors import Bug
-from signalbox.program.words import counted
 
 _PAGES: Final = frozenset({"model", "account", "key", "job", "worker"})
-_NAMED: Final = 5
 _NOTHING: Final[tuple[Any, ...]] = ("", [], {}, None)
 
 
@@ -90,8 +88,8 @@ class AuditEntry(models.Model):
     after = models.JSONField(default=dict)
     result = models.CharField(max_length=10, default=DONE)
     message = models.CharField(max_length=500, blank=True)
-    number = models.PositiveBigIntegerField(null=True, unique=True)
-    digest = models.CharField(max_length=64, blank=True)
+    number = models.PositiveBigIntegerField(unique=True)
+    digest = models.CharField(max_length=64)
 
     objects = AppendOnly.as_manager()
 
@@ -160,24 +158,14 @@ class AuditEntry(models.Model):
 def breaks() -> Iterator[str]:
     """Each place where the chain is broken, in words."""
     previous, expected = "0" * 64, 1
-    yield from _outside()
-    for row in AuditEntry.objects.exclude(number=None).order_by("number").iterator(chunk_size=1000):
+    for row in AuditEntry.objects.order_by("number").iterator(chunk_size=1000):
         if row.number != expected:
-            yield f"between {expected - 1} and {row.number}: {(row.number or 0) - expected} missing"
+            yield f"between {expected - 1} and {row.number}: {row.number - expected} missing"
         if row.digest != row.seal(previous):
             yield f"{row.number}: changed, or the one before it was"
-        previous, expected = row.digest, (row.number or 0) + 1
+        previous, expected = row.digest, row.number + 1
     head = AuditHead.objects.filter(pk=1).first()
     if head is None and expected > 1:
         yield f"after {expected - 1}: the head is missing, so the end of the chain is not known"
     elif head is not None and (head.number, head.digest) != (expected - 1, previous):
         yield f"after {expected - 1}: the chain once ended at {head.number}"
-
-
-def _outside() -> Iterator[str]:
-    """Rows without a number: no program of ours writes them."""
-    rows = AuditEntry.objects.filter(number=None).order_by("pk")
-    for row in rows[:_NAMED]:
-        yield f"row {row.pk}: has no number"
-    if (more := rows.count() - _NAMED) > 0:
-        yield counted(more, "more row without a number", "more rows without a number")

@@ -9,6 +9,8 @@ from console.bounds import MOST_NUMBER
 from console.catalog import archives
 from signalbox.program.errors import Conflict, InvalidRequest, TooLarge
 
+_MOST_MEMBERS = 10_000
+"""Files and folders of an archive: a SavedModel has some tens, and each costs an inode."""
 _COPY_CHUNK = 1024 * 1024
 
 
@@ -64,7 +66,7 @@ def unpack(stream: IO[bytes], staging: Path) -> Path:
             if size > cap:
                 raise TooLarge(f"The archive is larger than {cap} bytes.")
             sink.write(chunk)
-    caps = archives.Caps(max_bytes=cap, max_members=settings.CONSOLE.upload_max_members)
+    caps = archives.Caps(max_bytes=cap, max_members=_MOST_MEMBERS)
     folder = archives.unpack(archive, content, caps)
     for part in [content, *content.rglob("*")]:
         # Workers run as another user: they may read; the folder is writable for no user.

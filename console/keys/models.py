@@ -150,9 +150,8 @@ class UnknownKey(models.Model):
     seen_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        """By id. The table keeps the name that it was made with."""
+        """By id."""
 
-        db_table = "keys_straykey"
         default_permissions = ()
         ordering = ("id",)
 

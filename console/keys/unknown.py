@@ -80,7 +80,7 @@ def take_in(actor: Actor, kid: str) -> ApiKey:
     doc = found.grant
     now = timezone.now()
     account, _ = Account.objects.get_or_create(
-        pk=doc.account_id or kid,
+        pk=doc.account_id,
         defaults={
             "name": doc.name[:100] or kid,
             "models_allowed": list(doc.account_models),

@@ -17,6 +17,8 @@ from django.contrib.auth.hashers import Argon2PasswordHasher
 from signalbox.program import log, metrics
 from signalbox.program.errors import Unavailable
 
+AT_ONCE: Final = 2
+"""Passwords hashed at once: each takes 100 MiB and a core for a tenth of a second, and others are to be served too."""
 _RETRY_S: Final = 5.0
 _REFUSED: Final = metrics.counter(
     "console_passwords_refused", "Passwords that were not looked at, by what was full.", "by"
@@ -55,7 +57,7 @@ def places() -> Places:
 
 @functools.cache
 def _hashing() -> threading.BoundedSemaphore:
-    return threading.BoundedSemaphore(settings.CONSOLE.login_hashes)
+    return threading.BoundedSemaphore(AT_ONCE)
 
 
 @contextmanager

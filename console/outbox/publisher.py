@@ -33,6 +33,8 @@ from signalbox.program.errors import (
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
 
+POLL_S: Final = 0.5
+"""Between two looks of the controller: who decides rings for it, so this bounds only what was rung for in vain."""
 _BATCH: Final = 200
 _RACES: Final = 20
 """Lost races in a row after which a posting waits for the next round."""
@@ -45,7 +47,7 @@ _SLOW: Final = (OutboxEntry.REDRIVE, OutboxEntry.DISCARD)
 class Publisher:
     """Publishes what is due whenever it is rung, and every ``poll_s`` seconds besides."""
 
-    def __init__(self, bus: Bus, poll_s: float) -> None:
+    def __init__(self, bus: Bus, poll_s: float = POLL_S) -> None:
         self._bus = bus
         self._poll_s = poll_s
         self._records = Records(bus)

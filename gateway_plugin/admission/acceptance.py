@@ -1,19 +1,18 @@
 """Turns a request that may be served into a durable job: its idempotency entry, its class, its one message."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from gateway_plugin.admission.idempotency import HEADER as IDEMPOTENCY_KEY
 from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry, digest_of
-from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.queues import Admission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.request import Request
+from gateway_plugin.request import Request
 from signalbox.jobs import joblog
 from signalbox.program import metrics
 from signalbox.program.errors import SignalboxError
@@ -65,13 +64,13 @@ class Acceptance:
         await self._submitter.close()
         await self._idempotency.close()
 
-    async def look_up(self, request: Request, key: ApiKey, *asked: str) -> IdempotencyEntry | None:
-        """The entry of the request's Idempotency-Key; None if it has no such header. asked: parts of its path."""
+    async def look_up(self, request: Request, key: ApiKey, target: Iterable[object]) -> IdempotencyEntry | None:
+        """The entry of the request's Idempotency-Key; None if it has no such header. target: what its path says."""
         headers = request.headers
         if IDEMPOTENCY_KEY not in headers:
             return None
         encoding = headers.get("Content-Encoding", "")
-        digest = digest_of(*asked, encoding, body=request.raw_body)
+        digest = digest_of(*map(str, target), encoding, body=request.raw_body)
         return await self._idempotency.look_up(key, headers[IDEMPOTENCY_KEY], digest)
 
     async def admit(
@@ -92,9 +91,9 @@ class Acceptance:
         What an earlier try was named for stands: in another class it would be another message, and run twice.
         """
         self._check()
-        await self._submitter.require_room(account_of(key), key.share.result_bytes)
+        await self._submitter.require_room(key.account_id, key.share.result_bytes)
         named = idem.priority if idem is not None and idem.revision else None
-        priority = await self._admission.admit(ready.model, account_of(key), options.priority, named=named)
+        priority = await self._admission.admit(ready.model, key.account_id, options.priority, named=named)
         job = self._submitter.job(
             key,
             ready,

@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway_plugin.admission.holdings import Holdings
-from gateway_plugin.admission.keyring import account_of
+from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.refusals import REFUSED
-from gateway_plugin.service.jobs import JobService
 from signalbox.bus.client import Bus
 from signalbox.jobs.records import Found
 from signalbox.program import log, metrics
@@ -93,7 +92,7 @@ class Idempotency:
     def __init__(
         self,
         bus: Bus,
-        jobs: JobService,
+        jobs: OwnedJobs,
         *,
         request_timeout_s: float,
         wall: Callable[[], float],
@@ -120,7 +119,7 @@ class Idempotency:
         """
         if not 1 <= len(name) <= _MOST_CHARS or not name.isascii() or not name.isprintable():
             raise InvalidRequest(f"{HEADER} must be 1 to {_MOST_CHARS} printable ASCII characters.", bound="header")
-        account = account_of(key)
+        account = key.account_id
         hashed = hashlib.sha256(name.encode()).hexdigest()
         subject = names.key(Bucket.IDEM, f"{account}.{hashed}")
         stored = await self._bus.leader_get(Bucket.IDEM.stream, subject)

@@ -138,11 +138,6 @@ class Keyring:
             raise Unavailable("Signalbox cannot check API keys now; nothing was accepted.", retry_after_s=2.0)
 
 
-def account_of(key: ApiKey) -> str:
-    """The owner of what is submitted with ``key``: its account, whose keys share jobs, places and bounds."""
-    return key.account_id or key.id
-
-
 def require_scope(key: ApiKey, scope: str) -> None:
     """Raise :class:`Forbidden` if the key lacks ``scope``."""
     if scope not in key.scopes:

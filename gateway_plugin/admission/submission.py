@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from gateway_plugin.admission.inputs import StoredInputs
-from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.results import ResultsRoom
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
@@ -61,7 +60,7 @@ class Submitter:
         self,
         bus: Bus,
         *,
-        inline_limit_bytes: int,
+        inline_limit_bytes: int = payloads.INLINE_LIMIT_BYTES,
         max_stored_bytes: int = 0,
         results_kept_s: float = 600.0,
         max_results_bytes: int = 0,
@@ -109,7 +108,7 @@ class Submitter:
             version=ready.version.version,
             signature=inputs.signature,
             priority=options.priority,
-            account_id=account_of(key),
+            account_id=key.account_id,
             key_id=key.id,
             style=inputs.style,
             batch_key=inputs.batch_key,

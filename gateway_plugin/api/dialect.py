@@ -1,23 +1,27 @@
 """What a protocol of callers is to whatever brings a request: a hook's message, or a listener of this process."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from functools import lru_cache
+from typing import Final, Protocol
 
-from gateway_plugin.service.jsonresponses import JsonResponse
-from gateway_plugin.service.request import Request
+from gateway_plugin.jsonresponses import JsonResponse
+from gateway_plugin.request import Request
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import ApiKey
 
+_HEAD: Final = 32
+"""Characters of a path by which dialects differ."""
+
 
 class Dialect(Protocol):
-    """A protocol over HTTP. limit_bytes: the largest body that it takes."""
+    """A protocol over HTTP."""
 
     @property
     def limit_bytes(self) -> int:
         """The largest body of a request."""
 
-    def takes(self, url: str) -> bool:
-        """Whether a path, with its query or without, belongs to it."""
+    def takes(self, head: str) -> bool:
+        """Whether paths with this beginning are its own. head: of a path with its query, 32 characters."""
 
     def keyless(self, request: Request) -> JsonResponse | None:
         """The whole answer to a request that needs no key, whose body is not read; None for any other.
@@ -32,6 +36,16 @@ class Dialect(Protocol):
         """The answer that an error stands for."""
 
 
-def dialect_of(dialects: Sequence[Dialect], url: str) -> Dialect:
-    """The first dialect that takes a path; the last takes what is left, to refuse it."""
-    return next((one for one in dialects[:-1] if one.takes(url)), dialects[-1])
+class Dialects:
+    """Finds the dialect of a request: the first that takes its path; the last takes what is left, to refuse it."""
+
+    def __init__(self, *dialects: Dialect) -> None:
+        self._dialects: Sequence[Dialect] = dialects
+        self._remembered = lru_cache(maxsize=1024)(self._of)
+
+    def of(self, url: str) -> Dialect:
+        """The dialect of a path, with its query or without."""
+        return self._remembered(url[:_HEAD])
+
+    def _of(self, head: str) -> Dialect:
+        return next((one for one in self._dialects[:-1] if one.takes(head)), self._dialects[-1])

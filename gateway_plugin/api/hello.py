@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from gateway_plugin.service.jsonresponses import JsonResponse, json_response, refusal
-from gateway_plugin.service.request import Request
+from gateway_plugin.jsonresponses import JsonResponse, json_response, problem_response
+from gateway_plugin.request import Request
 from signalbox.program.errors import MethodNotAllowed, SignalboxError
 from signalbox.wire.messages import ApiKey
 
@@ -16,9 +16,9 @@ class Hello:
 
     limit_bytes = 0
 
-    def takes(self, url: str) -> bool:
+    def takes(self, head: str) -> bool:
         """See :class:`gateway_plugin.api.dialect.Dialect`."""
-        return url.partition("?")[0] == _PATH
+        return head.partition("?")[0] == _PATH
 
     def keyless(self, request: Request) -> JsonResponse:
         """``{"status": "pass"}``. Raises :class:`MethodNotAllowed`."""
@@ -32,4 +32,4 @@ class Hello:
 
     def refusal(self, error: SignalboxError) -> JsonResponse:
         """The answer that an error stands for."""
-        return refusal(error, _PATH)
+        return problem_response(error)

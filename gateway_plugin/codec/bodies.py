@@ -40,6 +40,8 @@ from signalbox.program import log
 from signalbox.program.errors import TooLarge, Unavailable, UnsupportedEncoding
 from signalbox.wire import tensors
 
+_HERE_BYTES: Final = 64 * 1024
+"""Bodies above this are decoded by another process: that many take the loop about as long as a process's turn."""
 _RETRY_AFTER_S: Final = 2.0
 _START_S: Final = 30.0
 """Longest start of a process: no part of a body's own time, or a short one would refuse bodies on a busy machine."""
@@ -160,13 +162,20 @@ class BodyCodec:
     def __init__(self, settings: CodecSettings) -> None:
         self._settings = settings
         self._bounds = Bounds(settings.max_body_bytes, settings.max_elements)
-        self._inline_bytes = settings.decode_inline_bytes
         self._idle: list[_Process] = []
         self._turns = Turns(settings.decode_processes)
 
     def is_small(self, body: bytes, encoding: str) -> bool:
         """Whether :meth:`read_here` is for this body, else :meth:`read_elsewhere`."""
-        return len(body) <= self._inline_bytes and not encoding
+        return len(body) <= _HERE_BYTES and not encoding
+
+    async def read(
+        self, account: str, body: bytes, encoding: str, choose: Choose[C], form: Form = Form.JOB
+    ) -> tuple[C, PreparedVersion, DecodedInputs]:
+        """Read a body here or in another process, as its size and encoding want."""
+        if len(body) <= _HERE_BYTES and not encoding:
+            return self.read_here(body, choose, form)
+        return await self.read_elsewhere(account, body, encoding, choose, form)
 
     def read_here(
         self, body: bytes, choose: Choose[C], form: Form = Form.JOB, header_bytes: int | None = None
@@ -230,7 +239,7 @@ class BodyCodec:
         Raises :class:`InvalidRequest` where rows are impossible, :class:`ResultTooLarge`, and :class:`Bug`.
         """
         limit = self._settings.max_answer_bytes
-        if len(frame) <= self._inline_bytes:
+        if len(frame) <= _HERE_BYTES:
             return rendered(frame, style, limit, is_strict=is_strict)
         async with self._process(account) as process:
             return (await process.ask(RenderAsk(frame, style, limit, is_strict))).data

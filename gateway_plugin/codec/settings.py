@@ -26,9 +26,6 @@ class CodecSettings(HttpBounds, frozen=True, kw_only=True):
     max_answer_bytes: Annotated[int, Meta(ge=1024, description="Largest JSON of one result; a larger one is 422.")] = (
         60 * _MIB
     )
-    decode_inline_bytes: Annotated[int, Meta(ge=0, description="Bodies above this are decoded by another process.")] = (
-        65_536
-    )
     decode_processes: Annotated[
         int,
         Meta(

@@ -12,11 +12,12 @@ from typing import Final
 import msgspec
 from prometheus_client import Counter
 
-from gateway_plugin.api.tfserving.httprules import CrossOrigin
+from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.hooks import handover
 from gateway_plugin.hooks.grpcrefusals import grpc_refusal, is_grpc
+from gateway_plugin.jsonresponses import JsonResponse
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
-from gateway_plugin.service.jsonresponses import JsonResponse, refusal
+from gateway_plugin.request import Request
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, SignalboxError, Unavailable
 
@@ -24,6 +25,7 @@ AUTH: Final = "SignalboxAuth"
 POST: Final = "SignalboxPost"
 UPSTREAM_AUTH: Final = "SignalboxUpstreamAuth"
 """The auth hook of an API that goes on to the upstream."""
+_HOOKS: Final = frozenset({AUTH, POST, UPSTREAM_AUTH})
 _MOST_SPECS: Final = 64
 _LONGEST_SPEC: Final = 4096
 """Longest caller's spec that is remembered, in characters; a longer one is checked in each call."""
@@ -80,17 +82,6 @@ def counted(error: Exception, where: str) -> SignalboxError:
     return error
 
 
-def refused(error: Exception, hook: str, url: str, *, is_call: bool = False) -> JsonResponse:
-    """The answer that an error stands for, see :func:`counted`. is_call: the request is a gRPC call."""
-    found = counted(error, hook)
-    return grpc_refusal(found) if is_call else refusal(found, url)
-
-
-def not_ours() -> Unavailable:
-    """The error for a call of a gateway, or an API, that is not ours."""
-    return Unavailable("The gateway is not set up for this service; nothing was accepted.")
-
-
 class _ConfigData(msgspec.Struct):
     secret: str = ""
 
@@ -98,22 +89,22 @@ class _ConfigData(msgspec.Struct):
 class Dispatcher:
     """Routes one hook call and always returns the object it got.
 
-    auth: fills in the session, or raises. post: the whole answer. secret: what the API
-    definition's ``config_data.secret`` must be; empty = any caller of the socket is the gateway. apis, orgs:
-    the API definitions and organisations whose calls are taken; empty = any. origins: whose pages may call.
+    auth: fills in the session, or raises. post: the whole answer. dialects: what refusals are written in. secret: what
+    the API definition's ``config_data.secret`` must be; empty = any caller of the socket is the gateway. apis, orgs:
+    the API definitions and organisations whose calls are taken; empty = any.
     """
 
     def __init__(
         self,
         auth: AuthHook,
         post: PostHook,
+        dialects: Dialects,
         *,
         secret: str = "",
         apis: frozenset[str] = frozenset(),
         orgs: frozenset[str] = frozenset(),
-        origins: CrossOrigin | None = None,
     ) -> None:
-        self._origins = origins or CrossOrigin(is_let=False)
+        self._dialects = dialects
         self._apis = apis
         self._orgs = orgs
         self._auth = auth
@@ -131,12 +122,11 @@ class Dispatcher:
         """The second half of :meth:`dispatch`: a post hook, which may wait for its job."""
         started = perf_counter()
         try:
-            given = await self._post(obj)
+            _apply(obj, await self._post(obj))
             ANSWER_SECONDS.observe(perf_counter() - started)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
-            given = refused(error, obj.hook_name, obj.request.url)
-        _apply(obj, self._origins.let_in(obj.request.url, given))
-        self._count(obj)
+            _apply(obj, self._refusal(error, obj))
+        self._outcomes.count(POST, obj.request.return_overrides.response_code)
         return obj
 
     def answered_at_once(self, obj: Object, *, is_ours: bool) -> bool:
@@ -148,11 +138,13 @@ class Dispatcher:
         given = None
         try:
             if not is_ours:
-                raise not_ours()
+                raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
             if hook == POST:
                 return False
             if hook == AUTH:
-                given = self._origins.preflight(request.method, request.url, request.headers)
+                given = self._dialects.of(request.url).keyless(
+                    Request(request.method, request.url, request.headers, b"")
+                )
             elif hook != UPSTREAM_AUTH:
                 raise Bug(f"The API definition names a hook this plugin does not have: {hook!r}.")
             if given is None:
@@ -160,16 +152,18 @@ class Dispatcher:
             if hook == UPSTREAM_AUTH:
                 _hand_over(request)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
-            given = refused(error, hook, request.url, is_call=hook == UPSTREAM_AUTH and is_grpc(request.headers))
+            given = self._refusal(error, obj)
         if given is not None:
-            _apply(obj, self._origins.let_in(request.url, given))
-        self._count(obj)
+            _apply(obj, given)
+        self._outcomes.count(hook if hook in _HOOKS else "unknown", request.return_overrides.response_code)
         return True
 
-    def _count(self, obj: Object) -> None:
-        hook = obj.hook_name
-        known = hook if hook in {POST, AUTH, UPSTREAM_AUTH} else "unknown"
-        self._outcomes.count(known, obj.request.return_overrides.response_code)
+    def _refusal(self, error: Exception, obj: Object) -> JsonResponse:
+        """The answer that an error stands for, see :func:`counted`."""
+        found = counted(error, obj.hook_name)
+        if obj.hook_name == UPSTREAM_AUTH and is_grpc(obj.request.headers):
+            return grpc_refusal(found)
+        return self._dialects.of(obj.request.url).refusal(found)
 
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
-from gateway_plugin.service.jsonresponses import JsonResponse, retry_headers
+from gateway_plugin.jsonresponses import JsonResponse, retry_headers
 from signalbox.program.errors import SignalboxError, meaning
 
 _CONTENT_TYPE: Final = "application/grpc"

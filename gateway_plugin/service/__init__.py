@@ -1,1 +1,1 @@
-"""Operations on jobs that all dialects share: find, describe, wait, forecast, answer."""
+"""The door to jobs that all dialects share, and what it needs: waiting, describing, forecasts, availability."""

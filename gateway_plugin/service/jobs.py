@@ -1,124 +1,282 @@
-"""Finds, describes and cancels jobs for their owner. A job of another owner counts as not there."""
+"""The one door to jobs, for every dialect: predict, submit, find, wait, cancel, and what came of one."""
 
-import math
-import time
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
-from msgspec.structs import replace
 
-from gateway_plugin.codec.bodies import BodyCodec
+from gateway_plugin.admission.acceptance import Acceptance, Submission
+from gateway_plugin.admission.keyring import (
+    CANCEL,
+    READ,
+    SUBMIT,
+    Keyring,
+    require_scope,
+    require_urgent,
+)
+from gateway_plugin.admission.ownedjobs import OwnedJobs
+from gateway_plugin.admission.pool import Pool
+from gateway_plugin.admission.submission import SubmitOptions
+from gateway_plugin.codec.bodies import BodyCodec, DecodedInputs
 from gateway_plugin.codec.decoder import too_large
 from gateway_plugin.codec.errorcodes import error_of
-from gateway_plugin.service.forecast import Forecast, in_front, starts_in
-from gateway_plugin.service.waiting import End
-from gateway_plugin.tables.catalog import Catalog
-from gateway_plugin.tables.liveworkers import LiveWorkers
+from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.request import Request
+from gateway_plugin.service.descriptions import Descriptions
+from gateway_plugin.service.waiting import End, Waiters
+from gateway_plugin.settings import GatewaySettings
+from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox.bus.client import Bus
-from signalbox.bus.majority import Majority
-from signalbox.jobs import joblog, payloads, times
-from signalbox.jobs.cancel import OWNER, cancel, withdraw
-from signalbox.jobs.holders import is_attended
-from signalbox.jobs.queues import Queues
-from signalbox.jobs.records import Found, Records
-from signalbox.jobs.repair import expire
-from signalbox.jobs.waiting import Decided, hindrance
-from signalbox.program.errors import Bug, Conflict, NotFound, SignalboxError, Unavailable
-from signalbox.program.words import counted
-from signalbox.wire import names, tensors
-from signalbox.wire.messages import Job, Record, State
-from signalbox.wire.names import Stream
+from signalbox.jobs import joblog, payloads
+from signalbox.jobs.records import Found
+from signalbox.program import metrics
+from signalbox.program.errors import Bug, DeadlineExceeded, SignalboxError, Unavailable
+from signalbox.program.tasks import Background
+from signalbox.wire import tensors
+from signalbox.wire.messages import ApiKey, Record, State
+from signalbox.wire.names import PRIORITIES
 from signalbox.wire.tensors import Tensor
 
-_RACES: Final = 5
-_OPEN: Final = frozenset({State.QUEUED.value, State.RUNNING.value})
-_NO_JOB: Final = "There is no such job, or it is not yours."
+WAITING = metrics.gauge("callers_waiting", "Callers a gateway plugin keeps waiting for a result.")
 
 
-class QueuePosition(NamedTuple):
-    """Where a queued job stands. ahead: jobs before it, None = unknown, or delivered. wait_s: until it starts.
+class Asked(NamedTuple):
+    """A prediction that was read and checked against its version's signature."""
 
-    is_pulled: it is delivered to a worker, which has not begun it. is_late: ``wait_s`` is not known since a run or load
-    in front takes longer than usual.
+    ready: PreparedVersion
+    inputs: DecodedInputs
+    options: SubmitOptions = SubmitOptions()
+
+
+class Ran(NamedTuple):
+    """A prediction that succeeded."""
+
+    record: Record
+    outputs: list[Tensor]
+
+
+class Patience(NamedTuple):
+    """How long a caller waits for its job. wait_s: seconds; None = as long as the model lets callers wait.
+
+    is_answer_all: the caller wants the answer and no job, so that the job may be removed soon after. is_kept: it asked
+    for a job rather than an answer, so the job outlives its leaving.
     """
 
-    ahead: int | None = None
     wait_s: float | None = None
-    is_pulled: bool = False
-    is_late: bool = False
+    is_answer_all: bool = False
+    is_kept: bool = False
 
 
-class JobService:
-    """Reads, describes and cancels jobs of one key. wall: UTC clock, seconds."""
+class Outcome(NamedTuple):
+    """What came of a submission. found: the job as it was last known. end: None = it has not ended in time.
+
+    options: as asked; None for a job that an earlier call with the same Idempotency-Key submitted.
+    """
+
+    found: Found
+    end: End | None
+    options: SubmitOptions | None = None
+
+
+class Jobs:
+    """Jobs, for the keys of their owners. Callers that wait do so each in a place of its account."""
 
     def __init__(
         self,
         bus: Bus,
-        records: Records,
+        settings: GatewaySettings,
+        keyring: Keyring,
         catalog: Catalog,
-        workers: LiveWorkers,
         codec: BodyCodec,
-        *,
-        wall: Callable[[], float] = time.time,
+        owned: OwnedJobs,
+        acceptance: Acceptance,
+        waiters: Waiters,
+        descriptions: Descriptions,
     ) -> None:
         self._bus = bus
-        self._records = records
-        self._queues = Queues(bus, lambda: workers.present)
-        self._majority = Majority(bus)
+        self._settings = settings
+        self._keyring = keyring
         self._catalog = catalog
-        self._workers = workers
         self._codec = codec
-        self._wall = wall
+        self._owned = owned
+        self._acceptance = acceptance
+        self._waiters = waiters
+        self._descriptions = descriptions
+        self._giving_up = Background()
+        self._places = Pool(
+            settings.max_waiting,
+            bound="waiting",
+            of_all="As many callers wait for results as may",
+            of_account="As many of your account's calls wait for results as may now",
+            mend="Have fewer of them wait at once, or do not wait: Prefer: respond-async.",
+        )
+        WAITING.set_function(lambda: self._places.held)
 
     async def close(self) -> None:
-        """Wait for open questions to NATS. Idempotent."""
-        await self._queues.close()
-        await self._majority.close()
+        """Wait until jobs of callers who left are cancelled. Idempotent."""
+        await self._giving_up.finish()
 
-    async def find(self, job_id: str, account: str) -> Found:
-        """The job of an owner: the one place that checks ownership.
+    # ------------------------------------------------------------------ submissions
 
-        Raises :class:`NotFound`, in the same words for an unknown, a malformed and a foreign id, and
-        :class:`Unavailable` where a majority of NATS may know more.
+    async def predict(
+        self, key: ApiKey, headers: Mapping[str, str], asked: Asked, *, wait_s: float | None = None
+    ) -> Ran:
+        """The outputs of one prediction, of a key that may use its model.
 
-        A job whose deadline passed in the queue is ended here, so that it ends also without workers.
+        wait_s: the caller's own deadline, seconds from now, which ends the job too; None: the model's longest wait.
+        Raises as :meth:`Acceptance.admit`, :meth:`Acceptance.write` and :meth:`outputs`, :class:`Unauthorized` where
+        the key ended meanwhile, and :class:`DeadlineExceeded` with the job's id when time is up.
         """
-        if names.JOB_ID.match(job_id) is None:
-            raise NotFound(_NO_JOB)
-        for _ in range(_RACES):
-            found = await self._records.find(job_id)
-            if found is None or found.record.account_id != account:
-                await self._majority.require(Stream.STATE, Stream.JOBS)
-                raise NotFound(_NO_JOB)
-            is_overdue = found.record.state is State.QUEUED and (found.record.deadline_at <= self._wall())
-            if not is_overdue:
-                return found
-            if (ended := await expire(self._bus, self._records, found, now=self._wall())) is not None:
-                return ended
-        raise Unavailable("The job changes too quickly to be read; ask again.", retry_after_s=1.0)
+        require_scope(key, SUBMIT)
+        ready, inputs, options = asked
+        require_open(ready.model)
+        if options.priority == PRIORITIES[0]:
+            require_urgent(key)
+        if wait_s is None:
+            wait_s = ready.model.limits.sync_wait_s
+        else:
+            options = options._replace(deadline_s=min(wait_s, options.deadline_s or ready.model.limits.deadline_s))
+        submission = await self._acceptance.admit(
+            headers, key, ready, inputs, options, None, is_waiting=True, is_short_lived=True
+        )
+        end = await self._complete(submission, wait_s, key)
+        if end is None:
+            raise DeadlineExceeded("Timed out", job_id=submission.job.id)
+        return Ran(end.record, await self.outputs(end))
 
-    async def may_be_forgotten(self, named_at: float, *, kept_s: float) -> bool:
-        """Whether a job named at ``named_at``, now unknown, may have run and ended: it must not run again."""
-        return await self._records.may_have_gone(named_at, now=self._wall(), kept_s=kept_s)
+    async def submit(
+        self,
+        key: ApiKey,
+        request: Request,
+        target: Sequence[object],
+        read: Callable[[], Awaitable[Asked]],
+        patience: Patience | None,
+    ) -> Outcome:
+        """Submit what a request asks for, once for each Idempotency-Key, and wait for its end where one waits.
 
-    async def cancel(self, job_id: str, account: str) -> Found:
-        """As :func:`signalbox.jobs.cancel.cancel`, for its owner.
-
-        Raises :class:`NotFound` as :meth:`find`, and :class:`Conflict` when the job has ended otherwise.
+        target: what the request's path says, by which submissions under one key differ. read: reads its body, for a
+        model that is open; not called where an earlier request has submitted it. Raises as ``read``,
+        :meth:`Acceptance.look_up`, :meth:`Acceptance.admit` and :meth:`Acceptance.write`, and :class:`Unauthorized`
+        where the key ended meanwhile: a wait is long enough for a revocation.
         """
-        found = await self.find(job_id, account)
-        found = await cancel(self._bus, self._records, found, by=OWNER, clock=self._wall)
-        state = found.record.state
-        if state.is_terminal and state is not State.CANCELLED:
-            raise Conflict(f"The job has already ended: {state}.", state=state.value)
-        return found
+        require_scope(key, SUBMIT)
+        idem = await self._acceptance.look_up(request, key, target)
+        if idem is not None and (found := idem.found) is not None:
+            if patience is None and not found.record.state.is_terminal:
+                return Outcome(found, None)
+            end = await self.wait(key, found, patience.wait_s if patience is not None else None)
+            return Outcome(await self._latest(found), None) if end is None else _ended(end, None)
+        ready, inputs, options = await read()
+        # A caller that asked for an id, or may ask again under a key, is promised the result for a day.
+        submission = await self._acceptance.admit(
+            request.headers,
+            key,
+            ready,
+            inputs,
+            options,
+            idem,
+            is_waiting=patience is not None,
+            is_short_lived=patience is not None and patience.is_answer_all and idem is None,
+        )
+        if patience is None:
+            seq = await self._acceptance.write(submission)
+            return Outcome(Found.unclaimed(submission.job, seq), None, options)
+        wait_s = ready.model.limits.sync_wait_s if patience.wait_s is None else patience.wait_s
+        end = await self._complete(submission, wait_s, key, is_kept=patience.is_kept)
+        if end is not None:
+            return _ended(end, options)
+        found = Found.unclaimed(submission.job)
+        return Outcome(found if patience.is_answer_all else await self._latest(found), None, options)
 
-    async def give_up(self, job: Job) -> None:
-        """As :func:`signalbox.jobs.cancel.withdraw`."""
-        await withdraw(self._records, job, now=self._wall())
+    async def _complete(
+        self, submission: Submission, wait_s: float, key: ApiKey, *, is_kept: bool = False
+    ) -> End | None:
+        """Write the job and wait for its end, None if it has not ended in time.
+
+        The queued job of a caller that leaves is cancelled, but one that ``is_kept`` or has an Idempotency-Key: a
+        caller that sends one means to ask again.
+        """
+        job = submission.job
+        account = self._take_place(key)
+        future = self._waiters.expect(job.id)
+        try:
+            await self._acceptance.write(submission)
+            end = await self._waiters.wait(job.id, future, min(wait_s, self._settings.max_wait_s))
+        except asyncio.CancelledError:
+            if not is_kept and submission.idem is None:
+                self._giving_up.start(self._owned.give_up(job), name="give up a job")
+            raise
+        finally:
+            self._waiters.forget(job.id)
+            self._places.release(account)
+        self._keyring.require_unended(key)
+        if end is not None:
+            joblog.step("job.reply_received", end.record, state=end.record.state.value)
+        return end
+
+    def _take_place(self, key: ApiKey) -> str:
+        """Take a waiting place; returns the account to release it for. Raises as :meth:`Pool.take`."""
+        account = key.account_id
+        self._places.take(account, most=key.share.waiting or self._settings.account_waiting)
+        return account
+
+    # ------------------------------------------------------------------ jobs that are there
+
+    async def find(self, key: ApiKey, job_id: str) -> Found:
+        """A job of the key's account. Raises :class:`Forbidden`, and as :meth:`OwnedJobs.find`."""
+        require_scope(key, READ)
+        return await self._owned.find(job_id, key.account_id)
+
+    async def _latest(self, found: Found) -> Found:
+        """A job as it is now; as it was, where it cannot be read."""
+        try:
+            return await self._owned.find(found.record.id, found.record.account_id)
+        except SignalboxError:
+            return found
+
+    async def cancel(self, key: ApiKey, job_id: str) -> Found:
+        """Cancel a job of the key's account. Raises :class:`Forbidden`, and as :meth:`OwnedJobs.cancel`."""
+        require_scope(key, CANCEL)
+        return await self._owned.cancel(job_id, key.account_id)
+
+    async def wait(self, key: ApiKey, found: Found, wait_s: float | None) -> End | None:
+        """The end of a job that was submitted before, waited for as if this were the first call.
+
+        wait_s: seconds; None: the model's longest wait.
+        """
+        record = found.record
+        if record.state.is_terminal:
+            return End(record, found.body)
+        if wait_s is None:
+            model = self._catalog.find(record.model)
+            wait_s = model.limits.sync_wait_s if model is not None else 0.0
+        account = self._take_place(key)
+        try:
+            end = await self._waiters.follow(record.id, min(wait_s, self._settings.max_wait_s))
+        finally:
+            self._places.release(account)
+        self._keyring.require_unended(key)
+        return end
+
+    # ------------------------------------------------------------------ what came of a job
+
+    async def describe(self, found: Found, *, with_result: bool = True) -> dict[str, Any]:
+        """The job as JSON, see :class:`Descriptions`, and its result, or why it cannot be shown."""
+        doc = await self._descriptions.of(found)
+        if with_result and found.record.state is State.SUCCEEDED:
+            doc["result"] = await self._result_or_reason(End(found.record, found.body), doc)
+        return doc
+
+    async def _result_or_reason(self, end: End, doc: dict[str, Any]) -> Any:
+        try:
+            return orjson.Fragment(await self.result(end, is_strict=True))
+        except Unavailable:
+            raise
+        except SignalboxError as error:
+            doc["error"] = {"code": error.code, "message": error.public_message}
+            return None
 
     async def result(self, end: End, *, is_strict: bool = False) -> bytes:
         """The rendered answer of a job that succeeded. is_strict: as JSON that a browser reads.
@@ -139,12 +297,12 @@ class JobService:
         joblog.step("job.rendered", record, size_bytes=len(body))
         return body
 
-    async def outputs(self, end: End, limit_bytes: int) -> list[Tensor]:
+    async def outputs(self, end: End) -> list[Tensor]:
         """The outputs of a job that succeeded.
 
-        Raises the error that ended it otherwise, and :class:`ResultTooLarge` for more than the limit.
+        Raises the error that ended it otherwise, and :class:`ResultTooLarge` for more than an answer may have.
         """
-        record = end.record
+        record, limit_bytes = end.record, self._settings.max_upstream_bytes
         if record.state is not State.SUCCEEDED:
             raise failure(record)
         try:
@@ -161,111 +319,9 @@ class JobService:
         ref = end.record.ref
         return end.body if ref is None else await payloads.fetch(self._bus, ref)
 
-    async def locate(self, record: Record, seq: int | None) -> QueuePosition:
-        """Where a queued job stands. Raises nothing: what cannot be read is unknown."""
-        model = self._catalog.find(record.model)
-        workers = [] if model is None else self._workers.serving(model)
-        if seq is None or model is None or not workers:
-            return QueuePosition()
-        try:
-            ahead = (await self._queues.position(record.model, record.priority, seq)).ahead
-        except SignalboxError:
-            return QueuePosition()
-        wait_s, is_late = Forecast()
-        if model.is_enabled and not self._workers.is_paused(record.model):
-            wait_s, is_late = starts_in(model, record.version, workers, ahead, self._wall())
-        return QueuePosition(ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None, is_late)
 
-    async def describe(self, found: Found, *, with_result: bool = True) -> dict[str, Any]:
-        """The job as JSON: state, phase in words, place, result or error, timeline. RFC 3339 instants."""
-        record = found.record
-        position = QueuePosition()
-        if record.state is State.QUEUED:
-            position = await self.locate(record, found.seq)
-        doc: dict[str, Any] = {
-            "id": record.id,
-            "request_id": record.id,
-            "model": record.model,
-            "version": record.version,
-            "signature_name": record.signature,
-            "state": record.state.value,
-            "phase": self.phase(record, position),
-            "priority": record.priority,
-            "attempt": record.attempt,
-            "position": position.ahead,
-            "estimated_wait_s": position.wait_s,
-            "is_longer_than_usual": position.is_late,
-            "created_at": instant(record.created_at),
-            "started_at": instant(_started_at(record)),
-            "finished_at": instant(record.finished_at),
-            "deadline_at": instant(record.deadline_at),
-            "attempts": attempts(self._so_far(record)),
-            "timeline": timeline(record),
-            "urls": {"self": f"/v1/jobs/{record.id}", "cancel": f"/v1/jobs/{record.id}/cancel"},
-        }
-        if record.gpu:
-            doc["gpu"] = record.gpu
-        if record.redrive_of:
-            doc["redrive_of"] = record.redrive_of
-        if record.error is not None and record.state is not State.SUCCEEDED:
-            doc["error"] = {"code": record.error.code, "message": record.error.message}
-        if with_result and record.state is State.SUCCEEDED:
-            doc["result"] = await self._result_or_reason(End(record, found.body), doc)
-        return doc
-
-    def _so_far(self, record: Record) -> Record:
-        """The record with the parts of an open attempt up to now."""
-        is_known = record.state is not State.RUNNING or self._is_attended(record)
-        age_ms = (self._wall() - record.created_at) * 1000
-        return replace(record, parts=times.so_far(record, age_ms, is_known=is_known))
-
-    def _is_attended(self, record: Record) -> bool:
-        return is_attended(record.worker, record.token, record.claimed_at, self._workers.present)
-
-    async def _result_or_reason(self, end: End, doc: dict[str, Any]) -> Any:
-        try:
-            return orjson.Fragment(await self.result(end, is_strict=True))
-        except Unavailable:
-            raise
-        except SignalboxError as error:
-            doc["error"] = {"code": error.code, "message": error.public_message}
-            return None
-
-    def phase(self, record: Record, position: QueuePosition) -> str:
-        """What happens to the job now, in words."""
-        if record.cancel_requested and not record.state.is_terminal:
-            return "being cancelled"
-        if record.state.is_terminal:
-            return record.state.value
-        if record.state is State.RUNNING:
-            running = f"running, attempt {record.attempt}"
-            if self._is_attended(record):
-                return running
-            return f"{running}: its worker is gone; another attempt follows when a worker serves {record.model}"
-        return self._why_waiting(record, position)
-
-    def _why_waiting(self, record: Record, position: QueuePosition) -> str:
-        name = record.model
-        model = self._catalog.find(name)
-        decided = Decided(model.is_enabled, model.replicas, self._workers.is_paused(name)) if model else None
-        if why := hindrance(name, record.version, decided, self._workers.present):
-            return f"waiting: {why}"
-        if record.attempt:
-            reason = f": {record.error.message}" if record.error is not None else ""
-            return f"waiting for another attempt after attempt {record.attempt}{reason}"
-        workers = self._workers.serving(model) if model else ()
-        front = in_front(name, workers, is_pulled=position.is_pulled)
-        return ", ".join(filter(None, (_in_words(position), front)))
-
-
-def _in_words(position: QueuePosition) -> str:
-    if position.is_pulled:
-        return "waiting: a worker has it"
-    if position.ahead is None:
-        return "waiting"
-    if position.ahead == 0:
-        return "waiting: next in line"
-    return f"waiting: {counted(position.ahead, 'job')} ahead"
+def _ended(end: End, options: SubmitOptions | None) -> Outcome:
+    return Outcome(Found(end.record, 0, end.body), end, options)
 
 
 def failure(record: Record) -> SignalboxError:
@@ -279,37 +335,3 @@ def failure(record: Record) -> SignalboxError:
         error = error_of(info.code if info else "internal", info.message if info else "The job failed.", {})
     error.facts["job_id"] = record.id
     return error
-
-
-def timeline(record: Record) -> list[dict[str, Any]]:
-    """Accepted and every phase the record knows, in order, with the milliseconds since acceptance."""
-    entries = [{"phase": "accepted", "ms": 0.0, "at": instant(record.created_at)}]
-    for phase, ms in sorted(record.phases.items(), key=lambda item: item[1]):
-        entries.append({"phase": phase, "ms": ms, "at": instant(record.created_at + ms / 1000)})
-    return entries
-
-
-def attempts(record: Record) -> list[dict[str, Any]]:
-    """Each attempt that the record keeps, oldest first: its device, how it ended and the parts of its time."""
-    return [
-        {
-            "attempt": one.number,
-            "gpu": one.gpu or None,
-            "ended": one.how if one.how not in _OPEN else None,
-            "counts_as": one.counts or None,
-            "parts": [{"part": part.name, "ms": round(part.end_ms - part.start_ms, 2)} for part in one.parts],
-        }
-        for one in times.attempts(record)
-    ]
-
-
-def _started_at(record: Record) -> float | None:
-    started_ms = times.started_ms(record.phases)
-    return None if started_ms is None else record.created_at + started_ms / 1000
-
-
-def instant(seconds: float | None) -> str | None:
-    """RFC 3339 in UTC with milliseconds."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -12,13 +12,12 @@ from typing import Any, Final, NoReturn
 import grpc.aio
 
 from gateway_plugin.admission.addresses import FRONT_S_WORD
-from gateway_plugin.admission.keyring import account_of
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.codec.turns import Turns
 from gateway_plugin.hooks.dispatcher import Outcomes, count_refusal, counted
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
-from gateway_plugin.service.request import headers_of
+from gateway_plugin.request import headers_of
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.upstream.callers import Callers, require_single
 from gateway_plugin.upstream.unpacking import is_packed, unpacked
@@ -107,7 +106,7 @@ class GrpcUpstream:
         if self._callers.is_front:  # clients call it directly
             headers[FRONT_S_WORD] = _address(context.peer())
         key, _ = self._callers.of(headers)
-        account = account_of(key)
+        account = key.account_id
         with PoolShare(self._bodies, account) as share:
             message = await self._read(account, context)
             share.take(len(message))

@@ -1,18 +1,18 @@
 """The dialects over HTTP, as an ASGI application: the upstream of a gateway, and the edge where there is none."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Any, Final
 
 from gateway_plugin.admission.addresses import FRONT_S_WORD
-from gateway_plugin.admission.keyring import SUBMIT, account_of
+from gateway_plugin.admission.keyring import SUBMIT
 from gateway_plugin.admission.limits import Rate
 from gateway_plugin.admission.pool import Pool, PoolShare
-from gateway_plugin.api.dialect import Dialect, dialect_of
+from gateway_plugin.api.dialect import Dialect, Dialects
 from gateway_plugin.hooks.dispatcher import ANSWER_SECONDS, Outcomes, counted
-from gateway_plugin.service.jsonresponses import JsonResponse
-from gateway_plugin.service.request import Request, headers_of
+from gateway_plugin.jsonresponses import JsonResponse
+from gateway_plugin.request import Request, headers_of
 from gateway_plugin.upstream.body import BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.upstream.callers import Callers, require_single
 from signalbox.front.front import EXCHANGE
@@ -30,11 +30,11 @@ _NO_INPUTS_BYTES: Final = 65_536
 class HttpUpstream:
     """Answers requests of a gateway that has let them through, or of callers themselves.
 
-    dialects: see :func:`dialect_of`. bodies: what bodies in flight are taken from. answer_s: longest time of an answer,
+    bodies: what bodies in flight are taken from. answer_s: longest time of an answer,
     the body's way here included.
     """
 
-    def __init__(self, dialects: Sequence[Dialect], callers: Callers, bodies: Pool, *, answer_s: float) -> None:
+    def __init__(self, dialects: Dialects, callers: Callers, bodies: Pool, *, answer_s: float) -> None:
         self._dialects = dialects
         self._callers = callers
         self._bodies = bodies
@@ -70,11 +70,11 @@ class HttpUpstream:
     async def _answered(self, scope: Scope, headers: dict[str, str], body: RequestBody) -> JsonResponse:
         """The whole answer. Raises :class:`ClientLeftError` and cancellation, and nothing else."""
         path, query = scope["raw_path"], scope["query_string"]
-        dialect = self._dialects[-1]
+        dialect = self._dialects.of("")
         rate: object = None
         try:
             url = _text(path + b"?" + query if query else path)
-            dialect = dialect_of(self._dialects, url)
+            dialect = self._dialects.of(url)
             request = Request(scope["method"], url, headers, b"")
             given = dialect.keyless(request)
             if given is None:
@@ -95,7 +95,7 @@ class HttpUpstream:
         return given._replace(headers={**given.headers, **rate.headers}) if isinstance(rate, Rate) else given
 
     async def _keyed(self, dialect: Dialect, request: Request, key: ApiKey, body: RequestBody) -> JsonResponse:
-        with PoolShare(self._bodies, account_of(key)) as share:
+        with PoolShare(self._bodies, key.account_id) as share:
             most = dialect.limit_bytes if SUBMIT in key.scopes else min(_NO_INPUTS_BYTES, dialect.limit_bytes)
             try:
                 request.raw_body = await body.read(most, share)

@@ -8,6 +8,8 @@ from msgspec import Meta
 from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
 
+MOST_HEAD_FIELDS: Final = 100
+"""Header fields of an HTTP request; more is 431. Browsers and proxies send some twenty, and each costs its parsing."""
 SPARE_DESCRIPTORS: Final = 512
 """Descriptors for files, NATS, gRPC, child processes, and connections that are being turned away."""
 
@@ -18,9 +20,6 @@ class HttpBounds(Wire, frozen=True, kw_only=True):
     http_head_bytes: Annotated[
         int, Meta(ge=4096, le=1_048_576, description="Longest head of an HTTP request; more is 431.")
     ] = 65_536
-    http_head_fields: Annotated[
-        int, Meta(ge=16, le=10_000, description="Most header fields of an HTTP request; more is 431.")
-    ] = 100
     http_head_s: Annotated[
         float,
         Meta(

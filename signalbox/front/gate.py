@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from signalbox.front.bounds import HttpBounds
+from signalbox.front.bounds import MOST_HEAD_FIELDS, HttpBounds
 from signalbox.front.connections import FULL, share_of
 from signalbox.front.framing import Framing, FramingState, Refusal
 from signalbox.front.transport import GatedTransport
@@ -115,7 +115,7 @@ class Gate(asyncio.Protocol):
         self._make = make
         self._time = asyncio.get_running_loop().time
         bounds = shared.bounds
-        self._framing = Framing(most_bytes=bounds.http_head_bytes, most_fields=bounds.http_head_fields)
+        self._framing = Framing(most_bytes=bounds.http_head_bytes, most_fields=MOST_HEAD_FIELDS)
         self._mode = _SERVING
         self._inner: asyncio.Protocol | None = None
         self._exchange: Exchange | None = None

@@ -19,7 +19,7 @@ from signalbox.jobs import deadletters, joblog, life
 from signalbox.jobs.attempts import Attempt, boottime
 from signalbox.jobs.changes import A, RecordChange, WriteOutcome
 from signalbox.jobs.holders import is_held
-from signalbox.jobs.payloads import store
+from signalbox.jobs.payloads import INLINE_LIMIT_BYTES, store
 from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records, Settled
 from signalbox.jobs.repair import move_up
@@ -78,7 +78,7 @@ class Commits:
         worker: str,
         gpu: str,
         token: int,
-        inline_limit_bytes: int,
+        inline_limit_bytes: int = INLINE_LIMIT_BYTES,
         clock: Callable[[], float],
         slow_job_s: float = math.inf,
         trusted_s: float = 30.0,

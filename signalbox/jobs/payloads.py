@@ -20,6 +20,9 @@ from signalbox.wire.messages import Job, PayloadRef
 from signalbox.wire.names import Header, job_input, payload, stream_of_payload
 from signalbox.wire.names import job as queue_subject
 
+INLINE_LIMIT_BYTES: Final = 256 * 1024
+"""Bodies above this travel by claim check: gateways and workers must agree, and a message may have a MiB
+(:data:`signalbox.wire.assets.JOB_MAX_BYTES`)."""
 CHUNK_BYTES: Final = 512 * 1024
 _CHUNK_HEADER: Final = "Sb-Chunk"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})

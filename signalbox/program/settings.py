@@ -63,9 +63,6 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     key_pepper: Annotated[
         str, Meta(description="Secret that API keys are hashed with; the same for console and gateway.", extra=_SECRET)
     ] = ""
-    inline_limit_bytes: Annotated[
-        int, Meta(ge=1024, le=1_000_000, description="Bodies above this travel by claim check.")
-    ] = 262_144
     results_kept_s: Annotated[
         float,
         Meta(

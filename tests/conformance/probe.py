@@ -19,9 +19,10 @@ import uvloop
 from google.protobuf.json_format import MessageToDict
 
 from gateway_plugin.hooks.dispatcher import UPSTREAM_AUTH, Dispatcher
+from gateway_plugin.jsonresponses import JsonResponse
 from gateway_plugin.proto.coprocess_pb2 import HookType, Object
-from gateway_plugin.service.jsonresponses import JsonResponse
 from signalbox.program.errors import Unauthorized
+from tests.rigs.dialects import DIALECTS
 
 _SIZES = [(f"grpc.max_{way}_message_length", 128 * 1024 * 1024) for way in ("receive", "send")]
 _calls: Counter[str] = Counter()
@@ -71,7 +72,7 @@ async def _no_post(_: Object) -> JsonResponse:
     raise AssertionError
 
 
-_before_upstream = Dispatcher(_upstream_auth, _no_post)
+_before_upstream = Dispatcher(_upstream_auth, _no_post, DIALECTS)
 
 
 async def _wait(tag: str, seconds: float) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from django.db import connection, transaction
-from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
 from console.accounts.rights import Actor
@@ -258,31 +257,3 @@ def test_a_change_waits_for_a_revocation_and_does_not_undo_it(admin: Actor) -> N
     assert not changing.is_alive()
     assert published()[key.pk].share.waiting == 5
     assert published()[key.pk].revoked_at is not None
-
-
-OLD, NEW = ("keys", "0002_rotation"), ("keys", "0005_every_key_has_an_account")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_each_line_of_rotations_becomes_an_account_under_the_id_its_jobs_carry() -> None:
-    lines = {"one": "", "two": "one", "three": "one", "solo": ""}
-    try:
-        old_keys = migrate(OLD)
-        for kid, tenant in lines.items():
-            old_keys.objects.create(id=kid, tenant=tenant, name=f"key {kid}", hmac="", owner="ann", created_by="ann")
-        found = list(migrate(NEW).objects.select_related("account"))
-        assert {key.pk: key.account.pk for key in found} == {kid: tenant or kid for kid, tenant in lines.items()}
-        assert {key.account.name for key in found} == {"key one", "key solo"}
-        assert {key.account.created_at for key in found if key.account.pk == "one"} == {
-            key.created_at for key in found if key.pk == "one"
-        }
-        assert dict(migrate(OLD).objects.values_list("pk", "tenant")) == lines, "and back"
-    finally:
-        executor = MigrationExecutor(connection)
-        executor.migrate(executor.loader.graph.leaf_nodes("keys"))
-
-
-def migrate(to: tuple[str, str]) -> Any:
-    """Bring the app to a migration; returns the keys as they are then."""
-    executor = MigrationExecutor(connection)
-    return executor.migrate([to]).apps.get_model("keys", "ApiKey")

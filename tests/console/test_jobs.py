@@ -21,8 +21,8 @@ from console.jobs.models import Job, JobEvent
 from console.keys.models import Account, ApiKey
 from console.outbox.models import OutboxEntry
 from console.projector import store
-from gateway_plugin.api.predictions import job_headers
-from gateway_plugin.service import jobs
+from gateway_plugin.api.answers import job_headers
+from gateway_plugin.service import descriptions
 from signalbox.jobs import life, times
 from signalbox.jobs.penalty import Penalty
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
@@ -289,7 +289,7 @@ def test_page_list_header_and_api_tell_the_same_parts_of_each_attempt(browser: B
     lines = timeline.lines(job)
     assert [(one.what, one.how, {part.name: part.ms for part in one.parts}) for one in lines] == said
     assert sum(part.percent for one in lines for part in one.parts) == pytest.approx(100, abs=0.05)
-    described = jobs.attempts(record)
+    described = descriptions.attempts(record)
     told = [{part["part"]: part["ms"] for part in one["parts"] if part["ms"]} for one in described]
     assert told == [parts for _, _, parts in said]
     assert [(one["ended"], one["counts_as"]) for one in described] == [

@@ -111,7 +111,7 @@ def test_passwords_are_hashed_a_few_at_a_time_and_who_gets_no_turn_has_not_faile
     newcomer, form = Client(enforce_csrf_checks=True), {"username": "viewer", "password": PASSWORD}
     newcomer.get("/login")
     with ExitStack() as turns:
-        for _ in range(console.login_hashes):
+        for _ in range(hashing.AT_ONCE):
             turns.enter_context(hashing.turn())
         refused = submit(newcomer, "/login", form)
         assert (refused.status_code, refused["Retry-After"]) == (503, "5")

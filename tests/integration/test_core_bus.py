@@ -16,7 +16,6 @@ from signalbox.program.errors import Ambiguous, Misconfigured, NotFound, QueueFu
 from signalbox.program.settings import Wire
 from signalbox.wire.names import Bucket, Stream, consumer
 from tests.rigs.natsserver import NatsServer
-from tests.rigs.processes import stop
 
 HI = consumer("m", "hi", 0)
 
@@ -219,21 +218,6 @@ async def test_deliveries_come_once_asked_for_and_are_counted(bus: Bus) -> None:
     await puller.close()
 
 
-async def test_an_expired_request_gives_its_credit_back(bus: Bus) -> None:
-    await delivery.find(bus, "m", "hi", 0)
-    inbox = Inbox()
-    puller = await bus.pull(HI, inbox.take)
-    idle = asyncio.Event()
-    puller.on_idle = idle.set
-    await bus.write("jobs.m.hi.t.s.1")
-    puller.ask(4, expires_s=0.3)
-    async with asyncio.timeout(60):
-        await idle.wait()
-    assert len(inbox.all) == 1
-    assert puller.outstanding == 0
-    await puller.close()
-
-
 async def test_a_request_that_does_not_wait_is_not_given_up_while_the_server_looks(
     own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,22 +265,6 @@ async def test_credit_adds_up_over_requests_that_overlap(bus: Bus) -> None:
     await puller.close()
 
 
-async def test_closing_a_puller_leaves_jobs_to_others(bus: Bus) -> None:
-    await delivery.find(bus, "m", "hi", 0)
-    left, right = Inbox(), Inbox()
-    first = await bus.pull(HI, left.take)
-    first.ask(5)
-    await bus.flush()
-    await first.close()
-    second = await bus.pull(HI, right.take)
-    second.ask(5)
-    await bus.write("jobs.m.hi.t.s.1")
-    (taken,) = await right.until(1)
-    assert taken.number == 1
-    assert left.all == []
-    await second.close()
-
-
 async def test_asking_a_consumer_that_is_not_there_does_not_spin(bus: Bus) -> None:
     puller = await bus.pull("nobody", lambda _delivery: None)
     times: list[float] = []
@@ -325,46 +293,6 @@ async def test_no_server_is_unavailable_and_names_the_address() -> None:
         await Bus.connect(Wire(nats_url="nats://127.0.0.1:1", connect_timeout_s=0.3), role="admin")
 
 
-async def test_an_unanswered_write_is_ambiguous_and_may_be_applied_later(own_nats: NatsServer) -> None:
-    async with connected(own_nats, request_timeout_s=0.3) as bus:
-        await stop(own_nats.pid)
-        try:
-            with pytest.raises(Ambiguous):
-                await bus.write("st.a", b"late", expect=0)
-        finally:
-            os.kill(own_nats.pid, signal.SIGCONT)
-        async with asyncio.timeout(60):
-            while (found := await _try_get(bus, "st.a")) is None:
-                await bus.publish("progress.waiting")
-        assert found == b"late"
-
-
-async def _try_get(bus: Bus, subject: str) -> bytes | None:
-    try:
-        stored = await bus.leader_get(Stream.STATE, subject)
-    except Unavailable:
-        return None
-    return None if stored is None else stored.data
-
-
-async def test_while_the_server_is_away_writes_fail_at_once_and_nothing_is_sent_later(own_nats: NatsServer) -> None:
-    async with connected(own_nats) as bus:
-        back, lost = asyncio.Event(), asyncio.Event()
-        bus.on_reconnect(back.set)
-        bus.on_disconnect(lost.set)
-        await own_nats.stop()
-        async with asyncio.timeout(60):
-            await lost.wait()
-        with pytest.raises(Unavailable) as error:
-            await bus.write("st.a", b"never", expect=0)
-        assert not isinstance(error.value, Ambiguous)
-        await own_nats.start()
-        async with asyncio.timeout(60):
-            await back.wait()
-        assert await bus.leader_get(Stream.STATE, "st.a") is None
-        assert await bus.write("st.a", b"now", expect=0) > 0
-
-
 async def test_subscriptions_and_pulls_go_on_after_a_crash_of_the_server(own_nats: NatsServer) -> None:
     async with connected(own_nats) as bus:
         await delivery.find(bus, "m", "hi", 0)
@@ -388,39 +316,6 @@ async def test_subscriptions_and_pulls_go_on_after_a_crash_of_the_server(own_nat
         assert events == ["evt.jobs.m.hi.t.s.1"]
         await puller.close()
         await listening.close()
-
-
-async def test_no_acknowledged_write_is_lost_when_the_server_is_killed(own_nats: NatsServer) -> None:
-    async with connected(own_nats) as bus:
-        stored: dict[str, int] = {}
-        stop = asyncio.Event()
-        marks = [asyncio.Event() for _ in range(3)]
-        to_reach = list(marks)
-
-        async def writer(name: int) -> None:
-            number = 0
-            while not stop.is_set():
-                number += 1
-                subject = f"st.{name}-{number}"
-                try:
-                    stored[subject] = await bus.write(subject, expect=0)
-                except Unavailable:
-                    await asyncio.sleep(0.01)
-                    continue
-                if len(stored) % 200 == 0 and to_reach:
-                    to_reach.pop(0).set()
-
-        async with asyncio.TaskGroup() as group, asyncio.timeout(60):
-            for name in range(16):
-                group.create_task(writer(name))
-            for mark in marks[:2]:
-                await mark.wait()
-                await own_nats.kill()
-                await own_nats.start()
-            await marks[2].wait()
-            stop.set()
-        found = {s.subject: s.seq for s in await bus.list_latest(Stream.STATE, ["st.*"])}
-        assert stored.items() <= found.items()
 
 
 # ------------------------------------------------------------------------------------- roles

@@ -164,9 +164,9 @@ async def test_a_body_that_was_let_in_is_not_refused_once_it_is_there(nats: Nats
             await send(mine, predict(4_000), 4_000)
             await send(mine, slowly(), 8_000)
             await send(other, predict(8_000), 16_000)
-            await until(lambda: later(front.gateway._predictions._places.held == 2))
+            await until(lambda: later(front.gateway._jobs._places.held == 2))
             rest.set()
-            await until(lambda: later(front.gateway._predictions._places.held == 3 or waits[1].done()))
+            await until(lambda: later(front.gateway._jobs._places.held == 3 or waits[1].done()))
             async with ScriptedWorker(front.bus, "half"):
                 answers = await asyncio.gather(*waits)
     assert [answer.status_code for answer in answers] == [200] * 3

@@ -129,7 +129,7 @@ async def test_a_caller_who_leaves_and_has_a_key_finds_the_job_again(front: Rig,
 async def test_a_crash_between_the_two_writes_converges_on_the_job_that_was_named(front: Rig, mine: Key) -> None:
     dead, alive = Idempotency.__new__(Idempotency), front.gateway._acceptance._idempotency
     dead.__dict__.update(alive.__dict__)
-    digest = digest_of("submit", "", "None", "None", "", body=json.dumps(JOB).encode())
+    digest = digest_of("submit", "", "", body=json.dumps(JOB).encode())
     idem = await dead.hold(await dead.look_up(mine.stored, "order-17", digest))
     early = await send(front, mine, "order-17")
     assert (early.status, early.doc["code"]) == (409, "conflict")

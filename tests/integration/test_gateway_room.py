@@ -191,7 +191,7 @@ async def test_a_key_whose_job_may_have_been_forgotten_runs_nothing_again(rig: R
         await ends.of(job_id)
         for stream in (Stream.JOBS, Stream.STATE):
             await rig.bus.request_json(f"$JS.API.STREAM.PURGE.{stream}")
-        for part in (rig.gateway._jobs, rig.gateway._acceptance._idempotency):
+        for part in (rig.gateway._owned, rig.gateway._acceptance._idempotency):
             part._wall = lambda: time.time() + 900
         again = await submit(rig, ours, "order-1")
         assert again.status == 409

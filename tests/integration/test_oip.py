@@ -17,9 +17,9 @@ from gateway_plugin.api.calls import GrpcCall
 from gateway_plugin.api.oip.dialect import OpenInference
 from gateway_plugin.api.oip.grpc import SERVICE
 from gateway_plugin.codec.protobuf import protowire
+from gateway_plugin.jsonresponses import JsonResponse
 from gateway_plugin.proto import inference_pb2 as messages
-from gateway_plugin.service.jsonresponses import JsonResponse
-from gateway_plugin.service.request import Request
+from gateway_plugin.request import Request
 from signalbox.program.errors import (
     DeadlineExceeded,
     Forbidden,

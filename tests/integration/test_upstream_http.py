@@ -7,9 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
-from gateway_plugin.service.jsonresponses import JsonResponse, json_response
-from gateway_plugin.service.request import Request
+from gateway_plugin.jsonresponses import JsonResponse, json_response
+from gateway_plugin.request import Request
 from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.http import HttpUpstream
 from gateway_plugin.upstream.server import HttpServer
@@ -27,8 +28,8 @@ class Echo:
 
     limit_bytes = LIMIT_BYTES
 
-    def takes(self, url: str) -> bool:
-        return url.startswith("/echo/")
+    def takes(self, head: str) -> bool:
+        return head.startswith("/echo/")
 
     def keyless(self, request: Request) -> JsonResponse | None:
         is_open = request.method in {"GET", "HEAD"} and request.url == "/echo/live"
@@ -50,7 +51,7 @@ async def upstream(nats: NatsServer, folder: Path) -> AsyncIterator[tuple[httpx.
     async with rig(nats.url, folder) as made:
         await made.publish(mine)
         gateway = made.gateway
-        app = HttpUpstream([Echo(), Hello()], Callers(gateway.keyring), gateway.bodies, answer_s=30.0)
+        app = HttpUpstream(Dialects(Echo(), Hello()), Callers(gateway.keyring), gateway.bodies, answer_s=30.0)
         server = await HttpServer.start(app, listen="127.0.0.1:0")
         try:
             async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=30) as client:

@@ -4,12 +4,11 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from gateway_plugin.service.jobs import JobService
+from gateway_plugin.admission.ownedjobs import OwnedJobs
 from signalbox.bus.client import Bus
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
@@ -60,8 +59,7 @@ async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
     """500 cancels of jobs that wait, run and end meanwhile, each by the gateway's own code (S11)."""
     bus, ledger, _ = house
     await register(bus, "raced", lightworker.version("half"), batching=Batching(max_size=8, rows_independent=True))
-    unused: Any = None
-    jobs = JobService(bus, Records(bus), unused, unused, unused)
+    jobs = OwnedJobs(bus, Records(bus))
     dice = random.Random(7)
 
     async def race(number: int) -> tuple[str, State]:

@@ -10,9 +10,10 @@ import httpx
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.admission.pool import Pool, bodies_pool
+from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
-from gateway_plugin.service.jsonresponses import JsonResponse, refusal
-from gateway_plugin.service.request import Request
+from gateway_plugin.jsonresponses import JsonResponse, problem_response
+from gateway_plugin.request import Request
 from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.http import HttpUpstream
 from gateway_plugin.upstream.server import HttpServer
@@ -60,7 +61,7 @@ class Held:
         self.sizes: asyncio.Queue[int] = asyncio.Queue()
         self.left = asyncio.Event()
 
-    def takes(self, _url: str) -> bool:
+    def takes(self, _head: str) -> bool:
         return True
 
     def keyless(self, _request: Request) -> None:
@@ -80,13 +81,13 @@ class Held:
         return JsonResponse(200, shown.encode(), {"Content-Type": "text/plain"})
 
     def refusal(self, error: SignalboxError) -> JsonResponse:
-        return refusal(error, "/v1/jobs")
+        return problem_response(error)
 
 
 def app(dialect: Held, bodies: Pool | None = None, answer_s: float = LIMIT_S) -> HttpUpstream:
     """The edge's application, of one dialect."""
     callers = Callers(Everybody(), charge=KeyLimits().charge)
-    return HttpUpstream([Hello(), dialect], callers, bodies or bodies_pool(512 * _MIB), answer_s=answer_s)
+    return HttpUpstream(Dialects(Hello(), dialect), callers, bodies or bodies_pool(512 * _MIB), answer_s=answer_s)
 
 
 def counted(reason: str) -> float:

@@ -14,10 +14,11 @@ from gateway_plugin.hooks.calls import DISPATCH
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.native.frames import PREFACE, frame
 from gateway_plugin.hooks.server import PluginServer
+from gateway_plugin.jsonresponses import JsonResponse
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.jsonresponses import JsonResponse
 from gateway_plugin.settings import GatewaySettings
 from signalbox.program import metrics
+from tests.rigs.dialects import DIALECTS
 
 LIMIT = 4 * 1024 * 1024
 SETTINGS, PING, GOAWAY, DATA, HEADERS, RESET, WINDOW, CONTINUATION = 4, 6, 7, 0, 1, 3, 8, 9
@@ -159,7 +160,7 @@ async def rig(folder: Path, transport: str, **fields: Any) -> AsyncIterator[Rig]
     settings = GatewaySettings(**given)
     plugin = Plugin()
     served = await PluginServer.start(
-        settings, Dispatcher(lambda _: None, plugin.post, secret=settings.secret), lambda: True
+        settings, Dispatcher(lambda _: None, plugin.post, DIALECTS, secret=settings.secret), lambda: True
     )
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(served.address, options=options) as channel:

@@ -52,10 +52,6 @@ def lease(state: str, seq: int, last: int, **more: Any) -> Entry:
     return {**base, **more}
 
 
-def process(event: str, pid: int, role: str, at: float, parent: int = 0) -> Entry:
-    return {"at": at, "event": event, "pid": pid, "role": role, "parent": parent}
-
-
 GOOD = History(
     ledger=[
         {"at": 0.9, "event": "intent", "client": "ann", "op": "submit", "expect": 3.0},
@@ -78,15 +74,6 @@ GOOD = History(
         lease("HELD", 6, 5, token=5, beats=1),
         lease("FREE", 7, 6, token=5, owner="", next="w2", at=20.0),
         lease("HELD", 8, 7, owner="w2", boot="b2", at=21.0),
-    ],
-    processes=[
-        process("birth", 10, "supervisor", 1.0),
-        process("birth", 11, "guard", 1.1, 10),
-        process("birth", 12, "runner", 1.2, 11),
-        process("death", 10, "supervisor", 5.0),
-        process("death", 11, "guard", 5.1),
-        process("death", 12, "runner", 5.2),
-        process("birth", 20, "supervisor", 60.0),
     ],
     faults=[
         {"at": 4.0, "event": "measured", "kind": "kill", "target": "w1", "what": "takeover", "s": 0.2, "bound_s": 1.0}
@@ -171,12 +158,6 @@ BROKEN: list[tuple[str, str, History]] = [
         with_more(intervals=[DeviceInterval(kind="use", gpu="g", pid=99, token=6, t_in=2.5, t_out=4.0)]),
     ),
     ("overlaps", "the witness was taken", with_more(intervals=[replace(GOOD.intervals[0], kind="overlap")])),
-    (
-        "orphans",
-        "runner",
-        GOOD._replace(processes=[*GOOD.processes[:5], process("death", 12, "runner", 19.0), GOOD.processes[-1]]),
-    ),
-    ("orphans", "for ever", GOOD._replace(processes=[*GOOD.processes[:5], GOOD.processes[-1]])),
     (
         "foreign reads",
         "read",

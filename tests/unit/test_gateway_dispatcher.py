@@ -5,9 +5,10 @@ import json
 import pytest
 
 from gateway_plugin.hooks.dispatcher import AUTH, POST, Dispatcher
+from gateway_plugin.jsonresponses import JsonResponse
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.jsonresponses import JsonResponse
 from signalbox.program import log
+from tests.rigs.dialects import DIALECTS
 
 
 def breaks(_: Object) -> None:
@@ -22,7 +23,7 @@ async def breaks_later(_: Object) -> JsonResponse:
 def test_long_specs_of_strangers_are_not_remembered_and_do_not_fill_the_log(
     field: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dispatcher = Dispatcher(breaks, breaks_later, secret="ours", apis=frozenset({"a"}))
+    dispatcher = Dispatcher(breaks, breaks_later, DIALECTS, secret="ours", apis=frozenset({"a"}))
     long = '{"secret": "ours", "more": "' + "x" * 5000 + '"}'
     assert dispatcher.trusts(Object(spec={"APIID": "a", "config_data": long}))
     for number in range(70):
@@ -41,7 +42,7 @@ async def test_an_error_nobody_foresaw_is_a_500_that_says_nothing_and_is_counted
     before = counter._value.get()
     obj = Object(hook_name=hook)
     obj.request.url = "/v1/jobs"
-    assert await Dispatcher(breaks, breaks_later).dispatch(obj) is obj
+    assert await Dispatcher(breaks, breaks_later, DIALECTS).dispatch(obj) is obj
     overrides = obj.request.return_overrides
     assert (overrides.response_code, overrides.override_error) == (500, True)
     assert json.loads(overrides.response_body)["code"] == "internal"

@@ -8,9 +8,10 @@ import pytest
 from gateway_plugin.hooks.dispatcher import AUTH, UPSTREAM_AUTH, Dispatcher
 from gateway_plugin.hooks.grpcrefusals import grpc_refusal
 from gateway_plugin.hooks.handover import changes
+from gateway_plugin.jsonresponses import JsonResponse
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.jsonresponses import JsonResponse
 from signalbox.program.errors import MEANINGS, LimitExceeded, SignalboxError, Unauthorized
+from tests.rigs.dialects import DIALECTS
 
 GRPC = {"Content-Type": "application/grpc+proto"}
 
@@ -32,7 +33,7 @@ async def asked(auth: object, headers: dict[str, str], hook: str = UPSTREAM_AUTH
     obj.request.url, obj.request.method, obj.request.raw_body = url, "POST", b"\0body"
     obj.request.headers.update(headers)
     obj.request.return_overrides.response_code = -1
-    return await Dispatcher(auth, never).dispatch(obj)  # type: ignore[arg-type]
+    return await Dispatcher(auth, never, DIALECTS).dispatch(obj)  # type: ignore[arg-type]
 
 
 def test_what_names_headers_to_be_dropped_is_dropped_itself() -> None:

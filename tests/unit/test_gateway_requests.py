@@ -1,7 +1,7 @@
 """Names and values of header lines."""
 
-from gateway_plugin.service import request
-from gateway_plugin.service.request import canonical, headers_of
+from gateway_plugin import request
+from gateway_plugin.request import canonical, headers_of
 
 
 def test_names_take_go_s_form() -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.api.preferences import Preference, preference
-from gateway_plugin.api.routes import Operation, Route
-from gateway_plugin.api.routing import route_of
+from gateway_plugin.api.answers import Preference, preference
+from gateway_plugin.api.jobs import paths as jobpaths
+from gateway_plugin.api.tfserving.paths import Operation, Route, is_serving, route_of
 from gateway_plugin.hooks.auth import credential, session_of
 from signalbox.program.errors import InvalidRequest, MethodNotAllowed, NotFound
 from signalbox.wire.messages import ApiKey
@@ -15,31 +15,44 @@ from signalbox.wire.messages import ApiKey
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
-        ("POST", "/v1/models/m:predict", Route(Operation.TFS_PREDICT, "m")),
-        ("POST", "/V1/MODELS/m/VERSIONS/3:predict", Route(Operation.TFS_PREDICT, "m", 3)),
-        ("POST", "/v1/models/m/labels/blue:predict", Route(Operation.TFS_PREDICT, "m", None, "blue")),
-        ("POST", "/v1/models/a%20b:predict", Route(Operation.TFS_PREDICT, "a b")),
-        ("GET", "/v1/models/m/metadata", Route(Operation.TFS_METADATA, "m")),
-        ("GET", "/v1/models/m/versions/3", Route(Operation.TFS_STATUS, "m", 3)),
-        ("POST", "/v1/models/m:classify", Route(Operation.TFS_CLASSIFY, "m")),
-        ("POST", "/v1/models/m/versions/3:regress", Route(Operation.TFS_REGRESS, "m", 3)),
-        ("GET", "/V1/Models/m/METADATA", Route(Operation.TFS_STATUS, "m")),
-        ("GET", "/v1/models/metadata", Route(Operation.TFS_STATUS, "metadata")),
-        ("GET", "/v1/models/m/labels/blue/metadata", Route(Operation.TFS_METADATA, "m", None, "blue")),
-        ("GET", "/monitoring/prometheus/metrics", Route(Operation.TFS_METRICS)),
-        ("OPTIONS", "/v1/models/m:predict", Route(Operation.TFS_PREFLIGHT)),
+        ("POST", "/v1/models/m:predict", Route(Operation.PREDICT, "m")),
+        ("POST", "/V1/MODELS/m/VERSIONS/3:predict", Route(Operation.PREDICT, "m", 3)),
+        ("POST", "/v1/models/m/labels/blue:predict", Route(Operation.PREDICT, "m", None, "blue")),
+        ("POST", "/v1/models/a%20b:predict", Route(Operation.PREDICT, "a b")),
+        ("GET", "/v1/models/m/metadata", Route(Operation.METADATA, "m")),
+        ("GET", "/v1/models/m/versions/3", Route(Operation.STATUS, "m", 3)),
+        ("POST", "/v1/models/m:classify", Route(Operation.CLASSIFY, "m")),
+        ("POST", "/v1/models/m/versions/3:regress", Route(Operation.REGRESS, "m", 3)),
+        ("GET", "/V1/Models/m/METADATA", Route(Operation.STATUS, "m")),
+        ("GET", "/v1/models/metadata", Route(Operation.STATUS, "metadata")),
+        ("GET", "/v1/models/m/labels/blue/metadata", Route(Operation.METADATA, "m", None, "blue")),
+        ("GET", "/monitoring/prometheus/metrics", Route(Operation.METRICS)),
+        ("OPTIONS", "/v1/models/m:predict", Route(Operation.PREFLIGHT)),
         ("GET", "/v1/models", Route(Operation.LIST_MODELS)),
-        ("POST", "/v1/jobs", Route(Operation.SUBMIT)),
-        ("POST", "/v1/predict", Route(Operation.SUBMIT)),
-        ("GET", "/v1/jobs/7", Route(Operation.READ_JOB, job_id="7")),
-        ("HEAD", "/v1/jobs/7", Route(Operation.READ_JOB, job_id="7")),
-        ("DELETE", "/v1/jobs/7", Route(Operation.CANCEL_JOB, job_id="7")),
-        ("POST", "/v1/jobs/7/cancel", Route(Operation.CANCEL_JOB, job_id="7")),
     ],
 )
 def test_paths_lead_where_they_should(method: str, path: str, expected: Route) -> None:
+    assert is_serving(path[:32])
     assert route_of(method, path) == expected
     assert route_of(method, path) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "operation", "job_id"),
+    [
+        ("POST", "/v1/jobs", jobpaths.Operation.SUBMIT, ""),
+        ("POST", "/v1/predict", jobpaths.Operation.SUBMIT, ""),
+        ("GET", "/v1/jobs/7", jobpaths.Operation.READ, "7"),
+        ("HEAD", "/v1/jobs/7", jobpaths.Operation.READ, "7"),
+        ("DELETE", "/v1/jobs/7", jobpaths.Operation.CANCEL, "7"),
+        ("POST", "/v1/jobs/7/cancel", jobpaths.Operation.CANCEL, "7"),
+    ],
+)
+def test_paths_of_jobs_lead_where_they_should(
+    method: str, path: str, operation: jobpaths.Operation, job_id: str
+) -> None:
+    assert not is_serving(path)
+    assert jobpaths.route_of(method, path) == (operation, job_id)
 
 
 @pytest.mark.parametrize(
@@ -69,14 +82,14 @@ def test_paths_lead_where_they_should(method: str, path: str, expected: Route) -
 )
 def test_other_paths_are_refused_by_kind(method: str, path: str, kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        route_of(method, path)
+        (route_of if is_serving(path) else jobpaths.route_of)(method, path)
 
 
 @given(st.sampled_from(["GET", "POST", "PUT", ""]), st.text(max_size=60))
 def test_no_path_is_too_strange_to_be_refused_politely(method: str, path: str) -> None:
     try:
         route_of(method, f"/v1/models/{path}")
-        route_of(method, path)
+        jobpaths.route_of(method, path)
     except (InvalidRequest, NotFound):
         return
 

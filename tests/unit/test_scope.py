@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from signalbox.wire.messages import Lease as Record
+from tests import depth
 from verification.scope import frozen
 from verification.scope.explore import explore
 from verification.scope.nodes import Machines
 from verification.scope.steps import KINDS, faults_of
+from verification.scope.walk import walk_many
 from workers.guard.machine import LEAVE_NS, GuardMachine
 from workers.lease.machine import HELD, Flock, HeldLease, LeaseMachine
 
@@ -140,6 +142,25 @@ def test_broken_machine_is_found(name: str) -> None:
     if not found.broken:
         found = explore(machines, workers=2, jobs=2, max_faults=1)
     assert law in found.broken, str(found)
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["a new runner", "a kept runner"])
+def test_walks_of_four_faults_keep_the_laws_and_end(is_kept: bool) -> None:
+    walks, of_each, faults = depth.at(short=(60, 0, 150), full=(200, 5, 500))
+    walked = walk_many(Machines(is_kept=is_kept), workers=3, jobs=2, max_faults=4, walks=walks)
+    assert not walked.broken, str(walked)
+    assert min(walked.faults.values()) > of_each, str(walked)
+    assert sum(walked.faults.values()) > faults, str(walked)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_walks_find_a_broken_machine_and_its_seed_finds_it_again(name: str) -> None:
+    machines, law = BROKEN[name]
+    law = law.replace("stuck", "no end")
+    walked = walk_many(machines, workers=2, jobs=2, max_faults=4, walks=1_000)
+    assert law in walked.broken, str(walked)
+    again = walk_many(machines, workers=2, jobs=2, max_faults=4, walks=1, first=walked.seed)
+    assert again.path == walked.path, str(again)
 
 
 def explore_twins(kinds: str) -> str:

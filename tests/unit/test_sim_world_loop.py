@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from verification.simulation.loop import EPOCH, Clock, Program, Stuck, running
+from verification.simulation.loop import EPOCH, Clock, Program, running
 
 
 def test_a_day_passes_in_no_time_and_clocks_agree_with_it() -> None:
@@ -84,36 +84,3 @@ def test_frozen_program_goes_on_when_it_thaws_and_a_killed_one_never() -> None:
         mine = [at for name, at in heard if name == "frozen"]
         assert mine == pytest.approx([1.0, 9.5, 10.5])
         assert len(heard) == 4
-
-
-def test_equal_seeds_interleave_equally_and_others_do_not() -> None:
-    def order(seed: int) -> list[str]:
-        heard: list[str] = []
-        with running(seed) as loop:
-
-            async def step(name: str) -> None:
-                for _ in range(10):
-                    heard.append(name)
-                    await asyncio.sleep(0)
-
-            for name in "abc":
-                loop.spawn(Program(name, Clock()), step(name))
-            loop.run_until_complete(asyncio.sleep(1))
-        return heard
-
-    assert order(7) == order(7)
-    assert len({tuple(order(seed)) for seed in range(20)}) > 10
-
-
-def test_a_program_that_waits_for_nothing_is_found_out() -> None:
-    with running(1) as loop, pytest.raises(Stuck, match="No program can run"):
-        loop.run_until_complete(loop.create_future())
-
-
-def test_who_never_waits_is_found_out() -> None:
-    async def spin() -> None:
-        while True:  # noqa: ASYNC110  what is tested is a loop that spins
-            await asyncio.sleep(0)
-
-    with running(1) as loop, pytest.raises(Stuck, match="stands still"):
-        loop.run_until_complete(spin())

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
@@ -26,7 +26,6 @@ from verification.simulation.world import LONG, SHORT, Outcome, World, draw
 from workers.device import leased
 from workers.guard import process
 from workers.guard.machine import GuardMachine
-from workers.lease.machine import LeaseMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
 from workers.queue.awake import AwakeModel, Given
@@ -43,13 +42,6 @@ PRESENCE_TTL_S = WorkerSettings().presence_ttl_s
 def _quiet() -> Iterator[None]:
     with silenced():
         yield
-
-
-def test_worlds_keep_every_promise() -> None:
-    outcomes = [play(seed) for seed in range(8)]
-    assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
-    assert sum(sum(outcome.faults.values()) for outcome in outcomes) > 100
-    assert sum(outcome.jobs for outcome in outcomes) > 50
 
 
 def test_same_seed_is_the_same_world_in_another_process() -> None:
@@ -137,16 +129,6 @@ class FreezeRunners(Faults):
             self.world.later(20.0, runner.resume)
 
 
-class FreezeSlowHolder(FreezeHolder):
-    """Half a second away from NATS."""
-
-    delay_s = 3.0
-
-    def on_held(self, boot: str) -> None:
-        super().on_held(boot)
-        self.world.links[boot.partition(".")[0]].delay_s = (0.25, 0.3)
-
-
 class SuspendHolder(FreezeHolder):
     """Its whole machine, for longer than any lease, wait for an acknowledgement or silence of a client's."""
 
@@ -219,12 +201,6 @@ def played(faults: type[Faults], **shape: Any) -> list[Outcome]:
     return [play(seed, make_faults=faults, shape=replace(draw(seed), **{"workers": (2,)} | shape)) for seed in range(4)]
 
 
-def late_fences() -> list[str]:
-    """Of a lone worker, whom nobody asks to yield before it stops."""
-    found = violations(played(FreezeSlowHolder, workers=(1,)))
-    return [what for what in found if "its last confirmed heartbeat" in what]
-
-
 def is_unsafe(what: str) -> bool:
     """Two in one device, or a token that did not grow."""
     return " entered " in what or " was let in with token " in what
@@ -284,18 +260,6 @@ def test_frozen_runner_costs_no_job_its_fate(monkeypatch: pytest.MonkeyPatch) ->
 def test_guard_that_ignores_its_deadline_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GuardMachine, "_on_timer", lambda *_: None)
     assert any("its last confirmed heartbeat" in what for what in violations(played(FreezeHolder)))
-
-
-def test_deadline_counted_from_the_acknowledgement_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert late_fences() == []
-    on_written: Callable[..., None] = LeaseMachine._on_written
-
-    def late(self: LeaseMachine, revision: int, now: float) -> None:
-        self._sent_at = now
-        on_written(self, revision, now)
-
-    monkeypatch.setattr(LeaseMachine, "_on_written", late)
-    assert late_fences() != []
 
 
 def test_waiter_that_jumps_the_line_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError
 
 from gateway_plugin.gateway import Gateway
 from gateway_plugin.hooks.dispatcher import AUTH, POST
+from gateway_plugin.jsonresponses import JOB_ID
 from gateway_plugin.proto.coprocess_pb2 import Object
-from gateway_plugin.service.jsonresponses import JOB_ID
 from gateway_plugin.settings import GatewaySettings
 from signalbox.bus.client import ConsumerInfo, Message
 from signalbox.bus.jetstream import Stored

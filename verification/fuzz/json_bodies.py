@@ -14,11 +14,11 @@ from typing import Any, Final
 import orjson
 
 from gateway_plugin.admission.submission import read_options
-from gateway_plugin.api.jobbody import target_of
+from gateway_plugin.api.jobs.body import target_of
 from gateway_plugin.codec.decoder import INPUT_FIELDS, inflate
 from gateway_plugin.codec.inputs import COLUMNAR, ROW, decode, plans
 from gateway_plugin.codec.outputs import render, split_strings
-from gateway_plugin.service.jsonresponses import problem
+from gateway_plugin.jsonresponses import problem
 from signalbox.front.jsonbody import MAX_DEPTH, Bounds, parse
 from signalbox.program.errors import InvalidRequest, SignalboxError, meaning
 from signalbox.wire.messages import Signature, TensorSpec

@@ -13,7 +13,7 @@ from typing import Final
 from gateway_plugin.api.calls import GrpcCall
 from gateway_plugin.api.oip.grpc import SERVICE
 from gateway_plugin.codec.oip.request import HEADER
-from gateway_plugin.service.request import Request
+from gateway_plugin.request import Request
 from signalbox.program.errors import DeadlineExceeded, SignalboxError, Unimplemented, meaning
 from signalbox.wire.messages import ApiKey
 from verification.fuzz.dispatch import KID, Plugin, plugin

@@ -4,8 +4,10 @@ import argparse
 import sys
 
 from verification.scope.explore import explore
+from verification.scope.graph import Found
 from verification.scope.nodes import Machines
-from verification.scope.steps import KINDS, faults_of
+from verification.scope.steps import KINDS, Step, faults_of
+from verification.scope.walk import Walked, walk_many
 
 
 def main() -> int:
@@ -22,17 +24,35 @@ def main() -> int:
     )
     parser.add_argument("--twins", action="store_true", help="compare the futures of states that are taken for one")
     parser.add_argument("--max-states", type=int, default=0, help="stop there; 0 = never")
-    asked = parser.parse_args()
-    found = explore(
-        Machines(is_kept=asked.kept),
-        workers=asked.workers,
-        jobs=asked.jobs,
-        max_faults=asked.faults,
-        names=faults_of(asked.only),
-        max_states=asked.max_states,
-        is_at_rest=asked.at_rest,
-        are_twins_compared=asked.twins,
+    parser.add_argument(
+        "--walks", type=int, default=0, help="go through it so often by chance instead of searching all of it"
     )
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first walk")
+    asked = parser.parse_args()
+    machines, names = Machines(is_kept=asked.kept), faults_of(asked.only)
+    found: Found[Step] | Walked
+    if asked.walks:
+        found = walk_many(
+            machines,
+            workers=asked.workers,
+            jobs=asked.jobs,
+            max_faults=asked.faults,
+            names=names,
+            walks=asked.walks,
+            first=asked.first,
+            say=lambda told: print(told, flush=True),
+        )
+    else:
+        found = explore(
+            machines,
+            workers=asked.workers,
+            jobs=asked.jobs,
+            max_faults=asked.faults,
+            names=names,
+            max_states=asked.max_states,
+            is_at_rest=asked.at_rest,
+            are_twins_compared=asked.twins,
+        )
     print(found)
     return 1 if found.broken else 0
 

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry
+from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.jobs import JobService
 from gateway_plugin.service.waiting import End as JobEnd
 from gateway_plugin.service.waiting import Waiters
 from signalbox.bus.client import Bus
@@ -17,7 +17,7 @@ from signalbox.bus.sharedclock import SharedClock
 from signalbox.jobs.records import Found, Records
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages
-from signalbox.wire.messages import ApiKey, Job, Model
+from signalbox.wire.messages import ApiKey, Job
 from tests.rigs.unstaged import Unstaged
 from verification.simulation.guarding import starter
 from verification.simulation.kernel import Machine, Process
@@ -146,16 +146,6 @@ class Worker(Host):
         self.supervisor = None
 
 
-class _Catalog:
-    """The catalog's table, as it is published once and for all."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-
-    def find(self, name: str) -> Model | None:
-        return self.model if name == self.model.name else None
-
-
 class Gateway(Host):
     """One plugin process: production submission, waiting and jobs."""
 
@@ -176,9 +166,7 @@ class Gateway(Host):
         await clock.start()
         inline_limit = 0 if self.world.shape.is_apart else _INLINE_BYTES
         self.submitter = Submitter(bus, inline_limit_bytes=inline_limit, wall=clock.now, queued=lambda: clock.queued)
-        self.jobs = JobService(
-            bus, records, cast("Any", _Catalog(self.world.model)), cast("Any", None), cast("Any", None), wall=clock.now
-        )
+        self.jobs = OwnedJobs(bus, records, wall=clock.now)
         self.idempotency = Idempotency(bus, self.jobs, request_timeout_s=bus.settings.request_timeout_s, wall=clock.now)
         self.bus = bus
         self.ready = PreparedVersion(self.world.model, self.world.model.versions[0])
@@ -206,7 +194,7 @@ class Gateway(Host):
         raise TimeoutError("no answer")
 
     async def submit(self, task: Task, priority: Any, wait_s: float, key: str = "") -> tuple[str, JobEnd | None]:
-        """As :mod:`gateway_plugin.hooks.post`: accept a job, wait ``wait_s`` for its end, with ``key`` only once."""
+        """As :meth:`Jobs.submit` of the gateway: accept a job, wait ``wait_s`` for its end, with ``key`` only once."""
         assert self.bus is not None
         idem = None
         if key:

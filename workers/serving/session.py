@@ -74,7 +74,6 @@ class Session:
             worker=worker,
             gpu=lease.gpu,
             token=lease.token,
-            inline_limit_bytes=settings.inline_limit_bytes,
             clock=clock,
             slow_job_s=settings.slow_job_s,
             trusted_s=settings.trusted_s,

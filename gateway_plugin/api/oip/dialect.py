@@ -9,9 +9,9 @@ from gateway_plugin.api.oip.rest import OipRest
 from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
-from gateway_plugin.api.predictions import Predictions
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.offloading import Offloading
+from gateway_plugin.service.jobs import Jobs
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
@@ -29,13 +29,13 @@ def open_inference(
     catalog: Catalog,
     workers: LiveWorkers,
     codec: BodyCodec,
-    predictions: Predictions,
+    jobs: Jobs,
     offloading: Offloading,
     is_healthy: Callable[[], bool],
 ) -> OpenInference:
     """The dialect. is_healthy: whether requests can be accepted now."""
     targets, views = Targets(catalog), ModelViews(workers, is_healthy)
-    inference = Inference(targets, predictions, Statistics())
+    inference = Inference(targets, jobs, Statistics())
     return OpenInference(
         OipRest(
             targets,

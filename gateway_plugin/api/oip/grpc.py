@@ -9,13 +9,12 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from gateway_plugin.admission.keyring import account_of
+from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
-from gateway_plugin.api.predictions import job_headers
 from gateway_plugin.codec.binding import bind
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.fitting import require_names
@@ -119,7 +118,7 @@ class OipGrpc:
 
     async def _model_infer(self, call: GrpcCall) -> GrpcReply:
         key = call.key
-        account, size = account_of(key), len(call.body)
+        account, size = key.account_id, len(call.body)
         message = await self._offloading.read(account, size, partial(oipmessages.read, call.body))
         ready = self._inference.target(key, message.model, message.version)
         asked = options.read(ready, message.fields, is_binary=True)

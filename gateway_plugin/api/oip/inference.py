@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway_plugin.admission.keyring import SUBMIT, account_of, may_use, require_scope
+from gateway_plugin.admission.keyring import SUBMIT, may_use, require_scope
 from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.api.oip.targets import Targets
-from gateway_plugin.api.predictions import Asked, Predictions
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.service.jobs import Asked, Jobs
 from gateway_plugin.tables.catalog import require_open
 from signalbox.program.errors import Bug, SignalboxError
 from signalbox.wire.messages import ApiKey, Record
@@ -30,9 +30,9 @@ class Inferred(NamedTuple):
 class Inference:
     """Checks who asks for what, runs it, and counts it."""
 
-    def __init__(self, targets: Targets, predictions: Predictions, statistics: Statistics) -> None:
+    def __init__(self, targets: Targets, jobs: Jobs, statistics: Statistics) -> None:
         self._targets = targets
-        self._predictions = predictions
+        self._jobs = jobs
         self._statistics = statistics
 
     def target(self, key: ApiKey, name: str, version: str) -> PreparedVersion:
@@ -49,7 +49,7 @@ class Inference:
         """What was counted for a key's account: of all versions where none is named; of all models where none is, those
         that it has called. Raises as :meth:`Targets.version`.
         """
-        account = account_of(key)
+        account = key.account_id
         if name:
             return self._statistics.of(account, self._targets.versions(key, name, version))
         return self._statistics.of(account, [one for one in self._statistics.counted(account) if may_use(key, one[0])])
@@ -65,14 +65,14 @@ class Inference:
     ) -> Inferred:
         """The outputs of one inference. timeout_s: the caller's deadline, beside that in its parameters.
 
-        Raises as :meth:`Predictions.run`.
+        Raises as :meth:`Jobs.predict`.
         """
         wait_s = min((time_s for time_s in (timeout_s, options.timeout_s) if time_s is not None), default=None)
         if len(options.outputs) < len(options.plan.signature.outputs):
             inputs = replace(inputs, outputs=tuple(sorted(options.outputs)))
-        account, began = account_of(key), perf_counter()
+        account, began = key.account_id, perf_counter()
         try:
-            ran = await self._predictions.run(key, headers, Asked(ready, inputs, options.submit), wait_s=wait_s)
+            ran = await self._jobs.predict(key, headers, Asked(ready, inputs, options.submit), wait_s=wait_s)
         except SignalboxError:
             self._statistics.failed(account, ready.model.name, ready.version.version, perf_counter() - began)
             raise

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gateway_plugin.admission.keyring import account_of
+from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.oip import options, paths, views
 from gateway_plugin.api.oip.inference import Inference, Inferred
 from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.paths import Operation, Route
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.api.oip.views import ModelViews
-from gateway_plugin.api.predictions import job_headers
 from gateway_plugin.codec.bodies import BodyCodec, DecodedInputs
 from gateway_plugin.codec.forms import Form
 from gateway_plugin.codec.offloading import Offloading
@@ -18,8 +17,8 @@ from gateway_plugin.codec.oip import outputs as oipoutputs
 from gateway_plugin.codec.oip.outputs import FLAT
 from gateway_plugin.codec.oip.request import HEADER
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.jsonresponses import JSON, JsonResponse, json_response, refusal
-from gateway_plugin.service.request import Request
+from gateway_plugin.jsonresponses import JSON, JsonResponse, error_response, json_response
+from gateway_plugin.request import Request
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest, NotServing, SignalboxError, TooLarge
 from signalbox.wire import tensors
@@ -28,6 +27,7 @@ from signalbox.wire.messages import ApiKey
 _BINARY: Final = "application/octet-stream"
 _INDEX_BOUNDS: Final = Bounds(65_536, 1_000)
 _MOST_DIGITS: Final = 12
+_PREFIX: Final = "/v2"
 
 
 class OipRest:
@@ -35,8 +35,6 @@ class OipRest:
 
     is_healthy: whether requests can be accepted now. max_binary_bytes: of a body that has tensors as bytes.
     """
-
-    prefix = "/v2"
 
     def __init__(
         self,
@@ -57,9 +55,9 @@ class OipRest:
         self._is_healthy = is_healthy
         self.limit_bytes = max_binary_bytes
 
-    def takes(self, url: str) -> bool:
+    def takes(self, head: str) -> bool:
         """See :class:`gateway_plugin.api.dialect.Dialect`."""
-        return url.startswith(self.prefix)
+        return head.startswith(_PREFIX)
 
     def keyless(self, request: Request) -> JsonResponse | None:
         """The answer to a question for the health of the server or of a model; None for any other request."""
@@ -76,7 +74,7 @@ class OipRest:
 
     def refusal(self, error: SignalboxError) -> JsonResponse:
         """The answer that an error stands for; its Content-Type is bare, as KServe's client wants it."""
-        return refusal(error, self.prefix)
+        return error_response(error)
 
     async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
         """The whole answer to a request that :meth:`keyless` has none for. Raises errors of ours."""
@@ -133,10 +131,10 @@ class OipRest:
             def read(_most_fields: int) -> tuple[InferOptions, PreparedVersion, DecodedInputs]:
                 return self._codec.read_here(body, choose, Form.INFER, header_bytes)
 
-            asked, _, inputs = await self._offloading.read(account_of(key), len(body), read)
+            asked, _, inputs = await self._offloading.read(key.account_id, len(body), read)
         else:
             asked, _, inputs = await self._codec.read_elsewhere(
-                account_of(key), body, encoding, choose, Form.INFER, header_bytes, self.limit_bytes
+                key.account_id, body, encoding, choose, Form.INFER, header_bytes, self.limit_bytes
             )
         return asked, inputs
 
@@ -152,7 +150,7 @@ class OipRest:
         record = found.record
         as_json = [tensor for tensor in found.outputs if tensor.name not in asked.binary]
         try:
-            lines = await self._codec.render(account_of(key), tensors.encode(as_json), FLAT) if as_json else b""
+            lines = await self._codec.render(key.account_id, tensors.encode(as_json), FLAT) if as_json else b""
         except SignalboxError as error:
             error.facts["job_id"] = record.id
             raise

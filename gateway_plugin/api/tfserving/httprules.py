@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from gateway_plugin.service.jsonresponses import JSON, JsonResponse, is_serving
+from gateway_plugin.jsonresponses import JSON, JsonResponse
 from signalbox.program.errors import InvalidJson, InvalidRequest, SignalboxError
 
 CORS: Final[Mapping[str, str]] = {
@@ -21,28 +21,6 @@ def preflight(headers: Mapping[str, str]) -> JsonResponse:
     if _ORIGIN.search(headers.get("Origin", "")) is None:
         raise InvalidRequest("Origin header is missing in CORS preflight")
     return JsonResponse(200, b"", {"Content-Type": JSON})
-
-
-class CrossOrigin:
-    """Lets the pages of other origins call TensorFlow Serving's paths. is_let: whether they may."""
-
-    def __init__(self, *, is_let: bool) -> None:
-        self._is_let = is_let
-
-    def preflight(self, method: str, url: str, headers: Mapping[str, str]) -> JsonResponse | None:
-        """The answer to a browser that asks first, and has no key then; None for any other request.
-
-        Raises as :func:`preflight`.
-        """
-        if self._is_let and method == "OPTIONS" and is_serving(url):
-            return preflight(headers)
-        return None
-
-    def let_in(self, url: str, given: JsonResponse) -> JsonResponse:
-        """An answer as pages of other origins may read it."""
-        if self._is_let and is_serving(url):
-            return given._replace(headers={**given.headers, **CORS})
-        return given
 
 
 def encoding_of(content_encoding: str) -> str:

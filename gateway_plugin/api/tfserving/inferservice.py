@@ -11,9 +11,8 @@ from functools import partial
 from math import prod
 from typing import Final, NamedTuple
 
-from gateway_plugin.admission.keyring import account_of
+from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
-from gateway_plugin.api.predictions import Asked, Predictions, Ran, job_headers
 from gateway_plugin.api.tfserving import modelspec
 from gateway_plugin.api.tfserving.monitoring import GRPC, RequestCounts
 from gateway_plugin.codec.bodies import DecodedInputs
@@ -36,6 +35,7 @@ from gateway_plugin.proto.serving_pb2 import (
     RegressionResponse,
     RegressionResult,
 )
+from gateway_plugin.service.jobs import Asked, Jobs, Ran
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import InvalidInput, InvalidRequest, SignalboxError, Unimplemented
 from signalbox.wire import tensors
@@ -64,11 +64,9 @@ class Task(NamedTuple):
 class InferService:
     """Answers Classify, Regress and MultiInference."""
 
-    def __init__(
-        self, catalog: Catalog, predictions: Predictions, counts: RequestCounts, offloading: Offloading
-    ) -> None:
+    def __init__(self, catalog: Catalog, jobs: Jobs, counts: RequestCounts, offloading: Offloading) -> None:
         self._catalog = catalog
-        self._predictions = predictions
+        self._jobs = jobs
         self._counts = counts
         self._offloading = offloading
 
@@ -89,7 +87,7 @@ class InferService:
         ready = modelspec.ready(spec, self._catalog, call.key)
         tasks = tasks_of(asked, ready)
         work = partial(decoded, what, request.input, ready, tasks)
-        inputs = await self._offloading.read(account_of(call.key), len(call.body), work)
+        inputs = await self._offloading.read(call.key.account_id, len(call.body), work)
         call.hold(sum(len(each.frame) for each in inputs))
         jobs: list[asyncio.Task[Ran]] = []
         try:
@@ -99,7 +97,7 @@ class InferService:
             raise failed.exceptions[0] from None
         ran = [job.result() for job in jobs]
         reply = await self._offloading.write(
-            account_of(call.key), sum(map(_cost_bytes, ran)), partial(_multi_reply, tasks, ran, ready)
+            call.key.account_id, sum(map(_cost_bytes, ran)), partial(_multi_reply, tasks, ran, ready)
         )
         return GrpcReply(reply, job_headers(ran[0].record))
 
@@ -110,16 +108,16 @@ class InferService:
         with self._counts.counting(call.key, ready.model.name, api, GRPC):
             task = Task(verb, spec.signature_name or DEFAULT_SIGNATURE)
             work = partial(decoded, what, request.input, ready, [task])
-            (inputs,) = await self._offloading.read(account_of(call.key), len(call.body), work)
+            (inputs,) = await self._offloading.read(call.key.account_id, len(call.body), work)
             call.hold(len(inputs.frame))  # the context is in every example
             ran = await self._run(call, ready, inputs)
             reply = await self._offloading.write(
-                account_of(call.key), _cost_bytes(ran), partial(_reply, task, ran, ready)
+                call.key.account_id, _cost_bytes(ran), partial(_reply, task, ran, ready)
             )
             return GrpcReply(reply, job_headers(ran.record))
 
     async def _run(self, call: GrpcCall, ready: PreparedVersion, inputs: DecodedInputs) -> Ran:
-        return await self._predictions.run(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
+        return await self._jobs.predict(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
 
 
 def read(what: str, body: bytes) -> InferRequest:

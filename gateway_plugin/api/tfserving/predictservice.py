@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway_plugin.admission.keyring import account_of
+from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.calls import GrpcCall, GrpcReply
-from gateway_plugin.api.predictions import Asked, Predictions, job_headers
 from gateway_plugin.api.tfserving import modelspec
 from gateway_plugin.api.tfserving.monitoring import GRPC, RequestCounts
 from gateway_plugin.codec import dtypes, forms
@@ -24,6 +23,7 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.codec.protobuf import protowire, tensorproto
 from gateway_plugin.codec.protobuf.protowire import FEW_FIELDS, WireReader
 from gateway_plugin.proto.serving_pb2 import ModelSpec
+from gateway_plugin.service.jobs import Asked, Jobs
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import InvalidInput, InvalidRequest
 from signalbox.wire.tensors import Tensor
@@ -42,11 +42,9 @@ class PredictRequest(NamedTuple):
 class PredictService:
     """Answers Predict."""
 
-    def __init__(
-        self, catalog: Catalog, predictions: Predictions, counts: RequestCounts, offloading: Offloading
-    ) -> None:
+    def __init__(self, catalog: Catalog, jobs: Jobs, counts: RequestCounts, offloading: Offloading) -> None:
         self._catalog = catalog
-        self._predictions = predictions
+        self._jobs = jobs
         self._counts = counts
         self._offloading = offloading
 
@@ -55,13 +53,13 @@ class PredictService:
         request = read(call.body)
         ready = modelspec.ready(request.spec, self._catalog, call.key)
         with self._counts.counting(call.key, ready.model.name, "Predict", GRPC):
-            inputs = await self._offloading.read(account_of(call.key), len(call.body), partial(decoded, request, ready))
+            inputs = await self._offloading.read(call.key.account_id, len(call.body), partial(decoded, request, ready))
             call.hold(len(inputs.frame))  # one value may stand for a whole tensor
-            ran = await self._predictions.run(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
+            ran = await self._jobs.predict(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
             size = sum(len(tensor.data) for tensor in ran.outputs)
             spec = modelspec.effective(ready, inputs.signature)
             writing = partial(written, ran.outputs, spec)
-            reply = await self._offloading.write(account_of(call.key), size, writing)
+            reply = await self._offloading.write(call.key.account_id, size, writing)
             return GrpcReply(reply, job_headers(ran.record))
 
 

@@ -18,7 +18,6 @@ class History(NamedTuple):
     ledger: Sequence[Entry] = ()
     records: Sequence[Entry] = ()
     leases: Sequence[Entry] = ()
-    processes: Sequence[Entry] = ()
     faults: Sequence[Entry] = ()
     final: Sequence[Entry] = ()
     intervals: Sequence[DeviceInterval] = ()
@@ -38,7 +37,7 @@ class History(NamedTuple):
     @classmethod
     def of(cls, folder: Path, *, logs: Iterable[Path] = (), secrets: Mapping[str, str] = {}) -> "History":
         """Read a folder."""
-        names = ("ledger", "records", "leases", "processes", "faults", "final")
+        names = ("ledger", "records", "leases", "faults", "final")
         return cls(
             **{name: journal.read(folder / f"{name}.jsonl") for name in names},
             intervals=intervals.read(folder / "intervals.log"),

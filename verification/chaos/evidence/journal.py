@@ -4,7 +4,6 @@
 ``ledger.jsonl``        what clients did and saw; on disk before a request is sent and before an answer counts
 ``records.jsonl``       every change of a job's record that NATS republished
 ``leases.jsonl``        every revision of every lease key, expiry markers too
-``processes.jsonl``     births and deaths of supervisors, guards, runners and gateways
 ``faults.jsonl``        what was done to whom, when, and what was measured
 ``final.jsonl``         every record as it stands at the end, and what the queue still holds
 ``intervals.log``       who was inside a device and when (:mod:`workers.runner.intervals`)

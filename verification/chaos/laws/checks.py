@@ -54,7 +54,6 @@ LAWS: Final[Mapping[str, Callable[[History], list[str]]]] = {
     "stale tokens": jobs.stale_tokens,
     "lease chain": devices.lease_chain,
     "overlaps": devices.overlaps,
-    "orphans": devices.orphans,
     "foreign reads": jobs.foreign_reads,
     "secrets in logs": secrets_in_logs,
     "bounds": bounds,

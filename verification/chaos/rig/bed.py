@@ -20,7 +20,6 @@ from verification.chaos.environment.namespace import Namespace
 from verification.chaos.environment.proxy import CALM, Proxy, Weather
 from verification.chaos.environment.routes import NodeRoutes
 from verification.chaos.environment.smalldisk import SmallDisk
-from verification.chaos.evidence.census import Census, carries
 from verification.chaos.evidence.recorder import Recorder
 from verification.chaos.rig.site import Site
 
@@ -45,7 +44,7 @@ class Bed(House, Site):
         settings: Mapping[str, Mapping[str, str]],
     ) -> None:
         House.__init__(self, data, settings)
-        Site.__init__(self, history, Census(carries(str(history)), history), node_count=node_count)
+        Site.__init__(self, history, node_count=node_count)
         self.nodes: list[NatsServer] = []
         self.proxies: dict[str, list[Proxy]] = {}
         self.namespaces: dict[str, Namespace] = {}
@@ -76,7 +75,6 @@ class Bed(House, Site):
         self._bus = await Bus.connect(self._wire, role="admin", name="chaos")
         await self.patiently(self.declare)
         self.recorder = await self._exits.enter_async_context(Recorder(self.bus, self.history))
-        await self._exits.enter_async_context(self.census)
 
     async def declare(self) -> None:
         """Every stream, as ``signalbox up`` does at each start."""

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -24,7 +24,6 @@ from tests.rigs import models
 from tests.rigs.outage import POLL_S, becomes
 from tests.rigs.processes import gone, is_alive
 from verification.chaos.environment.namespace import PacketFilter, output
-from verification.chaos.evidence.census import Census
 from verification.chaos.evidence.journal import SECRETS, now
 from verification.chaos.evidence.recorder import Recorder
 from verification.chaos.rig.operator import Operator
@@ -54,8 +53,7 @@ class Production(Site):
         self.services = tuple(n for n in self.doc["processes"] if n in self.doc["namespaces"])
         self.nodes = tuple(name for name in self.services if name.startswith("nats-"))
         self._addresses = {n: _addresses_in(self.doc["namespaces"][n]) for n in self.services}
-        census = Census(_inside(self.doc["namespaces"].values()), history)
-        super().__init__(history, census, node_count=len(self.nodes))
+        super().__init__(history, node_count=len(self.nodes))
         self.folder = folder
         self.operator = Operator(self.doc["console"], **self.doc["login"])
         self._bus: Bus | None = None
@@ -238,7 +236,6 @@ class Production(Site):
         self._bus = await Bus.connect(wire, role="admin", name="chaos")
         self._exits.push_async_callback(self._bus.close)
         self.recorder = await self._exits.enter_async_context(Recorder(self._bus, self.history))
-        await self._exits.enter_async_context(self.census)
         self.began_after = (await self._bus.request_json("$JS.API.STREAM.INFO.STATE"))["state"]["last_seq"]
         if doc.get("intervals"):
             (self.history / INTERVALS).symlink_to(doc["intervals"])
@@ -288,9 +285,3 @@ def _user(pid: int) -> tuple[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     ids = {line.split()[0]: line.split()[1] for line in lines if line.startswith(("Uid:", "Gid:"))}
     return f"--setuid={ids['Uid:']}", f"--setgid={ids['Gid:']}"
-
-
-def _inside(namespaces: Iterable[str]) -> Callable[[int, bytes], bool]:
-    """Whether a process lives in one of these network namespaces."""
-    inodes = {Path("/run/netns", name).stat().st_ino for name in namespaces}
-    return lambda pid, _argv: Path(f"/proc/{pid}/ns/net").stat().st_ino in inodes

@@ -96,8 +96,6 @@ class Rig(Bed):
             if is_toy:
                 argv = (sys.executable, "-m", "verification.chaos.rig.toyworker")
                 env["TF_CHAOS_BALLAST_MB"] = str(self._ballast_mb)
-        else:
-            env["CHAOS_HISTORY"] = str(self.history)  # the census knows its own by it
         if self._has_metrics:
             self.metrics_ports[spec.name] = free_port()
             env["SIGNALBOX_METRICS_PORT"] = str(self.metrics_ports[spec.name])

@@ -19,11 +19,12 @@ from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket, key
 from tests.rigs.outage import becomes
 from verification.chaos.evidence import intervals
-from verification.chaos.evidence.census import GUARD, Census
 from verification.chaos.evidence.journal import Entry, Journal, now
 from verification.chaos.evidence.recorder import Recorder
 from verification.chaos.traffic.load import CANARY, Load
 
+GUARD: Final = b"workers.guard.process"
+"""Stands on every guard's command line and on no runner's."""
 DECISIVE: Final = ("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys", "KV_workers")
 """Streams that decisions rest on."""
 
@@ -36,11 +37,10 @@ class Site(ABC):
     slow = "slow"
     """Name of the model that takes its time."""
 
-    def __init__(self, history: Path, census: Census, *, node_count: int) -> None:
+    def __init__(self, history: Path, *, node_count: int) -> None:
         self.history = history
         self.node_count = node_count
         self.faults = Journal(history / "faults.jsonl")
-        self.census = census
         self.tasks: set[asyncio.Task[None]] = set()
         self.broken: list[str] = []
         self.coming_back: set[str] = set()

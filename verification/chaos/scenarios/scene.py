@@ -70,10 +70,9 @@ async def finished(made: Site) -> None:
 
 
 async def settled(made: Site) -> None:
-    """What goes on in the background has ended, and who lives has been counted."""
+    """What goes on in the background has ended."""
     while made.tasks:
         await asyncio.wait(made.tasks)
-    made.census.look()
 
 
 async def more_accepted(made: Site, count: int, *, limit_s: float = 60.0) -> None:

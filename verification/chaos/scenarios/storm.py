@@ -105,7 +105,7 @@ async def storm(plan: Plan, folder: Path) -> Outcome:
     return Outcome(
         f"storm: seed {plan.seed}, {plan.nodes} NATS node(s), {plan.workers} workers on one GPU, engine {plan.engine}",
         found,
-        [*judge(found), *(Violation("orphans", f"{argv} ({pid}) is still there") for pid, argv in survivors.items())],
+        [*judge(found), *(Violation("findings", f"{argv} ({pid}) is still there") for pid, argv in survivors.items())],
         kinds,
         {fault.name: fault.why_not for fault in known if fault.why_not},
         [],

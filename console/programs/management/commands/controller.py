@@ -50,7 +50,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         sync_kept_s=console.sync_results_kept_s,
     )
     return [
-        Publisher(bus, console.outbox_poll_s).run(),
+        Publisher(bus).run(),
         reconciler.run(),
         keep_noted(bus),
         readiness.keep_noted(bus),

@@ -14,5 +14,4 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        console = settings.CONSOLE
-        run_program(console, "outbox", lambda bus: [Publisher(bus, console.outbox_poll_s).run()])
+        run_program(settings.CONSOLE, "outbox", lambda bus: [Publisher(bus).run()])

@@ -5,7 +5,6 @@ TensorFlow Serving's paths and the Open Inference Protocol's get ``{"error": tex
 """
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -16,10 +15,6 @@ from signalbox.program.errors import SignalboxError, meaning
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
 JOB_ID: Final = "X-Signalbox-Job-Id"
-_OURS: Final = re.compile(r"/v1/(?:jobs(?:/[^?]*)?|predict)(?:\?|\Z)")
-_METRICS: Final = "/monitoring/prometheus/metrics"
-_INFERENCE: Final = "/v2"
-_PREFIX: Final = len("/v1/")
 _TYPE_BASE: Final = "urn:signalbox:error:"
 _RETRY_AFTER_S: Final = 1
 
@@ -37,30 +32,27 @@ def json_response(status: int, doc: Any, headers: Mapping[str, str] | None = Non
     return JsonResponse(status, orjson.dumps(doc), {"Content-Type": JSON, **(headers or {})})
 
 
-def is_serving(url: str) -> bool:
-    """Whether a path, with its query or without, is TensorFlow Serving's: under ``/v1/`` whatever is not ours."""
-    if url[:_PREFIX].lower() != "/v1/":
-        return url.startswith(_METRICS)
-    return _OURS.match(url) is None
+def error_response(error: SignalboxError) -> JsonResponse:
+    """The response for ``error`` as TensorFlow Serving and the Open Inference Protocol have it."""
+    return json_response(meaning(error.code).http, {"error": error.public_message}, _headers(error))
 
 
-def refusal(error: SignalboxError, path: str) -> JsonResponse:
-    """The response for ``error``, in the format of the protocol that ``path`` belongs to.
+def problem_response(error: SignalboxError) -> JsonResponse:
+    """The response for ``error`` as an RFC 9457 problem."""
+    return json_response(meaning(error.code).http, problem(error), _headers(error) | {"Content-Type": PROBLEM})
 
-    Its status is that of the one table of codes; ``Retry-After`` where a retry helps.
-    """
-    means = meaning(error.code)
+
+def _headers(error: SignalboxError) -> dict[str, str]:
+    """What a response for ``error`` says beside its body: ``Retry-After`` where a retry helps, the job's id."""
     extra = retry_headers(error)
     job_id = error.facts.get("job_id")
     if isinstance(job_id, str):
         extra[JOB_ID] = job_id
-    if means.http == 401:
+    if meaning(error.code).http == 401:
         extra["Www-Authenticate"] = "Bearer"
     if isinstance(error.facts.get("allow"), str):
         extra["Allow"] = str(error.facts["allow"])
-    if is_serving(path) or path.startswith(_INFERENCE):
-        return json_response(means.http, {"error": error.public_message}, extra)
-    return json_response(means.http, problem(error), extra | {"Content-Type": PROBLEM})
+    return extra
 
 
 def problem(error: SignalboxError) -> dict[str, Any]:

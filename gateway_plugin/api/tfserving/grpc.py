@@ -1,7 +1,6 @@
 """The methods of TensorFlow Serving's gRPC services, by path."""
 
 from gateway_plugin.api.calls import Method
-from gateway_plugin.api.predictions import Predictions
 from gateway_plugin.api.tfserving import modelservice
 from gateway_plugin.api.tfserving.inferservice import InferService
 from gateway_plugin.api.tfserving.modelservice import ModelService
@@ -9,16 +8,17 @@ from gateway_plugin.api.tfserving.monitoring import RequestCounts
 from gateway_plugin.api.tfserving.predictservice import PredictService
 from gateway_plugin.api.tfserving.views import ModelStatus
 from gateway_plugin.codec.offloading import Offloading
+from gateway_plugin.service.jobs import Jobs
 from gateway_plugin.tables.catalog import Catalog
 
 
 def methods(
-    catalog: Catalog, status: ModelStatus, predictions: Predictions, counts: RequestCounts, offloading: Offloading
+    catalog: Catalog, status: ModelStatus, jobs: Jobs, counts: RequestCounts, offloading: Offloading
 ) -> dict[str, Method]:
     """Every method; each needs a key. counts: those that the account's metrics page shows."""
     models = ModelService(catalog, status)
-    predict = PredictService(catalog, predictions, counts, offloading)
-    infer = InferService(catalog, predictions, counts, offloading)
+    predict = PredictService(catalog, jobs, counts, offloading)
+    infer = InferService(catalog, jobs, counts, offloading)
     return {
         "/tensorflow.serving.PredictionService/Predict": predict.predict,
         "/tensorflow.serving.PredictionService/Classify": infer.classify,

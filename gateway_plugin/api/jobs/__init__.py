@@ -1,0 +1,1 @@
+"""The job API: submit, read and cancel jobs (docs/api.md)."""
