@@ -17,7 +17,7 @@ INSTANTS: Final = frozenset({"created_at", "deadline_at", "claimed_at", "finishe
 """Columns in unix seconds."""
 
 
-class Heard(NamedTuple):
+class JobMessage(NamedTuple):
     """An acceptance or a record. revision: the record's sequence in STATE, 0 for an acceptance."""
 
     at: float
@@ -90,12 +90,12 @@ class Rows(NamedTuple):
     events: list[EventRow]
 
 
-def fold(heard: Iterable[Heard]) -> Rows:
-    """The rows that ``heard`` makes; a job that comes to its end within a batch is written once."""
+def fold(received: Iterable[JobMessage]) -> Rows:
+    """The rows that ``received`` makes; a job that comes to its end within a batch is written once."""
     recorded: dict[str, JobRow] = {}
     accepted: dict[str, JobRow] = {}
     events: dict[int, EventRow] = {}
-    for one in heard:
+    for one in received:
         if one.record is not None:
             before = recorded.get(one.record.id)
             if before is None or before.revision < one.revision:
@@ -106,11 +106,11 @@ def fold(heard: Iterable[Heard]) -> Rows:
             accepted[one.job.id] = row_of_job(one.job, one.at)
     for job_id in recorded.keys() & accepted.keys():
         del accepted[job_id]
-    kept = [event for event in events.values() if not _is_told(event, recorded[event.job_id])]
+    kept = [event for event in events.values() if not _is_reported(event, recorded[event.job_id])]
     return Rows(recorded, accepted, kept)
 
 
-def _is_told(event: EventRow, last: JobRow) -> bool:
+def _is_reported(event: EventRow, last: JobRow) -> bool:
     """Whether a later record of the same attempt tells this claim: its phases say when it was."""
     return (
         event.seq < last.revision
