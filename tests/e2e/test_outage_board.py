@@ -23,7 +23,7 @@ WORKERS = ("worker-1", "worker-2")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A stack with a console and two workers, which serves a model that is slow."""
-    async with outage.house(tmp_path_factory.mktemp("board") / "data") as made:
+    async with outage.house(tmp_path_factory.mktemp("board") / "data", is_light=True) as made:
         await made.start_console()
         for number in (1, 2):
             await made.start_worker(number)
