@@ -204,7 +204,7 @@ class ReasonIn(Strict):
 class KeyOut(serializers.ModelSerializer[ApiKey]):
     """A key without its secret."""
 
-    state = serializers.SerializerMethodField()
+    state = serializers.CharField(read_only=True, help_text="`active`, `expired` or `revoked`.")
     networks = serializers.ListField(child=serializers.CharField())
     models = serializers.ListField(source="models_allowed", child=serializers.CharField())
 
@@ -233,32 +233,20 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
             "created_by",
         )
 
-    def get_state(self, key: ApiKey) -> str:
-        """``active``, ``expired`` or ``revoked``."""
-        return key.state()
-
 
 class UnknownKeyOut(serializers.ModelSerializer[UnknownKey]):
     """A key that gateways accept and this console does not know."""
 
     name = serializers.CharField(source="grant.name")
-    state = serializers.SerializerMethodField()
+    state = serializers.CharField(read_only=True, help_text="`active`, `expired` or `revoked`.")
     scopes = serializers.ListField(source="grant.scopes", child=serializers.CharField())
     models = serializers.ListField(source="grant.models", child=serializers.CharField())
     networks = serializers.ListField(source="grant.networks", child=serializers.CharField())
-    account = serializers.SerializerMethodField()
+    account = serializers.CharField(source="grant.account_id", help_text="The account that owns its jobs.")
 
     class Meta:
         model = UnknownKey
         fields = ("id", "name", "state", "scopes", "models", "networks", "account", "seen_at")
-
-    def get_state(self, key: UnknownKey) -> str:
-        """``active``, ``expired`` or ``revoked``."""
-        return key.state()
-
-    def get_account(self, key: UnknownKey) -> str:
-        """The account that owns its jobs."""
-        return key.grant.account_id
 
 
 class RotationIn(Strict):
