@@ -69,8 +69,8 @@ def slow(path: Path) -> None:
     spec = tf.TensorSpec([None], tf.float32, name="seconds")
 
     def serve(seconds: Any) -> dict[str, Any]:
-        wish = tf.minimum(tf.reduce_max(tf.concat([seconds, [0.0]], 0)), SLOWEST_S)
-        end = tf.timestamp() + tf.cast(wish, tf.float64)
+        wanted_s = tf.minimum(tf.reduce_max(tf.concat([seconds, [0.0]], 0)), SLOWEST_S)
+        end = tf.timestamp() + tf.cast(wanted_s, tf.float64)
         steps, _ = tf.while_loop(
             lambda _steps, _value: tf.timestamp() < end,
             lambda steps, value: (steps + 1, tf.matmul(value, module.matrix)),

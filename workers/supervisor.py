@@ -269,7 +269,7 @@ class Supervisor:
             models=self._cache.residencies(
                 is_spare=self._fleet.is_spare,
                 max_rows=lambda key: batch_limits.get(key, 0),
-                joining=lambda key: self._statistics.joinings.untold(key, self._fleet.find),
+                joining=lambda key: self._statistics.joinings.unreported(key, self._fleet.find),
             ),
             serves=self._settings.models,
             running=session.in_flight.ids() if session is not None else (),

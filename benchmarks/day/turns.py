@@ -148,11 +148,11 @@ async def _turn(site: Site, name: str, seconds: float, plan: Plan) -> Turn:
 
 def _print(name: str, turn: Turn, found: Mapping[str, Figures], letters: Counter[int]) -> None:
     total = sum(turn.rates.values())
-    told = ", ".join(
+    reported = ", ".join(
         f"{what} {one.rate:.0f}/s ({' '.join(f'{s}:{n}' for s, n in sorted(one.statuses.items()))})"
         for what, one in found.items()
     )
-    print(f"\n{time.strftime('%H:%M:%S')} {name}: {total:.0f} jobs/s: {told}; letters {dict(letters)}")
+    print(f"\n{time.strftime('%H:%M:%S')} {name}: {total:.0f} jobs/s: {reported}; letters {dict(letters)}")
     for kind in dict.fromkeys(name.split()[0] for name in turn.most):
         parts = [
             f"{figure.removeprefix(kind).strip() or 'all'} {shown(kind, value)}"

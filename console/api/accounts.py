@@ -95,13 +95,13 @@ class Accounts(Endpoint):
         """Create an account, without keys."""
         self.confirmed(request)
         made = accounts.create(self.actor(request), Terms(**self.given(request, AccountIn)))
-        return Response(_told(made.pk, ""), status=201)
+        return Response(_reported(made.pk, ""), status=201)
 
     @extend_schema(responses=AccountDetailOut)
     def show(self, request: Request, account_id: str) -> Response:
         """Show an account with its keys and its jobs by state."""
         self.sees(request, Act.ACCOUNTS_VIEW)
-        return Response(_told(account_id, accounts.unpublished(accounts.find(account_id))))
+        return Response(_reported(account_id, accounts.unpublished(accounts.find(account_id))))
 
     @extend_schema(request=AccountChangeIn, responses={200: AccountDetailOut, 202: AccountDetailOut})
     def change(self, request: Request, account_id: str) -> Response:
@@ -111,10 +111,10 @@ class Accounts(Endpoint):
         reason = changes.pop("reason", "")
         account = accounts.change(self.actor(request), account_id, changes, reason=reason)
         why = accounts.why_unpublished(account)
-        return Response(_told(account_id, why), status=202 if why else 200)
+        return Response(_reported(account_id, why), status=202 if why else 200)
 
 
-def _told(account_id: str, why_unpublished: str) -> dict[str, Any]:
+def _reported(account_id: str, why_unpublished: str) -> dict[str, Any]:
     account = accounts.shown(account_id)
     used = usage.of_account(account_id)
     return {

@@ -12,7 +12,7 @@ STRIP_S: Final = 600.0
 """How far back the strip of a lane reaches."""
 STRIP_LIMIT: Final = 600
 """Intervals of a strip: two in each two seconds of a GPU that is handed over at its quantum's shortest."""
-UNTOLD: Final = "untold"
+UNREPORTED: Final = "unreported"
 """Of a lane that is held: its holder has not said what it does."""
 JOBS_SHOWN: Final = 6
 JOBS_KEPT: Final = 1024
@@ -28,7 +28,7 @@ _LOST_S: Final = 600.0
 
 
 class _Held:
-    """State of one GPU as heard so far."""
+    """State of one GPU as received so far."""
 
     def __init__(self, gpu: str, now: float) -> None:
         self.gpu = gpu
@@ -42,10 +42,10 @@ class _Held:
         self.tickets: dict[str, Waiter] = {}
         self.workers: dict[str, Worker] = {}
         self.jobs: dict[str, RunningJob] = {}
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         self.strip: deque[StripInterval] = deque(maxlen=STRIP_LIMIT)
         self.use = DeviceUse()
-        self.heard_at = now
+        self.seen_at = now
 
     def state(self, now: float) -> str:
         """``held``, ``handover``, ``expired`` or ``idle``."""
@@ -132,8 +132,8 @@ class Lanes:
         for lane in list(self._lanes.values()):
             has_any = lane.workers or lane.tickets or (lane.lease and not lane.is_vanished)
             if has_any and not is_blind:
-                lane.heard_at = now
-            if now - lane.heard_at > _LOST_S and not is_blind:
+                lane.seen_at = now
+            if now - lane.seen_at > _LOST_S and not is_blind:
                 del self._lanes[lane.gpu]
                 self._topic.remove(lane.gpu)
                 continue
@@ -162,7 +162,7 @@ class Lanes:
         lane = self._lanes.get(gpu)
         if lane is None:
             lane = self._lanes[gpu] = _Held(gpu, now)
-        lane.heard_at = now
+        lane.seen_at = now
         return lane
 
     def _state(self, lane: _Held, now: float) -> str:
@@ -174,19 +174,19 @@ class Lanes:
         if not worker.token:
             lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker.id}
             return
-        lane.told &= lane.jobs.keys()  # known from presence alone
+        lane.reported &= lane.jobs.keys()  # known from presence alone
         run = worker.run
         for job_id in run.jobs if run is not None else ():
             if run is not None and job_id not in lane.jobs:
                 lane.jobs[job_id] = RunningJob(job_id, run.model, run.version, worker.id, worker.token, run.since)
-                lane.told.add(job_id)
+                lane.reported.add(job_id)
         if len(worker.running) < _WORKER_LISTS:
             lane.jobs = {
                 i: job
                 for i, job in lane.jobs.items()
                 if job.worker != worker.id
                 or i in worker.running
-                or (i not in lane.told and job.since > worker.beat_at - _BEAT_S)
+                or (i not in lane.reported and job.since > worker.beat_at - _BEAT_S)
             }
 
     def _show(self, lane: _Held, now: float, *, at: float | None = None) -> None:
@@ -274,7 +274,7 @@ def word(state: str, activity: str, use: float | None) -> str:
     if state != "held":
         return state
     if activity not in {"computing", "idle"}:
-        return activity or UNTOLD
+        return activity or UNREPORTED
     if use is None:
         return "held" if activity == "idle" else activity
     return "computing" if use >= BUSY else "partly" if use >= IN_USE else "held"

@@ -20,14 +20,14 @@ Found = tuple[str, str, int, Joining]
 
 async def keep_joinings(bus: Bus) -> None:
     """Until cancelled. A worker tells what it has found until the model's document says it."""
-    told: dict[str, list[Found]] = {}
+    reported: dict[str, list[Found]] = {}
     news = asyncio.Event()
 
     def on_worker(key: str, worker: Worker | None, _revision: int) -> None:
-        told.pop(key, None)
+        reported.pop(key, None)
         for one in worker.models if worker is not None else ():
             if worker is not None and one.joining is not None:
-                told.setdefault(key, []).append((worker.id, one.model, one.version, one.joining))
+                reported.setdefault(key, []).append((worker.id, one.model, one.version, one.joining))
                 news.set()
 
     table = Table(bus, Bucket.WORKERS, Worker)
@@ -38,7 +38,7 @@ async def keep_joinings(bus: Bus) -> None:
             await news.wait()
             news.clear()
             try:
-                for facts in [one for found in told.values() for one in found]:
+                for facts in [one for found in reported.values() for one in found]:
                     if await database_sync_to_async(services.note_joining)(*facts):
                         worker, model, version, found = facts
                         log.info(

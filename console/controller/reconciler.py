@@ -15,7 +15,7 @@ from django.db.models import Q, QuerySet
 from console.catalog.models import ServedModel
 from console.fleet.models import DesiredState
 from console.fleet.services import desired_key
-from console.jobs.fold import Heard
+from console.jobs.fold import JobMessage
 from console.jobs.models import Job
 from console.keys import unknown
 from console.keys.models import ApiKey
@@ -151,7 +151,7 @@ class ConsoleReconciler:
         return (info["created"], state["first_seq"], state["last_seq"], state["messages"])
 
     async def settle_vanished_jobs(self) -> int:
-        """Look open jobs up that have not been heard of for long; returns how many rows changed.
+        """Look open jobs up that have not changed for long; returns how many rows changed.
 
         A row behind its record is brought up to date, and that is all that is done to a job with a record: whether
         it is queued again or ended is for the workers' reconciler. Only a job of which neither STATE nor JOBS knows
@@ -178,8 +178,8 @@ class ConsoleReconciler:
             await self._show(found.record, found.revision)
             return 1
         now = self._clock()
-        heard_at = row.updated_at.timestamp()
-        if await self._may_have_gone(row.pk, heard_at, now):
+        seen_at = row.updated_at.timestamp()
+        if await self._may_have_gone(row.pk, seen_at, now):
             log.warning("reconciler.job_forgotten", job=row.pk, model=row.model)
             await self._show(repair.forgotten(_record_of(row), now=now), row.revision)
             return 1
@@ -197,8 +197,8 @@ class ConsoleReconciler:
         )
 
     async def _show(self, record: Record, revision: int) -> None:
-        heard = Heard(self._clock(), revision, record)
-        await database_sync_to_async(store.write)([heard], has_events=False)
+        received = JobMessage(self._clock(), revision, record=record)
+        await database_sync_to_async(store.write)([received], has_events=False)
 
 
 @database_sync_to_async

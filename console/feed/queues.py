@@ -85,8 +85,10 @@ class WatchedQueues:
         reason = ""
         for model in sorted(marked):
             try:
-                told = self._view.queues
-                gauge = await gauges.read(model, told.workers(), self._clock(), is_attended=told.is_attended(model))
+                reported = self._view.queues
+                gauge = await gauges.read(
+                    model, reported.workers(), self._clock(), is_attended=reported.is_attended(model)
+                )
             except SignalboxError as error:
                 self._unread.add(model)
                 reason = error.public_message

@@ -1,4 +1,4 @@
-"""How the fleet serves a model now, as this process hears it, beside what was decided on the model."""
+"""How the fleet serves a model now, as this process receives it, beside what was decided on the model."""
 
 from typing import Final
 

@@ -10,28 +10,27 @@ cancellation that was asked for. A job that began and ended within a batch is on
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from signalbox.jobs import life
-from signalbox.wire.messages import EndedAttempt, ErrorInfo, Job, Record, State
+from signalbox.wire import messages
+from signalbox.wire.messages import EndedAttempt, ErrorInfo, Record, State
 
 INSTANTS: Final = frozenset({"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"})
 """Columns in unix seconds."""
 
 
-class Heard(NamedTuple):
-    """A record, or the one that an acceptance stands for. revision: its sequence in STATE, None for an acceptance."""
+class JobMessage(NamedTuple):
+    """An acceptance or a record. revision: the record's sequence in STATE, 0 for an acceptance."""
 
     at: float
-    revision: int | None
-    record: Record
-
-    @classmethod
-    def accepted(cls, job: Job, at: float) -> "Heard":
-        """A job that has not been claimed yet."""
-        return cls(at, None, life.first_record(job, State.QUEUED))
+    revision: int
+    job: messages.Job | None = None
+    record: Record | None = None
 
 
 class JobRow(NamedTuple):
-    """Columns of :class:`console.jobs.models.Job`, in the order they are written; times in unix seconds."""
+    """Columns of :class:`console.jobs.models.Job`, in the order they are written; times in unix seconds.
+
+    The defaults are those of a job that was not claimed yet.
+    """
 
     id: str
     model: str
@@ -50,20 +49,20 @@ class JobRow(NamedTuple):
     phases: dict[str, float]
     parts: dict[str, float]
     ended_attempts: tuple[EndedAttempt, ...]
-    attempt: int
-    strikes: int
-    failures: int
-    worker: str
-    gpu: str
-    token: int
-    batch: int
-    claimed_at: float | None
-    finished_at: float | None
-    error_code: str
-    error_message: str
-    size_out: int
-    is_cancel_asked: bool
-    revision: int
+    attempt: int = 0
+    strikes: int = 0
+    failures: int = 0
+    worker: str = ""
+    gpu: str = ""
+    token: int = 0
+    batch: int = 0
+    claimed_at: float | None = None
+    finished_at: float | None = None
+    error_code: str = ""
+    error_message: str = ""
+    size_out: int = 0
+    is_cancel_asked: bool = False
+    revision: int = 0
 
 
 class EventRow(NamedTuple):
@@ -91,33 +90,56 @@ class Rows(NamedTuple):
     events: list[EventRow]
 
 
-def fold(heard: Iterable[Heard]) -> Rows:
-    """The rows that ``heard`` makes; a job that comes to its end within a batch is written once."""
+def fold(received: Iterable[JobMessage]) -> Rows:
+    """The rows that ``received`` makes; a job that comes to its end within a batch is written once."""
     recorded: dict[str, JobRow] = {}
     accepted: dict[str, JobRow] = {}
     events: dict[int, EventRow] = {}
-    for one in heard:
-        if one.revision is None:
-            accepted[one.record.id] = row_of_record(one.record, 0, one.at)
-            continue
-        before = recorded.get(one.record.id)
-        if before is None or before.revision < one.revision:
-            recorded[one.record.id] = row_of_record(one.record, one.revision, one.at)
-        if not one.record.state.is_terminal:
-            events[one.revision] = event_of_record(one.record, one.revision, one.at)
+    for one in received:
+        if one.record is not None:
+            before = recorded.get(one.record.id)
+            if before is None or before.revision < one.revision:
+                recorded[one.record.id] = row_of_record(one.record, one.revision, one.at)
+            if not one.record.state.is_terminal:
+                events[one.revision] = event_of_record(one.record, one.revision, one.at)
+        elif one.job is not None:
+            accepted[one.job.id] = row_of_job(one.job, one.at)
     for job_id in recorded.keys() & accepted.keys():
         del accepted[job_id]
-    kept = [event for event in events.values() if not _is_told(event, recorded[event.job_id])]
+    kept = [event for event in events.values() if not _is_reported(event, recorded[event.job_id])]
     return Rows(recorded, accepted, kept)
 
 
-def _is_told(event: EventRow, last: JobRow) -> bool:
+def _is_reported(event: EventRow, last: JobRow) -> bool:
     """Whether a later record of the same attempt tells this claim: its phases say when it was."""
     return (
         event.seq < last.revision
         and event.attempt == last.attempt
         and event.state == State.RUNNING
         and not event.is_cancel_asked
+    )
+
+
+def row_of_job(job: messages.Job, at: float) -> JobRow:
+    """Row of a job that has not been claimed yet."""
+    return JobRow(
+        job.id,
+        job.model,
+        job.version,
+        job.signature[:200],
+        job.priority,
+        job.account_id,
+        job.key_id,
+        State.QUEUED.value,
+        job.created_at,
+        job.deadline_at,
+        at,
+        job.trace[:200],
+        job.redrive_of[:36],
+        job.size_bytes,
+        {},
+        {},
+        (),
     )
 
 

@@ -26,7 +26,7 @@ class Standing(NamedTuple):
     why: str = ""
 
 
-_UNKNOWN: Final = "NATS cannot be reached from here: this is what was last heard of the job."
+_UNKNOWN: Final = "NATS cannot be reached from here: this is what was last known of the job."
 _OVERDUE: Final = (
     "Its deadline has passed, so it is not begun any more. It ends as expired when a worker looks through the queue,"
     " or its owner asks for it."
@@ -36,7 +36,7 @@ _OVERDUE: Final = (
 def why_rows_are_old() -> str:
     """Why rows of jobs may not be what has become of them; empty where they are current."""
     if running.feed is None or running.feed.is_blind:
-        return "NATS cannot be reached from here: jobs are shown as last heard of, and new ones are missing."
+        return "NATS cannot be reached from here: jobs are shown as last known, and new ones are missing."
     since = running.stopped_since(PROJECTOR)
     if since is None:
         return ""
@@ -50,7 +50,7 @@ def of(job: Job) -> Standing:
     if not job.is_open:
         return Standing(job.state, job.state)
     if feed is None or feed.is_blind:
-        return Standing("unknown", f"{job.state} when last heard of", _UNKNOWN)
+        return Standing("unknown", f"{job.state} when last known", _UNKNOWN)
     if job.state == "running":
         claimed_at = job.claimed_at.timestamp() if job.claimed_at is not None else None
         if not is_attended(job.worker, job.token, claimed_at, feed.view.queues.workers()):

@@ -1,4 +1,4 @@
-"""Acts on accounts. Gateways hear of an account with each of its keys, so a change publishes all of them anew."""
+"""Acts on accounts. Gateways learn of an account with each of its keys, so a change publishes all of them anew."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -189,7 +189,7 @@ def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
         key.revoked_by, key.revoked_reason = actor.name, reason[:200]
         key.save()
         change.after = {"account": key.account_id, "state": "revoked"}
-        # The document stays, marked: gateways tell a revoked key from one they have not heard of.
+        # The document stays, marked: gateways tell a revoked key from one they have not seen.
         post_document(Bucket.KEYS, kid, key.document())
     return key
 

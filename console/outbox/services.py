@@ -13,7 +13,7 @@ from console.outbox.models import OutboxEntry
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
 
-_TOLD_WITHIN_S: Final = 0.5
+_REPORT_WITHIN_S: Final = 0.5
 """How long an answer waits for the publication."""
 _LOOK_S: Final = 0.01
 _PROMPT_S: Final = 10.0
@@ -96,7 +96,7 @@ def wait_published(bucket: Bucket, key: str, *, timeout_s: float) -> OutboxEntry
 
 def why_unpublished(bucket: Bucket, key: str) -> str:
     """Why NATS does not have the newest document of a key, empty once it does; waits a moment for it."""
-    entry = wait_published(bucket, key, timeout_s=_TOLD_WITHIN_S)
+    entry = wait_published(bucket, key, timeout_s=_REPORT_WITHIN_S)
     return why_waiting(entry) if entry is not None else ""
 
 

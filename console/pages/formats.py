@@ -82,7 +82,7 @@ def shape(sizes: list[int] | None) -> str:
 
 
 @register.filter
-def told(value: Any) -> str:
+def reported(value: Any) -> str:
     """A value of an audit row in words: ``yes``, ``none``, ``a, b``, ``name: value``."""
     if value is None or value in ("", [], {}):
         return "none"
@@ -91,7 +91,7 @@ def told(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(str(part) for part in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {told(part)}" for name, part in value.items())
+        return ", ".join(f"{name}: {reported(part)}" for name, part in value.items())
     return str(value)
 
 

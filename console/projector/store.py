@@ -14,11 +14,12 @@ import msgspec
 from django.db import connection, transaction
 from django.utils import timezone
 
-from console.jobs.fold import INSTANTS, EventRow, Heard, JobRow, fold
+from console.jobs.fold import INSTANTS, EventRow, JobMessage, JobRow, fold
 from console.jobs.models import Job, JobEvent
 from console.projector.models import Cursor
 from signalbox.jobs import joblog
 from signalbox.program import log
+from signalbox.wire.messages import State
 
 _JSON: Final = frozenset({"phases", "parts", "ended_attempts"})
 _encode: Final = msgspec.json.Encoder().encode
@@ -58,8 +59,8 @@ def begin_queue(queue_created: str) -> Cursor:
     return cursor
 
 
-def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
-    """Write ``heard`` and move the cursor up to these sequences of STATE and JOBS.
+def apply(received: Sequence[JobMessage], upto: int, queue_upto: int = 0) -> int:
+    """Write ``received`` and move the cursor up to these sequences of STATE and JOBS.
 
     Records at or before the cursor are skipped.
 
@@ -67,7 +68,7 @@ def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
     """
     with transaction.atomic():
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
-        fresh = [one for one in heard if one.revision is None or one.revision > cursor.seq]
+        fresh = [one for one in received if one.job is not None or one.revision > cursor.seq]
         if fresh:
             write(fresh)
         if upto > cursor.seq or queue_upto > cursor.queue_seq:
@@ -75,13 +76,16 @@ def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
                 seq=max(upto, cursor.seq), queue_seq=max(queue_upto, cursor.queue_seq), at=timezone.now()
             )
     for one in fresh if log.is_debug else ():
-        joblog.step("job.projected", one.record, state=one.record.state.value, revision=one.revision or 0)
+        reported = one.record or one.job
+        if reported is not None:
+            state = one.record.state if one.record is not None else State.QUEUED
+            joblog.step("job.projected", reported, state=state.value, revision=one.revision)
     return len(fresh)
 
 
-def write(heard: Sequence[Heard], *, has_events: bool = True) -> None:
+def write(received: Sequence[JobMessage], *, has_events: bool = True) -> None:
     """Upsert the jobs and insert the events, all or nothing. Safe to repeat."""
-    rows = fold(heard)
+    rows = fold(received)
     with transaction.atomic():
         _write(_record_statement(), JobRow._fields, rows.recorded.values())
         _write(_job_statement(), JobRow._fields, rows.accepted.values())
@@ -144,7 +148,7 @@ def _text(value: Any) -> str:
 def _record_statement() -> Statement:
     table = Job._meta.db_table  # noqa: SLF001  Django's documented place of it
     changes = [f'"{name}" = excluded."{name}"' for name in JobRow._fields if name != "id"]
-    # The same record again is written again: a resync may have read it before its acceptance was heard.
+    # The same record again is written again: a resync may have read it before its acceptance was received.
     return _insert(
         table,
         JobRow._fields,

@@ -301,8 +301,8 @@ class Commits:
         if record is None:
             return
         if not record.state.is_terminal:
-            told = joblog.claimed if record.state is State.RUNNING else joblog.retried
-            told(record)
+            reported = joblog.claimed if record.state is State.RUNNING else joblog.retried
+            reported(record)
             return
         _WON.inc()
         joblog.ended(record, slow_s=self._slow_job_s)

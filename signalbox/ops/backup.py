@@ -43,7 +43,7 @@ WRITES_PER_S: Final = 1000
 """More writes than any of :data:`COUNTED` gets in a second, so that new sequences begin above all given since."""
 _FORMAT: Final = 1
 _MIB: Final = 1024 * 1024
-_TOLD_EVERY_S: Final = 1.0
+_REPORT_EVERY_S: Final = 1.0
 
 Say = Callable[[str], None]
 """Called with a line a person should read."""
@@ -69,9 +69,9 @@ async def take(bus: Bus, folder: Path, say: Say) -> Backup:
     taken_at = time.time()
     streams = []
     for name in KEPT:
-        told = _Progress(name, say)
-        streams.append(await snapshots.save(bus, name, folder / _file(name), told.add))
-        say(f"{name}: {counted(streams[-1].state['messages'], 'message')}, {told}")
+        reported = _Progress(name, say)
+        streams.append(await snapshots.save(bus, name, folder / _file(name), reported.add))
+        say(f"{name}: {counted(streams[-1].state['messages'], 'message')}, {reported}")
     last = {name: await _last(bus, name) for name in COUNTED}
     made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), last)
     _sign(folder, made)
@@ -91,9 +91,9 @@ async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = No
     await _count_on(bus, found, copies)
     # JOBS, saved first, comes last: before it nothing is accepted and nothing runs.
     for saved in reversed(found.streams):
-        told = _Progress(saved.name, say)
-        await snapshots.put_back(bus, _as_declared(saved, copies), folder / _file(saved.name), told.add)
-        say(f"{saved.name}: {counted(saved.state['messages'], 'message')}, {told}")
+        reported = _Progress(saved.name, say)
+        await snapshots.put_back(bus, _as_declared(saved, copies), folder / _file(saved.name), reported.add)
+        say(f"{saved.name}: {counted(saved.state['messages'], 'message')}, {reported}")
     say("waiting until every copy is current")
     await wait_current(bus, (*COUNTED, *KEPT), copies)
     return found
@@ -184,7 +184,7 @@ class _Progress:
         self._name = name
         self._say = say
         self._bytes = 0
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def __str__(self) -> str:
         return f"{self._bytes / _MIB:.1f} MiB"
@@ -193,6 +193,6 @@ class _Progress:
         """So much more."""
         self._bytes += size_bytes
         now = time.monotonic()
-        if now - self._told_at >= _TOLD_EVERY_S:
-            self._told_at = now
+        if now - self._reported_at >= _REPORT_EVERY_S:
+            self._reported_at = now
             self._say(f"{self._name}: {self} so far")

@@ -158,9 +158,9 @@ def test_a_model_moves_with_the_root_it_lies_in(
     settings.CONSOLE = replace(console, repository_roots=(f"here={new}",))
     document = services.find("digits").document()
     assert [v.path for v in document.versions] == [f"{new}/digits/1", f"{new}/digits/2"]
-    told = browser("viewer").get("/api/models/digits").json()
-    assert told["base_path"] == f"{new}/digits"
-    assert {v["path"] for v in told["versions"]} == {f"{new}/digits/1", f"{new}/digits/2"}
+    reported = browser("viewer").get("/api/models/digits").json()
+    assert reported["base_path"] == f"{new}/digits"
+    assert {v["path"] for v in reported["versions"]} == {f"{new}/digits/1", f"{new}/digits/2"}
 
 
 def test_an_absolute_path_is_kept_relative_once_its_root_has_a_name(

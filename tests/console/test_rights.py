@@ -284,5 +284,5 @@ def test_a_refusal_speaks_to_operators_of_operators(browser: Browser) -> None:
     assert page.status_code == 403
     assert b"Not allowed" in page.content
     assert b"API key lacks" not in page.content
-    told = browser("viewer").get("/api/audit").json()
-    assert (told["code"], told["title"]) == ("forbidden", "Not allowed")
+    reported = browser("viewer").get("/api/audit").json()
+    assert (reported["code"], reported["title"]) == ("forbidden", "Not allowed")

@@ -345,7 +345,7 @@ async def test_a_role_may_publish_its_own_subjects_and_no_other(guarded: NatsSer
 
 
 @pytest.mark.parametrize("user", MAY_HEAR)
-async def test_a_role_may_hear_its_own_subjects_and_no_other(guarded: NatsServer, user: str) -> None:
+async def test_a_role_may_receive_its_own_subjects_and_no_other(guarded: NatsServer, user: str) -> None:
     tried = set(subscribes())
     assert MAY_HEAR[user] <= tried
     lines = [f"SUB {subject} {n}\r\n".encode() for n, subject in enumerate(sorted(tried), 1)]
@@ -358,10 +358,10 @@ async def test_a_user_is_told_its_own_rights_and_they_are_the_declared_ones(guar
     wire = Wire(nats_url=guarded.url, nats_user=user, nats_password=PASSWORDS[user])
     role = "worker" if user in BOUND else user
     bus = await Bus.connect(wire, role=role)
-    told = (await bus.request_json(OWN_RIGHTS))["data"]["permissions"]
+    reported = (await bus.request_json(OWN_RIGHTS))["data"]["permissions"]
     declared = permissions(role, worker=user, gpus=GPUS[user]) if user in BOUND else permissions(user)
-    assert set(told["publish"]["allow"]) == set(declared.publish)
-    assert set(told["subscribe"]["allow"]) == set(declared.subscribe)
+    assert set(reported["publish"]["allow"]) == set(declared.publish)
+    assert set(reported["subscribe"]["allow"]) == set(declared.subscribe)
     await bus.close()
 
 

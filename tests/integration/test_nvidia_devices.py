@@ -239,7 +239,7 @@ async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
     """The lease is given back meanwhile, so that others see it; the runner never enters."""
     state(gpu(used=10 * GIB))
     one = await worker()
-    await one.hear("ready")
+    await one.receive("ready")
     log = tmp_path / "log"
     async with asyncio.timeout(LIMIT_S):
         # Left alone, tried again, left alone again.
@@ -249,10 +249,10 @@ async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
     reasons = [json.loads(line) for line in journal.lines(log) if b"gpu.not_free" in line]
     assert {(fact["why"], fact["used_bytes"]) for fact in reasons} == {("memory", 10 * GIB)}
     state(gpu())
-    held = await one.hear("held")
+    held = await one.receive("held")
     assert held["token"] > 0
     one.tell("run 0.01")
-    await one.hear("answer")
+    await one.receive("answer")
 
 
 def test_strangers_are_those_that_live_and_do_not_descend_from_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,14 +129,14 @@ async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
     stack: UpStack, disk: SmallDisk, said: Said
 ) -> None:
     first = stack.children[0].pid
-    told: asyncio.Queue[bytes] = asyncio.Queue()
-    await stack.bus.subscribe(NATS_FAULT, lambda message: told.put_nowait(message.data))
+    reported: asyncio.Queue[bytes] = asyncio.Queue()
+    await stack.bus.subscribe(NATS_FAULT, lambda message: reported.put_nowait(message.data))
     disk.fill()
     assert not await stored(stack, 1)
     await said.wait_for("waiting for room")
     await said.wait_for("the disk of NATS has less than 64 MB left: new jobs are refused")
     async with asyncio.timeout(EVENT_S):
-        assert (await told.get()).startswith(b"NATS stores nothing: its disk is full, or was.")
+        assert (await reported.get()).startswith(b"NATS stores nothing: its disk is full, or was.")
     # Room, and less than the reserve.
     os.truncate(disk.folder / "filler", (disk.size_mb - 32) << 20)
     assert not await stored(stack, 2)
@@ -173,7 +173,7 @@ async def test_it_is_said_where_a_stream_is_shorter_than_it_was(
     server = stack.children[0]
     keeper = NatsKeeper(Room(tmp_path, 0), said)
     keeper._known += [{"JOBS": 2**60, "STATE": 0}, {"JOBS": 2**60 + 2, "STATE": 0}]
-    keeper.hear(b"JetStream stream JOBS critical write error\n")
+    keeper.receive(b"JetStream stream JOBS critical write error\n")
     running = asyncio.create_task(keeper._mend(server, stack.bus))
     await said.wait_for(f"and {2**60} was stored")
     running.cancel()
@@ -216,11 +216,11 @@ async def test_callers_are_told_why_nothing_is_stored_and_what_mends_it(
         await admin.close()
 
 
-async def test_words_of_a_fault_that_come_in_two_pieces_are_heard(tmp_path: Path) -> None:
+async def test_words_of_a_fault_that_come_in_two_pieces_are_received(tmp_path: Path) -> None:
     keeper = NatsKeeper(Room(tmp_path, 0), lambda _: None)
-    keeper.hear(b"[ERR] Filestore [JOBS] Critical wri")
+    keeper.receive(b"[ERR] Filestore [JOBS] Critical wri")
     await asyncio.sleep(0)
     assert not keeper._has_failed.is_set()
-    keeper.hear(b"te error: write 1.blk: input/output error\n")
+    keeper.receive(b"te error: write 1.blk: input/output error\n")
     await asyncio.sleep(0)
     assert keeper._has_failed.is_set()

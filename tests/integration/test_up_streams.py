@@ -112,7 +112,7 @@ async def test_what_nats_tells_after_a_fault_of_its_disk_is_not_noted(kept: Kept
     kept.streams.note()
     assert kept.data.read_json("streams.json")["KV_leases"] < token, "seen once may be too late"
     assert await noted(kept) == token
-    kept.keeper.hear(b"[ERR] JetStream stream KV_leases critical write error\n")
+    kept.keeper.receive(b"[ERR] JetStream stream KV_leases critical write error\n")
     await asyncio.sleep(0)  # it may be told from another thread
     await kept.bus.write("$KV.leases.gpu", b"{}", expect=token)
     assert await noted(kept) == token

@@ -174,15 +174,15 @@ async def test_where_many_are_awake_a_job_that_its_consumer_does_not_know_yet_is
     monkeypatch.setattr(Puller, "ask", noted)
     await bus.publish(f"{names.EVENT_JOBS}.{names.token('m0')}.mid.nobody.none")
     async with asyncio.timeout(LIMIT_S):
-        while len(asked) < intake.HEARD_TRIES:
+        while len(asked) < intake.HINT_TRIES:
             await bus.flush()
-    assert asked == [1] * intake.HEARD_TRIES
+    assert asked == [1] * intake.HINT_TRIES
 
 
 async def test_where_many_are_awake_jobs_that_their_consumer_does_not_count_yet_are_asked_for_too(
     bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them were heard of before the first was asked for; with each it says that none is left."""
+    """All of them were announced before the first was asked for; with each it says that none is left."""
     receive = Puller._receive
 
     def counts_none(puller: Puller, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:

@@ -83,7 +83,7 @@ async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back
     table.on_change(lambda *_: changed.set())
     await table.start()
 
-    async def told(name: str, *, is_drained: bool) -> None:
+    async def reported(name: str, *, is_drained: bool) -> None:
         async with asyncio.timeout(60):
             while (found := table.get(token(name))) is None or found.is_drained is not is_drained:
                 changed.clear()
@@ -93,20 +93,20 @@ async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back
         await first.said("lease.acquired")
         async with light(nats.url, tmp_path, "w2") as second:
             await second.said("runner.ready")
-            await told("w1", is_drained=False)
+            await reported("w1", is_drained=False)
             await put(bus, Bucket.DESIRED, f"worker.{token('w1')}", Desired(is_draining=True))
             await second.said("lease.acquired", timeout_s=60)
             (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
             assert record.worker == "w2"
             assert first.returncode is None
-            await told("w1", is_drained=True)
+            await reported("w1", is_drained=True)
             await put(bus, Bucket.DESIRED, f"worker.{token('w1')}", Desired())
             await put(bus, Bucket.DESIRED, f"worker.{token('w2')}", Desired(is_draining=True))
             await first.said("lease.acquired", count=2, timeout_s=60)
             (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
             assert record.worker == "w1"
-            await told("w1", is_drained=False)
-            await told("w2", is_drained=True)
+            await reported("w1", is_drained=False)
+            await reported("w2", is_drained=True)
     await table.close()
     assert intervals.violations(intervals.read(tmp_path / "intervals.log")) == []
 
@@ -180,7 +180,7 @@ async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path)
 async def test_a_worker_that_loses_nats_while_it_starts_ends_and_leaves_the_rest_to_its_manager(
     own_nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Waiting there for NATS it would not have heard a SIGTERM."""
+    """Waiting there for NATS it would not have received a SIGTERM."""
     require = topology.require
 
     async def lost_just_after(bus: Bus) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that do harm, and wishes that get lost: one real worker around a toy, a real nats-server."""
+"""Jobs that do harm, and requests that get lost: one real worker around a toy, a real nats-server."""
 
 import asyncio
 import random
@@ -30,7 +30,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
         yield made
 
 
-async def wish_to_cancel(bus: Bus, job_id: str) -> None:
+async def ask_to_cancel(bus: Bus, job_id: str) -> None:
     """What the gateway writes; the message it sends as well is lost."""
     records = Records(bus)
     found = await records.read(job_id)
@@ -38,7 +38,7 @@ async def wish_to_cancel(bus: Bus, job_id: str) -> None:
     await records.write(life.cancel_asked(found[0]), expect=found[1])
 
 
-async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_before(house: House) -> None:
+async def test_a_lost_request_to_cancel_is_found_and_is_no_strike_for_the_batch_before(house: House) -> None:
     bus, ledger, worker = house
     await register(bus, "behind", lightworker.version("slow"), batching=Batching(max_size=1))
     for _ in range(30):  # quick runs: from now on the runner is given a second batch ahead
@@ -48,7 +48,7 @@ async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_bef
     behind = await ledger.submit("behind", floats(0.01, name="seconds"))
     await ledger.begun(before)
     await ledger.begun(behind)
-    await wish_to_cancel(bus, behind)
+    await ask_to_cancel(bus, behind)
     await worker.said("runner.died", count=deaths + 1)
     ended = await ledger.ended(before, behind, timeout_s=120)
     assert [r.state for r in ended] == [State.SUCCEEDED, State.CANCELLED]
@@ -69,19 +69,19 @@ async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
         else:
             await asyncio.sleep(dice.random() * 0.03)  # what is tested: any moment of a job's life
         try:
-            told = (await jobs.cancel(job_id, "test")).record
+            reported = (await jobs.cancel(job_id, "test")).record
         except Conflict as error:
             return job_id, State(str(error.facts["state"]))
-        assert told.state is State.CANCELLED or told.cancel_requested
+        assert reported.state is State.CANCELLED or reported.cancel_requested
         return job_id, State.CANCELLED
 
-    told: list[tuple[str, State]] = []
+    reported: list[tuple[str, State]] = []
     for wave in range(20):
-        told += await asyncio.gather(*(race(wave * 25 + number) for number in range(25)))
-    ended = await ledger.ended(*(job_id for job_id, _ in told), timeout_s=120)
-    assert [(r.id, r.state) for r in ended] == told
-    assert {state for _, state in told} == {State.SUCCEEDED, State.CANCELLED}, "not all were in time"
-    for job_id, _ in told:
+        reported += await asyncio.gather(*(race(wave * 25 + number) for number in range(25)))
+    ended = await ledger.ended(*(job_id for job_id, _ in reported), timeout_s=120)
+    assert [(r.id, r.state) for r in ended] == reported
+    assert {state for _, state in reported} == {State.SUCCEEDED, State.CANCELLED}, "not all were in time"
+    for job_id, _ in reported:
         assert sum(r.state.is_terminal for r in ledger.records[job_id]) == 1
 
 

@@ -113,7 +113,7 @@ async def test_a_job_beyond_its_deadline_ends_without_any_worker(rig: Rig) -> No
     assert not await rig.is_queued(late)
     assert await rig.record(early) is None
     assert await rig.is_queued(early)
-    await rig.ledger.until(lambda: late.id in rig.ledger.told)
+    await rig.ledger.until(lambda: late.id in rig.ledger.reported)
 
 
 async def test_reading_begins_anew_also_where_the_last_message_is_gone(rig: Rig) -> None:

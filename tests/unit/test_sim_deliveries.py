@@ -154,7 +154,7 @@ def test_a_model_sleeps_until_its_first_job_and_again_after_the_last() -> None:
     play(script)
 
 
-def test_a_job_that_nobody_heard_of_comes_when_its_queue_is_looked_at() -> None:
+def test_a_job_that_nobody_learned_of_comes_when_its_queue_is_looked_at() -> None:
     async def script(scene: Scene) -> None:
         fleet = Fleet()
         holder = await scene.hold(fleet)

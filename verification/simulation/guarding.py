@@ -20,7 +20,7 @@ StartRunner = Callable[[Process, Sockets], Process]
 
 
 class SimGuard:
-    """One guard. Everything it hears comes through its program, so it can be stopped anywhere."""
+    """One guard. Everything it receives comes through its program, so it can be stopped anywhere."""
 
     def __init__(
         self, process: Process, control: End, handed: deque[End], path: str, is_kept: bool, start_runner: StartRunner
@@ -251,14 +251,14 @@ class SimSocket:
         transport = SimTransport(self._end)
         protocol.connection_made(transport)
 
-        def hear(message: bytes | None) -> None:
+        def receive(message: bytes | None) -> None:
             if message is None:
                 self._end.close()
                 protocol.connection_lost(None)
             else:
                 protocol.data_received(message)
 
-        self._end.listen(hear)
+        self._end.listen(receive)
         return transport
 
 

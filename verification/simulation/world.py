@@ -74,7 +74,7 @@ _FOUND_S: Final = 10.0
 _SLEEP_S: Final = 1.5
 """After so long without a job a model sleeps: often enough within a world."""
 _PARKED_S: Final = 0.5
-"""How long pull requests wait: one that is not answered is noticed, and a model heard of instead, within a world."""
+"""How long pull requests wait: one that is not answered is noticed, and a model learned of instead, within a world."""
 _WORK_S: Final = 10.0
 """More than all jobs of a world take together."""
 

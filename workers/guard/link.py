@@ -102,7 +102,7 @@ class GuardOrders(ABC):
 
 
 class StartGuard(Protocol):
-    """Starts a guard for one flock; ``on_report`` hears what it says."""
+    """Starts a guard for one flock; ``on_report`` receives what it says."""
 
     def __call__(
         self,

@@ -35,7 +35,7 @@ CEILING: Final = metrics.gauge(
 )
 VANISHED: Final = metrics.counter("worker_vanished", "Attempts found to have ended without a commit.", "model")
 CANCEL_SECONDS: Final = metrics.histogram(
-    "worker_cancel_seconds", "From hearing of a cancel request to the job's durable end."
+    "worker_cancel_seconds", "From learning of a cancel request to the job's durable end."
 )
 NEWER: Final = metrics.counter(
     "worker_newer_versions", "Jobs and records left alone because a newer program wrote them.", "model"

@@ -16,7 +16,7 @@ class Heartbeat(asyncio.Protocol):
     """The socket of one runner's beats.
 
     on_beat: it runs. on_silent: no beat came for ``silence_s`` since the last one, or since :meth:`expect`; what this
-    process could not have heard does not count.
+    process could not have received does not count.
     """
 
     def __init__(self, silence_s: float, *, on_beat: Callable[[], None], on_silent: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Requests to cancel jobs in flight: heard of, or found in their records."""
+"""Requests to cancel jobs in flight: learned of, or found in their records."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ class Cancellations:
         self._grace_s = grace_s
         self._loop = asyncio.get_running_loop()
 
-    def heard(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """A caller asks for the end of a job."""
         held = self._deliveries.in_flight.get(message.subject.rpartition(".")[2])
         if held is not None:

@@ -123,7 +123,7 @@ class Session:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until the lease is lost, must be yielded, or ``stop`` is set; then end in order."""
-        cancels = await persist(lambda: self._bus.subscribe("cancel.*", self._pipeline.cancellations.heard))
+        cancels = await persist(lambda: self._bus.subscribe("cancel.*", self._pipeline.cancellations.receive))
         self._bus.on_reconnect(self._reconnected)
         background = [
             asyncio.create_task(self._follow(), name="follow catalog"),
@@ -255,7 +255,7 @@ class Session:
             log.warning("residency.load_ahead_failed", why=str(error))
 
     async def _keep(self) -> None:
-        """Look for cancel requests that were not heard, renew records of long runs before they may go, let models sleep
+        """Look for cancel requests that were lost, renew records of long runs before they may go, let models sleep
         that nobody calls."""
         while True:
             await asyncio.sleep(KEEP_S)
@@ -274,7 +274,7 @@ class Session:
         """Have presence written soon after a job was pulled that cannot begin at once: nobody knows of it till then."""
         while True:
             await asyncio.sleep(SOON_S)
-            if self.in_flight.has_untold():
+            if self.in_flight.has_unreported():
                 self._changed.set()
 
 

@@ -148,7 +148,7 @@ function tellLink() {
   $("content").toggleAttribute("data-stale", isStale);
   views.queues.setStale(isStale);
   if (!isStale) return;
-  const shown = clock.format(serverNow() - (performance.now() - link.heardAt));
+  const shown = clock.format(serverNow() - (performance.now() - link.seenAt));
   const words2 = {
     down: `Reconnecting… showing what was true at ${shown}.`,
     blind: `The console cannot reach NATS${link.source.since ? ` (since ${clock.format(link.source.since * 1000)})` : ""}. What is shown may be old; it comes back by itself.`,

@@ -159,11 +159,11 @@ async def _rights(bus: Bus, where: str, role: str) -> list[Finding]:
     if not user:
         return []
     try:
-        told = (await bus.request_json(OWN_RIGHTS)).get("data", {})
+        reported = (await bus.request_json(OWN_RIGHTS)).get("data", {})
     except SignalboxError as error:
         return [Finding("nats.other_rights", where, f"{user} may not ask: {error.public_message}")]
     try:
-        extra = beyond(user, told.get("permissions"), role)
+        extra = beyond(user, reported.get("permissions"), role)
     except Bug:
         extra = [">"]
     return [Finding("nats.other_rights", where, f"{user}: {', '.join(extra[:5])}")] if extra else []

@@ -35,7 +35,7 @@ _OVERLAP_BYTES: Final = 64
 
 
 class NatsKeeper:
-    """Hears the log of ``server`` (:meth:`hear`) and restarts it once its disk has room again (:meth:`run`).
+    """Receives the log of ``server`` (:meth:`receive`) and restarts it once its disk has room again (:meth:`run`).
 
     say: called with sentences a person should read.
     """
@@ -50,7 +50,7 @@ class NatsKeeper:
         self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)
         self._known: deque[dict[str, int]] = deque(maxlen=2)
 
-    def hear(self, output: bytes) -> None:
+    def receive(self, output: bytes) -> None:
         """A piece of the server's log, in any thread."""
         if _FAULT.search(self._rest + output):
             with contextlib.suppress(RuntimeError):  # the loop has ended
