@@ -27,7 +27,7 @@ from signalbox.wire.names import Bucket
 from signalbox.wire.rollout import RESIDENT
 
 JOBS_EVERY_S: Final = 600.0
-"""Between looks at the jobs, which tell what was ready while this program was away."""
+"""Between checks of the jobs, which tell what was ready while this program was away."""
 _RETRY_S: Final = 1.0
 Version = tuple[str, int]
 Found = tuple[str, str, int, Joining]

@@ -42,7 +42,7 @@ class AwakeModel:
         self._unseen: dict[Priority, int] = {}
         """Of what was announced and asked for, and did not come yet: how often to ask again."""
         self.left = {priority: info.num_pending for priority, info in infos.items()}
-        """Jobs that the consumers had left to deliver at the last look."""
+        """Jobs that the consumers had left to deliver when last asked."""
         self._highest_seq = {priority: info.examined_to for priority, info in infos.items()}
         self._held: dict[Priority, list[Given]] = {}
         """What came in a turn that is not over: together it makes a batch."""
