@@ -197,7 +197,7 @@ class ConsoleReconciler:
         )
 
     async def _show(self, record: Record, revision: int) -> None:
-        received = JobMessage(self._clock(), revision, record=record)
+        received = JobMessage(self._clock(), revision, record)
         await database_sync_to_async(store.write)([received], has_events=False)
 
 

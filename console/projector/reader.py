@@ -122,7 +122,7 @@ class Projector:
 
     async def _write(self, accepted: list[Delivery], written: list[Delivery]) -> None:
         received = [one for message in written if (one := _record(message)) is not None]
-        reported = {one.record.id for one in received if one.record is not None}
+        reported = {one.record.id for one in received}
         # A record has all facts of an acceptance, and most acceptances come in one batch with their job's record.
         received += [
             one
@@ -175,13 +175,13 @@ def _record(message: Delivery) -> JobMessage | None:
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
         _warn(message, error)
         return None
-    return JobMessage(message.time, message.seq, record=record)
+    return JobMessage(message.time, message.seq, record)
 
 
 def _acceptance(message: Delivery) -> JobMessage | None:
     """The parsed acceptance; None as above."""
     try:
-        return JobMessage(message.time, 0, job=message.job)
+        return JobMessage.accepted(message.job, message.time)
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
         _warn(message, error)
         return None

@@ -238,7 +238,7 @@ def _redrive_without_nats(admin: Actor) -> str:
 
 async def test_a_redriven_job_names_the_old_one_on_its_page(cast: dict[str, User]) -> None:
     job = accepted(1, redrive_of=accepted(2).id)
-    await in_thread(store.write, [JobMessage(job.created_at, 0, job=job)])
+    await in_thread(store.write, [JobMessage.accepted(job, job.created_at)])
     row = await in_thread(Job.objects.get, pk=job.id)
     assert row.redrive_of == accepted(2).id
 
@@ -271,7 +271,7 @@ async def test_page_list_and_command_count_what_ended_a_job_alike(
     await commits.apply([commits.failure(attempt, error, penalty=penalty)])
     found = await records.read(attempt.job.id)
     assert found is not None
-    await in_thread(store.write, [JobMessage(time.time(), found[1], record=found[0])])
+    await in_thread(store.write, [JobMessage(time.time(), found[1], found[0])])
 
     def page() -> str:
         client = Client()

@@ -274,7 +274,7 @@ def retried() -> Record:
 
 def test_page_list_header_and_api_tell_the_same_parts_of_each_attempt(browser: Browser, db: None) -> None:
     record = retried()
-    store.write([JobMessage(record.created_at, 9, record=record)])
+    store.write([JobMessage(record.created_at, 9, record)])
     job = Job.objects.get(pk=record.id)
     said = [
         ("Attempt 1", "runner_crashed, a strike", {"queue": 1e3, "other-model": 13e3, "run": 1e4, "runner": 3e3}),
@@ -315,7 +315,7 @@ def test_page_list_header_and_api_tell_the_same_parts_of_each_attempt(browser: B
 def test_attempts_that_a_record_no_longer_keeps_are_counted(browser: Browser, db: None) -> None:
     record = retried()
     newest = record.attempts[1:]
-    store.write([JobMessage(record.created_at, 9, record=replace(record, attempts=newest))])
+    store.write([JobMessage(record.created_at, 9, replace(record, attempts=newest))])
     page = browser("viewer").get(f"/jobs/{record.id}").content.decode()
     assert "1 older attempt not kept" in page
     assert 'aria-label="Attempt 1:' not in page

@@ -46,7 +46,7 @@ def reconciler(bus: Bus) -> ConsoleReconciler:
 
 async def know(*jobs: messages.Job) -> None:
     """Rows as the projector makes them from acceptances."""
-    received = [JobMessage(job.created_at, 0, job=job) for job in jobs]
+    received = [JobMessage.accepted(job, job.created_at) for job in jobs]
     await in_thread(store.write, received)
 
 
@@ -69,7 +69,7 @@ async def test_a_document_changed_by_hand_is_put_right(bus: Bus) -> None:
     key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
-    forged = messages.encode(messages.ApiKey(id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
+    forged = messages.encode(messages.ApiKey(id=key.id, account_id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
     await bus.write(names.key(Bucket.KEYS, key.id), forged)
     assert await reconciler(bus).repost_lost_documents() == 1
     assert await reconciler(bus).repost_lost_documents() == 0  # it waits in the outbox already

@@ -35,7 +35,7 @@ ME = system_actor("tests")
 
 
 def doc(**changes: object) -> messages.ApiKey:
-    return messages.ApiKey(**{"id": "k", "hmac": "0" * 64, **changes})  # type: ignore[arg-type]  # a test's fields
+    return messages.ApiKey(**{"id": "k", "account_id": "k", "hmac": "0" * 64, **changes})  # type: ignore[arg-type]  # a test's fields
 
 
 async def reported(bus: Bus, kid: str) -> messages.ApiKey:
@@ -177,7 +177,7 @@ def test_a_key_that_has_ended_takes_no_place_among_unknown_ones() -> None:
 
 
 async def test_the_alarm_counts_every_unknown_key() -> None:
-    many = [UnknownKey(id=f"k{n}", document=f'{{"id": "k{n}", "hmac": "00"}}') for n in range(1200)]
+    many = [UnknownKey(id=f"k{n}", document=f'{{"id": "k{n}", "account_id": "a", "hmac": "00"}}') for n in range(1200)]
     await in_thread(lambda: UnknownKey.objects.bulk_create(many))
     found = await unpublished()
     assert found is not None
@@ -197,7 +197,7 @@ def test_what_is_compared_takes_as_many_queries_however_many_keys_there_are() ->
 
 
 def test_read_only_mode_still_offers_to_revoke_an_unknown_key(browser: Callable[[str], Client], admin: Actor) -> None:
-    UnknownKey.objects.create(id="k", document='{"id": "k", "name": "old", "hmac": "00"}')
+    UnknownKey.objects.create(id="k", document='{"id": "k", "name": "old", "account_id": "a", "hmac": "00"}')
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")
     page = browser("admin").get("/keys").content.decode()
     assert ("/keys/k/revoke" in page, "/keys/k/adopt" in page) == (True, False)
@@ -217,7 +217,9 @@ def test_page_and_api_show_what_is_unknown_and_act_on_it(
 ) -> None:
     ended = (timezone.now() - timedelta(days=1)).timestamp()
     for kid, more in (("lives", ""), ("over", f', "expires_at": {ended}')):
-        UnknownKey.objects.create(id=kid, document=f'{{"id": "{kid}", "name": "old {kid}", "hmac": "00"{more}}}')
+        UnknownKey.objects.create(
+            id=kid, document=f'{{"id": "{kid}", "name": "old {kid}", "account_id": "a", "hmac": "00"{more}}}'
+        )
     admin, viewer = browser("admin"), browser("viewer")
     listed = program(cast["admin"], "get", "unknown-keys").json()
     assert [(one["id"], one["name"], one["state"]) for one in listed] == [

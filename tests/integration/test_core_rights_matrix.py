@@ -12,6 +12,7 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
+from signalbox.program.errors import Bug
 from signalbox.program.settings import Wire
 from signalbox.wire.assets import STREAMS
 from signalbox.wire.names import Bucket
@@ -389,3 +390,8 @@ def test_every_right_a_role_has_is_tried_above(role: str) -> None:
         assert any(_matches(pattern, subject) for subject in MAY_PUBLISH[role]), pattern
     for pattern in declared.subscribe:
         assert pattern in MAY_HEAR[role], pattern
+
+
+def test_a_role_nobody_declared_is_a_bug() -> None:
+    with pytest.raises(Bug):
+        permissions("intern")

@@ -17,9 +17,9 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.assets import MIB
 from signalbox.wire.roles import ROLES
+from tests.integration.test_compose_file import OURS, different, local, secrets
 from tests.integration.test_edge_nats_cluster import Cluster, cluster, tries
 from tests.rigs.natsserver import NatsServer
-from tests.unit.test_compose_file import OURS, different, local, secrets
 
 __all__ = ["cluster", "secrets"]
 ROOT = Path(__file__).resolve().parents[2]

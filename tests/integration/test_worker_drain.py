@@ -147,20 +147,22 @@ async def test_a_worker_is_gone_from_presence_soon_after_its_death(nats: NatsSer
     await table.close()
 
 
-async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path) -> None:
-    users = {"admin": "a", "worker": "w"}
-    async with NatsServer(tmp_path / "nats", users=users) as server:
+@pytest.mark.parametrize("is_own", [False, True], ids=["the role's user", "users of their own"])
+async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path, is_own: bool) -> None:
+    users = {"admin": "a", "gateway": "g", "console": "c", "worker": "w", **({"w1": "w", "w2": "w"} if is_own else {})}
+    workers: dict[str, list[str]] = {"w1": [], "w2": []} if is_own else {}
+    async with NatsServer(tmp_path / "nats", users=users, workers=workers) as server:
         admin = Wire(nats_url=server.url, nats_user="admin", nats_password="a")
         bus = await Bus.connect(admin, role="admin")
         await topology.apply(bus)
         ledger = await Ledger(bus).start()
         await register(bus, "half", lightworker.version("half"))
         await register(bus, "slow", lightworker.version("slow"))
-        login = {"nats_user": "worker", "nats_password": "w"}
-        async with (
-            light(server.url, tmp_path, "w1", **login) as first,
-            light(server.url, tmp_path, "w2", **login) as second,
-        ):
+
+        def worker(name: str) -> WorkerProcess:
+            return light(server.url, tmp_path, name, nats_user=name if is_own else "worker", nats_password="w")
+
+        async with worker("w1") as first, worker("w2") as second:
             await asyncio.gather(first.said("runner.ready"), second.said("runner.ready"))
             (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
             holder, other = (first, second) if record.worker == "w1" else (second, first)

@@ -158,7 +158,7 @@ class House(UpStack):
         """An API key that may do everything, unless told otherwise; its text."""
         text, kid = keys.mint("test")
         pepper = self.data.secret("pepper").read_text()
-        stored = {"id": kid, "hmac": keys.digest(pepper, text), "scopes": ALL_SCOPES}
+        stored = {"id": kid, "account_id": kid, "hmac": keys.digest(pepper, text), "scopes": ALL_SCOPES}
         key = ApiKey(**{**stored, "updated_at": time.time(), **fields})
         await table.put(self.bus, Bucket.KEYS, kid, key)
         return text

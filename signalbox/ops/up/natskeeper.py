@@ -118,9 +118,9 @@ class NatsKeeper:
             self._say("there is room again; restarting NATS, which would not write before")
             log.warning("nats.restarted", free_bytes=self._room.free_bytes())
             server.kill()
-            after = await self._is_back(server, bus, pid)
+            is_back = await self._is_back(server, bus, pid)
             self._has_failed.clear()  # what its former life has said until now
-            self._judge(after)
+            self._say("NATS is back" if is_back else f"NATS does not answer {_BACK_S:g} s after its restart")
 
     async def _has_room(self) -> None:
         """Return when more than the reserve is free. The kernel sends no notice of it, so this polls."""
@@ -146,31 +146,15 @@ class NatsKeeper:
             log.error("nats.restarts_exhausted", wait_s=round(wait_s))
             await asyncio.sleep(wait_s)
 
-    async def _is_back(self, server: Child, bus: Bus, former_pid: int) -> dict[str, int]:
-        """How far the streams are once another life of the server answers; empty if none does for a while."""
+    async def _is_back(self, server: Child, bus: Bus, former_pid: int) -> bool:
+        """Whether another life of the server answers within a while."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_BACK_S):
                 while True:
-                    if server.pid not in {0, former_pid} and (found := await last_sequences(bus)):
-                        return found
+                    if server.pid not in {0, former_pid} and await last_sequences(bus):
+                        return True
                     await asyncio.sleep(_POLL_S)
-        return {}
-
-    def _judge(self, after: dict[str, int]) -> None:
-        """Say whether all is there that is known to have been stored."""
-        if not after:
-            self._say(f"NATS does not answer {_BACK_S:g} s after its restart")
-            return
-        short = {name: last for name, last in self.stored.items() if after.get(name, 0) < last}
-        for name, last in short.items():
-            log.error("nats.messages_lost", stream=name, last=after.get(name, 0), stored=last)
-            self._say(
-                f"stream {name} of NATS ends at {after.get(name, 0)}, and {last} was stored:"
-                " restore a backup (docs/operations.md)"
-            )
-        self._known.extend([after, after])
-        if not short:
-            self._say("NATS is back with all it had stored")
+        return False
 
 
 async def last_sequences(bus: Bus) -> dict[str, int]:

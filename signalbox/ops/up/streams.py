@@ -91,10 +91,9 @@ class Streams:
                 is_back = self._is_back.is_set()
                 self._is_back.clear()
                 try:
+                    self.note()
                     if is_back:
                         await self.make()
-                    else:
-                        self.note()
                 except (SignalboxError, OSError) as error:  # the disk may be full
                     log.warning("up.streams_not_seen", reason=str(error))
                     if is_back:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import ssl
 import stat
 import subprocess
@@ -51,10 +52,9 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "secrets"
-    made(found)
-    return found
+def folder(first: Path, tmp_path: Path) -> Path:
+    """Such a folder, to change."""
+    return shutil.copytree(first, tmp_path / "secrets")
 
 
 def shown(path: Path, *what: str) -> str:
@@ -124,9 +124,10 @@ def test_a_node_s_certificate_serves_both_ends_under_its_names_alone(first: Path
     assert (first / "tls" / node / "ca.pem").read_text() == (first / "tls_ca").read_text()
 
 
-def test_a_certificate_of_another_authority_is_refused(first: Path, folder: Path) -> None:
+def test_a_certificate_of_another_authority_is_refused(first: Path, tmp_path: Path) -> None:
+    made(tmp_path / "others")
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(folder / "tls" / "nats-1" / "node.pem", first / "tls_ca", "nats-1")
+        shake_hands(tmp_path / "others" / "tls" / "nats-1" / "node.pem", first / "tls_ca", "nats-1")
 
 
 def test_validity_is_as_stated(first: Path) -> None:
