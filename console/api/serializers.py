@@ -63,7 +63,7 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
         return serving.served_version(model)
 
     def get_condition(self, model: ServedModel) -> str:
-        """As the board calls it: ``ready``, ``loading``, ``does not load``, ``paused``, ``not known now``, ..."""
+        """The board's word for it: ``ready``, ``loading``, ``does not load``, ``paused``, ``not known now``, ..."""
         return serving.condition(model, self.get_unpublished(model)).label
 
     def get_joining(self, model: ServedModel) -> dict[str, str]:

@@ -122,7 +122,7 @@ def _utc(at: float) -> datetime:
 
 
 def sqlite_time(at: float) -> str:
-    """As Django stores it, to the letter, since SQLite compares texts: UTC, without saying so."""
+    """An instant as Django stores it, to the letter, since SQLite compares texts: UTC, without saying so."""
     second, micros = divmod(round(at * 1_000_000), 1_000_000)
     return f"{_second(second)}.{micros:06d}" if micros else _second(second)
 

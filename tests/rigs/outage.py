@@ -68,13 +68,13 @@ class House(UpStack):
         self._is_light = is_light
 
     async def start(self, spec: Spec) -> Child:
-        """As the stack does."""
+        """Start the program the way the stack does."""
         if self._is_light and spec.name.startswith("worker-"):
             spec = spec._replace(argv=(sys.executable, "-m", lightworker.PROGRAM))
         return await super().start(spec)
 
     def env(self, role: str) -> dict[str, str]:
-        """As the stack's, with the test's own settings."""
+        """The stack's environment, with the test's own settings."""
         return {**super().env(role), **self._settings.get(role, {})}
 
     def child(self, name: str) -> Child:

@@ -119,7 +119,7 @@ class LeasedDevice:
 
     @property
     def may_begin(self) -> bool:
-        """As :attr:`LeaseHandle.may_begin`."""
+        """Whether a run or load may begin now: :attr:`LeaseHandle.may_begin`."""
         return self._lease.may_begin(boottime())
 
     @property

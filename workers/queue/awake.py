@@ -17,7 +17,7 @@ group of jobs that comes meanwhile is stored one by one between them."""
 
 
 class AwakeModel:
-    """See the module. generation: of the consumers. used_s: when its last job came.
+    """What is known of one model that is awake. generation: of the consumers. used_s: when its last job came.
 
     by_hints: hints tell when to ask, and no request is parked. hinted: classes of which a job may have come since they
     were asked, and how often to ask for it: the server may tell of a job before its consumer has it. asked_s: when one

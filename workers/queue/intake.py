@@ -170,15 +170,15 @@ class JobIntake:
         self._request_open(model, is_anew=True)
 
     def redeliver_followed(self) -> None:
-        """The same for each model that is followed and has a job in ``JOBS``."""
+        """Have jobs delivered again of each model that is followed and has a job in ``JOBS``."""
         self._tasks.start(persist(partial(self._redeliver_queued, self._followed)), name="redeliver what is queued")
 
     def redeliver_lost(self, worker: Worker) -> None:
-        """The same for those of them that another worker served which is gone, if this one acts for all."""
+        """Have the followed jobs of a worker that is gone delivered again, if this worker acts for all."""
         self._tasks.start(persist(partial(self._redeliver_lost, worker)), name="redeliver what a worker had")
 
     async def give_back(self, models: Iterable[str]) -> None:
-        """The same for these models, now: jobs of them were delivered here and will not be ended here."""
+        """Have these models' jobs delivered again, now: some were delivered here and will not be ended here."""
         for model in sorted(models):
             await delivery.make_all_anew(self._bus, model, self._fleet.generation())
 
@@ -320,7 +320,7 @@ class JobIntake:
         self._begin_turns()
 
     def _begin_turns(self) -> None:
-        """The same, after a rest."""
+        """Ask the queues whose turn has come."""
         now_s = self._loop.time()
         while (found := self._turns.next(now_s)) is not None:
             queue, number = found
@@ -355,7 +355,7 @@ class JobIntake:
             self._ask_again(model, awake, priority, HINT_TRIES)
 
     def _ask_again(self, model: str, awake: AwakeModel, priority: Priority, tries: int) -> None:
-        """As if a job was announced."""
+        """Ask again, as if a job was announced."""
         if self._awake.get(model) is awake and priority not in awake.hinted:
             awake.hinted[priority] = tries
             self._on_credit(model)
