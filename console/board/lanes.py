@@ -27,7 +27,7 @@ _LOST_S: Final = 600.0
 """A GPU without any event for this long leaves the board."""
 
 
-class _Held:
+class _GpuState:
     """State of one GPU as received so far."""
 
     def __init__(self, gpu: str, now: float) -> None:
@@ -60,7 +60,7 @@ class Lanes:
 
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
-        self._lanes: dict[str, _Held] = {}
+        self._lanes: dict[str, _GpuState] = {}
         self._gpu_of: dict[str, str] = {}
         self._is_blind = False
 
@@ -158,18 +158,18 @@ class Lanes:
         for interval in [*intervals, *newer]:
             _extend(lane.strip, interval)
 
-    def _lane(self, gpu: str, now: float) -> _Held:
+    def _lane(self, gpu: str, now: float) -> _GpuState:
         lane = self._lanes.get(gpu)
         if lane is None:
-            lane = self._lanes[gpu] = _Held(gpu, now)
+            lane = self._lanes[gpu] = _GpuState(gpu, now)
         lane.seen_at = now
         return lane
 
-    def _state(self, lane: _Held, now: float) -> str:
+    def _state(self, lane: _GpuState, now: float) -> str:
         return "unknown" if self._is_blind else lane.state(now)
 
     @staticmethod
-    def _reconcile(lane: _Held, worker: Worker) -> None:
+    def _reconcile(lane: _GpuState, worker: Worker) -> None:
         """Correct the lane's jobs by presence: add those whose begin was missed, drop those that ended long ago."""
         if not worker.token:
             lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker.id}
@@ -189,7 +189,7 @@ class Lanes:
                 or (i not in lane.reported and job.since > worker.beat_at - _BEAT_S)
             }
 
-    def _show(self, lane: _Held, now: float, *, at: float | None = None) -> None:
+    def _show(self, lane: _GpuState, now: float, *, at: float | None = None) -> None:
         state = self._state(lane, now)
         lease = lane.lease
         holder = lease.owner if lease and state in {"held", "expired", "unknown"} else ""

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Asked:
+class LetterAct:
     """An act on a letter. job: of the redrive. is_done: NATS has it; otherwise the outbox keeps it, see reason."""
 
     job: str
@@ -57,7 +57,7 @@ def show(job_id: str) -> dict[str, Any]:
     return _ask(read)
 
 
-def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> Asked:
+def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> LetterAct:
     """Run it again as a new job. Raises as :func:`signalbox.jobs.deadletters.plan`."""
     target, asked = Target("job", job_id), {"after": after} if after else {}
     check(actor, Act.JOBS_REDRIVE, target, asked=asked, reason=reason)
@@ -70,7 +70,7 @@ def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> 
     return _reported(entry.pk, new_id)
 
 
-def discard(actor: Actor, job_id: str, *, reason: str = "") -> Asked:
+def discard(actor: Actor, job_id: str, *, reason: str = "") -> LetterAct:
     """Remove it with its input for good. Raises :class:`NotFound`."""
     target = Target("job", job_id)
     check(actor, Act.JOBS_DISCARD, target, reason=reason)
@@ -87,11 +87,11 @@ def _owner(letter: Letter) -> dict[str, str]:
     return {"account": letter.job.account_id} if letter.job is not None else {}
 
 
-def _reported(pk: int, new_id: str) -> Asked:
+def _reported(pk: int, new_id: str) -> LetterAct:
     entry = outbox.wait_settled(pk, timeout_s=_REPORT_WITHIN_S)
     if entry.published_at is not None and entry.last_error:
         raise Conflict(entry.last_error)
-    return Asked(new_id, is_done=entry.published_at is not None, reason=entry.last_error)
+    return LetterAct(new_id, is_done=entry.published_at is not None, reason=entry.last_error)
 
 
 def _ask(act_: Callable[[Bus], Awaitable[T]]) -> T:

@@ -15,7 +15,7 @@ from console.jobs.models import Job
 from signalbox.jobs import times
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.repair import GRACE_S
-from signalbox.jobs.waiting import Decided, hindrance
+from signalbox.jobs.waiting import Decision, hindrance
 
 
 class Standing(NamedTuple):
@@ -75,11 +75,11 @@ def spent(job: Job) -> times.Times:
     return times.split(so_far(job))
 
 
-def _decided(model: str, feed: Feed) -> Decided | None:
+def _decided(model: str, feed: Feed) -> Decision | None:
     row = feed.view.topics.topics["queues"].rows.get(model)
     if not isinstance(row, Queue) or not row.is_known:
         return None
-    return Decided(row.is_enabled, row.replicas, row.is_paused)
+    return Decision(row.is_enabled, row.replicas, row.is_paused)
 
 
 def _lost(job: Job) -> str:

@@ -42,7 +42,7 @@ class _Queue:
         self.measured_at = float("-inf")
 
 
-class Admission:
+class QueueAdmission:
     """Guards the queues' lengths and the shares in them. fair_room: see :class:`Shares`."""
 
     def __init__(self, bus: Bus, workers: LiveWorkers, *, fair_room: int) -> None:

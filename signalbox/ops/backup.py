@@ -17,7 +17,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops import snapshots
 from signalbox.ops.replicas import wait_current
-from signalbox.ops.snapshots import Saved
+from signalbox.ops.snapshots import SavedStream
 from signalbox.program.errors import Misconfigured
 from signalbox.program.words import counted
 from signalbox.wire.assets import AGES, COUNTED, STREAMS
@@ -55,7 +55,7 @@ class Backup(msgspec.Struct, frozen=True):
     format: int
     taken_at: float
     server: str
-    streams: tuple[Saved, ...]
+    streams: tuple[SavedStream, ...]
     counted: dict[str, int]
 
 
@@ -159,7 +159,7 @@ async def _count_on(bus: Bus, found: Backup, replicas: int) -> None:
             await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
 
 
-def _as_declared(saved: Saved, replicas: int) -> Saved:
+def _as_declared(saved: SavedStream, replicas: int) -> SavedStream:
     """For so many replicas and as this version declares it; only disk and age stay what the operator gave it."""
     own = {"max_bytes": saved.config["max_bytes"]}
     if saved.name in AGES:

@@ -30,7 +30,7 @@ OnBytes = Callable[[int], None]
 """Called with the bytes of each chunk."""
 
 
-class Saved(msgspec.Struct, frozen=True):
+class SavedStream(msgspec.Struct, frozen=True):
     """A stream in a file. config, state: as the server told them. sha256: hex, of ``size_bytes`` bytes."""
 
     name: str
@@ -40,7 +40,7 @@ class Saved(msgspec.Struct, frozen=True):
     sha256: str
 
 
-async def save(bus: Bus, name: str, path: Path, on_bytes: OnBytes) -> Saved:
+async def save(bus: Bus, name: str, path: Path, on_bytes: OnBytes) -> SavedStream:
     """Write a stream into a new file, which is on the disk when this returns.
 
     Raises :class:`NotFound`, :class:`Unavailable` when the server falls silent, and :class:`Misconfigured` where it
@@ -60,10 +60,10 @@ async def save(bus: Bus, name: str, path: Path, on_bytes: OnBytes) -> Saved:
             bus.connection.unlisten(sid)
         file.flush()
         os.fsync(file.fileno())
-    return Saved(name, reported["config"], reported["state"], taker.size_bytes, taker.digest.hexdigest())
+    return SavedStream(name, reported["config"], reported["state"], taker.size_bytes, taker.digest.hexdigest())
 
 
-async def put_back(bus: Bus, saved: Saved, path: Path, on_bytes: OnBytes) -> None:
+async def put_back(bus: Bus, saved: SavedStream, path: Path, on_bytes: OnBytes) -> None:
     """Make a stream of its file again, consumers included, with sequences as they were.
 
     Raises :class:`Misconfigured` with the server's words where it refuses, or where it has made less of the file
@@ -81,7 +81,7 @@ async def put_back(bus: Bus, saved: Saved, path: Path, on_bytes: OnBytes) -> Non
         raise Misconfigured(f"NATS has made {saved.name} only up to {made['state']['last_seq']}.")
 
 
-def is_whole(saved: Saved, path: Path) -> bool:
+def is_whole(saved: SavedStream, path: Path) -> bool:
     """Whether the file is there, byte for byte as it was written."""
     digest = hashlib.sha256()
     try:

@@ -18,7 +18,7 @@ from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, Prog
 from signalbox.ops.up import main
 from signalbox.ops.up.child import BACKOFF_S, Child, Spec
 from signalbox.ops.up.datadir import DataDir
-from signalbox.ops.up.first import Shown
+from signalbox.ops.up.first import Greeting
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import Unavailable
@@ -140,7 +140,7 @@ async def test_up_json_leaves_out_a_program_that_waits_to_be_started_again(tmp_p
         reported: asyncio.Queue[dict[str, int]] = asyncio.Queue()
 
         def write() -> None:
-            main.note(stack, Shown("admin", "", ""))
+            main.note(stack, Greeting("admin", "", ""))
             reported.put_nowait(data.read_json(UP_FILE)["processes"])
 
         it = await stack.start(Spec("it", (sys.executable, "-c", SLEEPER), {}, at_once))

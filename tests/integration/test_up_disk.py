@@ -15,7 +15,7 @@ from signalbox.bus.disk import Room
 from signalbox.ops.foreground import UP_FILE
 from signalbox.ops.up import datadir, main, natskeeper, streams
 from signalbox.ops.up.datadir import DataDir
-from signalbox.ops.up.first import Shown
+from signalbox.ops.up.first import Greeting
 from signalbox.ops.up.natskeeper import NatsKeeper
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
@@ -103,7 +103,7 @@ async def test_a_full_data_folder_ends_no_program_of_the_stack(
     with DataDir(disk.folder) as data:
         stack = UpStack(UpOptions(nats_port=0, front_port=0, console_port=0), data, said)
         await stack.start_nats()
-        shown = Shown("admin", "", "")
+        shown = Greeting("admin", "", "")
         keeping = asyncio.create_task(stack.keep(lambda: main.note(stack, shown)))
         disk.fill()
         logged = ""

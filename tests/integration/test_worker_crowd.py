@@ -13,7 +13,7 @@ from tests.rigs.holder import LIMIT_S, NONE_WAIT, Holder, none_parked
 from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats
 from workers.queue import awake, intake
-from workers.queue.awake import AwakeModel, Given
+from workers.queue.awake import AwakeModel, Received
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def test_where_many_are_awake_what_one_turn_brings_is_passed_on_together(
     passed: list[int] = []
     release = AwakeModel.release
 
-    def noted(model: AwakeModel, priority: Priority) -> list[Given]:
+    def noted(model: AwakeModel, priority: Priority) -> list[Received]:
         given = release(model, priority)
         if given:
             passed.append(len(given))

@@ -28,7 +28,7 @@ from workers.guard import process
 from workers.guard.machine import GuardMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
-from workers.queue.awake import AwakeModel, Given
+from workers.queue.awake import AwakeModel, Received
 from workers.recovery import removal
 from workers.runner import frames, wire
 from workers.settings import WorkerSettings
@@ -441,7 +441,7 @@ def test_where_models_are_very_many_what_a_turn_brings_is_kept_together_and_none
     together = 0
     release = AwakeModel.release
 
-    def seen(model: AwakeModel, priority: Priority) -> list[Given]:
+    def seen(model: AwakeModel, priority: Priority) -> list[Received]:
         nonlocal together
         given = release(model, priority)
         together += len(given) > 1

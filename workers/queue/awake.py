@@ -9,7 +9,7 @@ from signalbox.wire.names import Priority
 from workers.queue import prefetch
 from workers.queue.readturns import ReadTurns
 
-Given = tuple[Delivery, bool]
+Received = tuple[Delivery, bool]
 """A delivery, and whether it may have been delivered before."""
 TURN: Final = 8
 """Jobs that are asked for in one turn. For more the server may have to load more files on end, each in up to 55 ms; a
@@ -44,7 +44,7 @@ class AwakeModel:
         self.left = {priority: info.num_pending for priority, info in infos.items()}
         """Jobs that the consumers had left to deliver when last asked."""
         self._highest_seq = {priority: info.examined_to for priority, info in infos.items()}
-        self._held: dict[Priority, list[Given]] = {}
+        self._held: dict[Priority, list[Received]] = {}
         """What came in a turn that is not over: together it makes a batch."""
 
     @property
@@ -137,10 +137,10 @@ class AwakeModel:
             self._highest_seq[priority] = delivered.seq
         return is_known
 
-    def hold(self, priority: Priority, given: Given) -> None:
+    def hold(self, priority: Priority, given: Received) -> None:
         """Keep a delivery until :meth:`release`."""
         self._held.setdefault(priority, []).append(given)
 
-    def release(self, priority: Priority) -> list[Given]:
+    def release(self, priority: Priority) -> list[Received]:
         """What was kept of a class, in order."""
         return self._held.pop(priority, [])

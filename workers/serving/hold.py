@@ -1,6 +1,6 @@
 """Serves jobs for as long as this worker holds the lease; :mod:`workers.serving.pipeline` is their way through it.
 
-The session ends when the lease is lost (everything is abandoned), when another worker's turn has come, or on a drain
+The hold ends when the lease is lost (everything is abandoned), when another worker's turn has come, or on a drain
 (both: what runs ends, what waits is let go).
 """
 
@@ -37,7 +37,7 @@ RENEWED: Final = 3
 """Claims are written again so often in the least time that records are kept."""
 
 
-class Session:
+class Hold:
     """Serves the models of this worker for as long as one lease is held."""
 
     def __init__(
