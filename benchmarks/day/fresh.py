@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.day import stacks
 from benchmarks.day.load import Load
-from benchmarks.day.looks import Site
+from benchmarks.day.samples import Site
 from benchmarks.rig.processes import by_program
 
 LEAST: Final = 0.95

@@ -21,7 +21,7 @@ class Actor:
 
     @property
     def name(self) -> str:
-        """As the audit writes it."""
+        """The name that the audit writes."""
         return self.user.get_username() if self.user else f"system:{self.via}"
 
 

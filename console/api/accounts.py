@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from console.accounts.acts import Act
 from console.api.base import Endpoint
+from console.api.serializers import ReasonIn
 from console.api.strict import Strict
 from console.jobs import usage
 from console.keys import accounts
@@ -27,18 +28,7 @@ class AccountOut(serializers.ModelSerializer[Account]):
 
     class Meta:
         model = Account
-        fields: tuple[str, ...] = (
-            "id",
-            "name",
-            "note",
-            "models",
-            *accounts.BOUNDS,
-            "active_keys",
-            "last_used_at",
-            "created_at",
-            "created_by",
-            "updated_at",
-        )
+        exclude = ("models_allowed",)
 
 
 class AccountDetailOut(AccountOut):
@@ -51,9 +41,6 @@ class AccountDetailOut(AccountOut):
     jobs = serializers.DictField(child=serializers.CharField())
     open_bytes = serializers.IntegerField()
     unpublished = serializers.CharField()
-
-    class Meta(AccountOut.Meta):
-        fields = (*AccountOut.Meta.fields, "keys", "jobs", "open_bytes", "unpublished")
 
 
 def _share(name: str, about: str) -> serializers.IntegerField:
@@ -75,10 +62,8 @@ class AccountIn(Strict):
     result_bytes = _share("result_bytes", "Of its latest results, where room for results is short.")
 
 
-class AccountChangeIn(AccountIn):
+class AccountChangeIn(AccountIn, ReasonIn):
     """Any of an account's terms, and why they change."""
-
-    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
 class Accounts(Endpoint):

@@ -413,11 +413,11 @@ def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, i
     if max(places) > MOST_NUMBER:
         raise InvalidRequest(f"A version is a number up to {MOST_NUMBER}.")
     known = {version.number: version for version in ModelVersion.objects.filter(model__name=name)}
-    looked_at = [number for number in sorted(places) if number not in known]
-    looked_at = looked_at or [number for number in sorted(places) if known[number].first_ready_at is None]
-    for number in looked_at:
+    candidates = [number for number in sorted(places) if number not in known]
+    candidates = candidates or [number for number in sorted(places) if known[number].first_ready_at is None]
+    for number in candidates:
         folders.allowed(places[number])  # it may be a link
-    findings = {number: _found(number, places[number]) for number in looked_at}
+    findings = {number: _found(number, places[number]) for number in candidates}
     for number in known.keys() & findings.keys():
         if findings[number].digest == known[number].digest:
             del findings[number]

@@ -23,7 +23,7 @@ from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document
 from console.projector import damage, store
 from signalbox.bus.client import Bus
-from signalbox.bus.damage import look
+from signalbox.bus.damage import find as find_damage
 from signalbox.jobs import repair
 from signalbox.jobs.records import Records
 from signalbox.program import log
@@ -71,7 +71,7 @@ class ConsoleReconciler:
         self._wake = asyncio.Event()
         self._compared: tuple[object, ...] = ()
         self._compared_at = 0.0
-        self._looked_to = _BEGINNING
+        self._checked_to = _BEGINNING
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -102,7 +102,7 @@ class ConsoleReconciler:
 
     async def note_damage(self) -> None:
         """Store which losses the server reports."""
-        for found in await look(self._bus):
+        for found in await find_damage(self._bus):
             await database_sync_to_async(damage.note)(found.stream, found.what)
 
     async def repost_lost_documents(self) -> int:
@@ -161,10 +161,10 @@ class ConsoleReconciler:
         before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)
         # After damage at once: until a lost job has its end, a caller who asks for it is told 404.
         damaged_at = await database_sync_to_async(damage.latest)()
-        rows = await _stale(max(before, damaged_at or before), self._looked_to)
+        rows = await _stale(max(before, damaged_at or before), self._checked_to)
         changed = sum([await self._settle(row) for row in rows])
         last = rows[-1] if len(rows) == AT_ONCE else None
-        self._looked_to = (last.updated_at, last.pk) if last is not None else _BEGINNING
+        self._checked_to = (last.updated_at, last.pk) if last is not None else _BEGINNING
         return changed
 
     async def _settle(self, row: Job) -> int:

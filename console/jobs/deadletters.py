@@ -23,8 +23,8 @@ from signalbox.program.errors import Conflict, SignalboxError, Unavailable
 
 _REPORT_WITHIN_S: Final = 2.0
 """How long an answer waits to say whether the act is done."""
-_looks: Final = threading.BoundedSemaphore(4)
-"""Each look may hold a page of letters, or one whole input."""
+_readers: Final = threading.BoundedSemaphore(4)
+"""Each reader may hold a page of letters, or one whole input."""
 T = TypeVar("T")
 
 
@@ -45,7 +45,7 @@ def page(*, model: str, after: int, size: int) -> Page:
 def show(job_id: str) -> dict[str, Any]:
     """One letter with name, dtype and shape of its inputs, never their values. Raises :class:`NotFound`."""
 
-    async def look(bus: Bus) -> dict[str, Any]:
+    async def read(bus: Bus) -> dict[str, Any]:
         letter = await deadletters.find(bus, job_id)
         reported = deadletters.summary(letter)
         try:
@@ -54,7 +54,7 @@ def show(job_id: str) -> dict[str, Any]:
             reported |= {"inputs": [], "not_kept": error.public_message}
         return reported
 
-    return _ask(look)
+    return _ask(read)
 
 
 def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> Asked:
@@ -101,9 +101,9 @@ def _ask(act_: Callable[[Bus], Awaitable[T]]) -> T:
         async with await Bus.connect(settings.CONSOLE, role="console", name="dead letters") as bus:
             return await act_(bus)
 
-    if not _looks.acquire(timeout=_REPORT_WITHIN_S):
-        raise Unavailable("Too many look at dead letters at once.", retry_after_s=1.0)
+    if not _readers.acquire(timeout=_REPORT_WITHIN_S):
+        raise Unavailable("Too many requests read dead letters at once.", retry_after_s=1.0)
     try:
         return async_to_sync(asked)()
     finally:
-        _looks.release()
+        _readers.release()

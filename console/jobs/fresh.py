@@ -36,7 +36,7 @@ def find(job_id: str) -> Job | None:
     return _unsaved(row) if row is not None else None
 
 
-async def _ask(bus: Bus, job_id: str) -> fold.JobRow | None:
+async def _ask(bus: Bus, job_id: str) -> fold.Row | None:
     async with asyncio.timeout(ASK_S):
         found = await bus.leader_get(Stream.STATE, state(job_id))
         if found is not None and Header.RECORD in found.headers:
@@ -49,10 +49,7 @@ async def _ask(bus: Bus, job_id: str) -> fold.JobRow | None:
     return fold.row_of_record(life.first_record(job, State.QUEUED), 0, queued.time)
 
 
-def _unsaved(row: fold.JobRow) -> Job:
+def _unsaved(row: fold.Row) -> Job:
     """The row as a job that the database does not hold."""
-    columns = row._asdict()
-    for name in fold.INSTANTS & columns.keys():
-        if columns[name] is not None:
-            columns[name] = datetime.fromtimestamp(columns[name], UTC)
-    return Job(**columns)
+    instants = {name: row[name] for name in fold.INSTANTS & row.keys() if row[name] is not None}
+    return Job(**{**row, **{name: datetime.fromtimestamp(at, UTC) for name, at in instants.items()}})

@@ -45,7 +45,7 @@ def why_rows_are_old() -> str:
 
 
 def of(job: Job) -> Standing:
-    """As presence has it at this moment."""
+    """How a job stands by the presence of workers at this moment."""
     feed = running.feed
     if not job.is_open:
         return Standing(job.state, job.state)

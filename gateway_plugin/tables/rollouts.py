@@ -95,7 +95,7 @@ class RolloutController:
             self._wake.clear()
             for key in self._taken():
                 try:
-                    await self._look(key)
+                    await self._check(key)
                 except SignalboxError as error:
                     log.warning("rollout.not_recorded", model=key, why=str(error))
                     self._retry(key)
@@ -110,7 +110,7 @@ class RolloutController:
         dirty, self._dirty = self._dirty, set()
         return sorted(dirty)
 
-    async def _look(self, key: str) -> None:
+    async def _check(self, key: str) -> None:
         """Record what requests of one model get from now on, if that changes."""
         model = self._models.get(key)
         if model is None:

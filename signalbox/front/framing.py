@@ -8,7 +8,6 @@ RFC 9112; RFC 9110, 7.8.
 """
 
 import re
-from enum import Enum
 from typing import Final
 
 _TOKEN: Final = rb"[!#-'*+\-.0-9A-Z^_`a-z|~]++"
@@ -30,6 +29,14 @@ _EXCESS: Final = 16 * 1024
 """Bytes of chunk extensions beyond 16 and twice its data for each chunk, as Go counts them."""
 _MOST_LINES: Final = 512
 """Most lines of chunks and trailers read in one turn: many connections may send one-byte chunks, and share one loop."""
+AT_HEAD: Final = "head"
+AT_BODY: Final = "body"
+AT_CHUNK_LINE: Final = "chunk line"
+AT_CHUNK: Final = "chunk"
+AT_CHUNK_END: Final = "chunk end"
+AT_TRAILERS: Final = "trailers"
+AT_END: Final = "end"
+"""What is expected next on a connection; no members of an enum, which are looked up slowly in Python 3.11."""
 
 
 class Refusal(Exception):
@@ -42,32 +49,10 @@ class Refusal(Exception):
         self.text = text
 
 
-class FramingState(Enum):
-    """What is expected next on a connection."""
-
-    HEAD = "head"
-    BODY = "body"
-    CHUNK_LINE = "chunk line"
-    CHUNK = "chunk"
-    CHUNK_END = "chunk end"
-    TRAILERS = "trailers"
-    END = "end"
-
-
-# An enum's members are looked up slowly, and each request asks often.
-_IN_HEAD: Final = FramingState.HEAD
-_IN_BODY: Final = FramingState.BODY
-_IN_CHUNK_LINE: Final = FramingState.CHUNK_LINE
-_IN_CHUNK: Final = FramingState.CHUNK
-_IN_CHUNK_END: Final = FramingState.CHUNK_END
-_IN_TRAILERS: Final = FramingState.TRAILERS
-_AT_END: Final = FramingState.END
-
-
 class Framing:
     """The requests of one connection, one after the other.
 
-    part: what is expected next; END: the request is whole, and what follows it is held until :meth:`next`.
+    part: what is expected next; AT_END: the request is whole, and what follows it is held until :meth:`next`.
     held: bytes that were not handed on. body_bytes: of the body of this request, so far. is_waiting: the client
     sends its body when it is told to (``Expect: 100-continue``). may_upgrade: it asks for a websocket, or a tunnel.
     is_old: it speaks HTTP/1.0. has_more: what is held can be read on at once, by feeding nothing; one turn reads a
@@ -97,7 +82,7 @@ class Framing:
         self._begin()
 
     def _begin(self) -> None:
-        self.part = _IN_HEAD
+        self.part: str = AT_HEAD
         self.body_bytes = 0
         self.has_more = self.is_old = self.is_waiting = self.may_upgrade = False
         self._left = self._excess = self._trailer_bytes = 0
@@ -105,17 +90,17 @@ class Framing:
     @property
     def is_idle(self) -> bool:
         """Whether nothing of a request has come."""
-        return self.part is _IN_HEAD and not self.held
+        return self.part is AT_HEAD and not self.held
 
     def feed(self, data: bytes) -> bytes:
         """The bytes of ``data`` and of what is held that the server may see now. Raises :class:`Refusal`."""
         part = self.part
-        if part is _IN_HEAD:
+        if part is AT_HEAD:
             return self._head(data)
-        if part is _AT_END:
+        if part is AT_END:
             self.held += data
             return b""
-        if part is _IN_BODY:
+        if part is AT_BODY:
             return self._body(data)
         return self._chunks(data)
 
@@ -148,12 +133,12 @@ class Framing:
             raise self._head_too_long()
         sent = data[:size]
         head = self._read_head(sent)
-        if self.part is _AT_END:
+        if self.part is AT_END:
             held += data[size:]
             return head
         if len(data) == size:
             return head
-        if head is sent and self.part is _IN_BODY and len(data) - size <= self._left:
+        if head is sent and self.part is AT_BODY and len(data) - size <= self._left:
             self._count(len(data) - size)
             return data
         return head + self.feed(data[size:])
@@ -197,12 +182,12 @@ class Framing:
             self._read_coding(fields)
         else:
             self._left = _content_length(fields) if b"\r\ncontent-length:" in fields else 0
-            self.part = _IN_BODY if self._left else _AT_END
+            self.part = AT_BODY if self._left else AT_END
         self.may_upgrade = head.startswith(b"CONNECT ")
         offers = fields.count(b"\r\nupgrade:")
         if not offers:
             return head
-        if offers == 1 and self.part is _AT_END and head.startswith(b"GET ") and _WEBSOCKET.search(fields):
+        if offers == 1 and self.part is AT_END and head.startswith(b"GET ") and _WEBSOCKET.search(fields):
             self.may_upgrade = True
             return head
         return _OFFER.sub(b"", head)
@@ -216,7 +201,7 @@ class Framing:
                 "invalid_request:http",
                 "Of transfer codings, chunked alone is known here; compress with Content-Encoding.",
             )
-        self.part = _IN_CHUNK_LINE
+        self.part = AT_CHUNK_LINE
 
     def _body(self, data: bytes) -> bytes:
         if len(data) > self._left:
@@ -230,7 +215,7 @@ class Framing:
         self.body_bytes += size
         self._left -= size
         if not self._left:
-            self.part = _AT_END
+            self.part = AT_END
 
     def _chunks(self, data: bytes) -> bytes:
         """The data of the next chunks as one chunk of our own."""
@@ -245,21 +230,21 @@ class Framing:
         body = b"".join(found)
         self.body_bytes += len(body)
         framed = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-        return framed + b"0\r\n\r\n" if self.part is _AT_END else framed
+        return framed + b"0\r\n\r\n" if self.part is AT_END else framed
 
     def _read_chunks(self, data: bytes | bytearray) -> tuple[int, list[bytes | bytearray]]:
         """The number of bytes of ``data`` that were read, and the chunks' own data in them."""
         found: list[bytes | bytearray] = []
         at = lines = 0
         self.has_more = False
-        while at < len(data) and self.part is not _AT_END:
-            if self.part is _IN_CHUNK:
+        while at < len(data) and self.part is not AT_END:
+            if self.part is AT_CHUNK:
                 piece = data[at : at + self._left]
                 found.append(piece)
                 at += len(piece)
                 self._left -= len(piece)
                 if not self._left:
-                    self.part = _IN_CHUNK_END
+                    self.part = AT_CHUNK_END
                 continue
             if lines == _MOST_LINES:
                 self.has_more = True
@@ -275,17 +260,17 @@ class Framing:
         return at, found
 
     def _line_too_long(self) -> Refusal:
-        if self.part is _IN_TRAILERS:
+        if self.part is AT_TRAILERS:
             return self._head_too_long()
         return _malformed("a line of a chunked body is too long")
 
     def _line(self, line: bytes | bytearray) -> None:
         """Read one line between the chunks."""
-        if self.part is _IN_CHUNK_END:
+        if self.part is AT_CHUNK_END:
             if line:
                 raise _malformed("a chunk is longer than it says")
-            self.part = _IN_CHUNK_LINE
-        elif self.part is _IN_CHUNK_LINE:
+            self.part = AT_CHUNK_LINE
+        elif self.part is AT_CHUNK_LINE:
             size = line.partition(b";")[0].rstrip(b" \t")
             if not _CHUNK_SIZE.fullmatch(size):
                 raise _malformed("a chunk does not say its size")
@@ -293,13 +278,13 @@ class Framing:
             self._excess = max(0, self._excess + len(line) + 2 - 16 - 2 * self._left)
             if self._excess > _EXCESS:
                 raise _malformed("a chunked body contains too much that is no data")
-            self.part = _IN_CHUNK if self._left else _IN_TRAILERS
+            self.part = AT_CHUNK if self._left else AT_TRAILERS
         elif line:
             self._trailer_bytes += len(line) + 2
             if self._trailer_bytes > self._most_bytes:
                 raise self._head_too_long()
         else:
-            self.part = _AT_END
+            self.part = AT_END
 
 
 def _content_length(fields: bytes) -> int:

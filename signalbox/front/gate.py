@@ -10,7 +10,6 @@ import math
 import socket
 from collections.abc import Callable
 from contextvars import ContextVar
-from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -18,7 +17,7 @@ import msgspec
 
 from signalbox.front.bounds import MOST_HEAD_FIELDS, HttpBounds
 from signalbox.front.connections import FULL, share_of
-from signalbox.front.framing import Framing, FramingState, Refusal
+from signalbox.front.framing import AT_END, AT_HEAD, Framing, Refusal
 from signalbox.front.transport import GatedTransport
 
 HEAD_TIME: Final = "deadline_exceeded:head"
@@ -35,6 +34,15 @@ _INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 """What any client of HTTP/1.1 reads over (RFC 9110, 15.2). The host of one that has gone answers it with a reset."""
 _INTERIM_S: Final = 0.2
 """How long a client that sends no more waits before it is asked whether it is there: most have their answer by then."""
+
+_SERVING: Final = "serving"
+"""Requests are handed on."""
+_TUNNEL: Final = "tunnel"
+"""The connection is another protocol's."""
+_DISCARDING: Final = "discarding"
+"""What comes is thrown away."""
+_ENDED: Final = "ended"
+"""Nothing comes any more."""
 
 current: Final[ContextVar["Gate | None"]] = ContextVar("signalbox.front.gate", default=None)
 """The gate of the connection whose request a task answers."""
@@ -87,22 +95,6 @@ class Exchange:
             self._caller.cancel()
 
 
-class _Mode(Enum):
-    """SERVING: requests are handed on. DISCARDING: what comes is thrown away. ENDED: nothing comes any more."""
-
-    SERVING = auto()
-    TUNNEL = auto()
-    DISCARDING = auto()
-    ENDED = auto()
-
-
-# An enum's members are looked up slowly, and each request asks often.
-_SERVING: Final = _Mode.SERVING
-_TUNNEL: Final = _Mode.TUNNEL
-_HEAD: Final = FramingState.HEAD
-_END: Final = FramingState.END
-
-
 class Gate(asyncio.Protocol):
     """One connection. make: the server's protocol for it. outward: the transport which that writes to."""
 
@@ -116,7 +108,7 @@ class Gate(asyncio.Protocol):
         self._time = asyncio.get_running_loop().time
         bounds = shared.bounds
         self._framing = Framing(most_bytes=bounds.http_head_bytes, most_fields=MOST_HEAD_FIELDS)
-        self._mode = _SERVING
+        self._mode: str = _SERVING
         self._inner: asyncio.Protocol | None = None
         self._exchange: Exchange | None = None
         self._deadline = math.inf
@@ -163,7 +155,7 @@ class Gate(asyncio.Protocol):
         """The client sends no more. Requests that are whole are still answered: it may read on."""
         if self._mode is _TUNNEL and self._inner is not None:
             return self._inner.eof_received()
-        if self._mode is not _SERVING or not (self._framing.part is _END or self._framing.has_more):
+        if self._mode is not _SERVING or not (self._framing.part is AT_END or self._framing.has_more):
             return None
         if not self._is_half_closed:
             self._is_half_closed = True
@@ -178,7 +170,7 @@ class Gate(asyncio.Protocol):
             shared.leave(self._address)
         elif self._is_lingering:
             shared.lingering -= 1
-        self._mode = _Mode.ENDED
+        self._mode = _ENDED
         self._end_inner(exc)
 
     def pause_writing(self) -> None:
@@ -210,17 +202,17 @@ class Gate(asyncio.Protocol):
         if self._mode is _SERVING:
             self._deadline = math.inf
             part = self._framing.part
-            if self._is_half_closed or part is _HEAD or (part is _END and not self._framing.held):
-                self._mode = _Mode.ENDED
+            if self._is_half_closed or part is AT_HEAD or (part is AT_END and not self._framing.held):
+                self._mode = _ENDED
                 self._transport.close()
             else:
                 self._discard()
-        elif self._mode is not _Mode.DISCARDING:
+        elif self._mode is not _DISCARDING:
             self._transport.close()
 
     def abort(self) -> None:
         """Closes the connection at once, and cancels the task that answers it."""
-        self._mode = _Mode.ENDED
+        self._mode = _ENDED
         self._transport.abort()
         self._end_inner(None)
 
@@ -256,7 +248,7 @@ class Gate(asyncio.Protocol):
         if exchange is not self._exchange or self._mode is not _SERVING:
             return
         self._exchange = None
-        if self._framing.part is _END:
+        if self._framing.part is AT_END:
             self._next()
         else:
             self._is_answered = True
@@ -300,16 +292,16 @@ class Gate(asyncio.Protocol):
 
     def _expire(self) -> None:
         framing, bounds = self._framing, self._shared.bounds
-        if self._mode is _Mode.ENDED:
+        if self._mode is _ENDED:
             self.abort()
-        elif self._mode is _Mode.DISCARDING:
-            self._mode = _Mode.ENDED
+        elif self._mode is _DISCARDING:
+            self._mode = _ENDED
             self._transport.close()  # after what is still to be sent; check() cuts a client that takes nothing
         elif self._is_answered or framing.is_idle:
             if framing.is_idle and not self._is_resting:
                 self._shared.refused(HEAD_TIME)
             self.close()
-        elif framing.part is _HEAD:
+        elif framing.part is AT_HEAD:
             self._refuse(
                 Refusal(
                     408,
@@ -329,7 +321,7 @@ class Gate(asyncio.Protocol):
 
     def _restart_body(self) -> None:
         framing = self._framing
-        if framing.part is not _END and framing.part is not _HEAD:
+        if framing.part is not AT_END and framing.part is not AT_HEAD:
             self._marked_bytes = framing.body_bytes
             if not self._is_inner_paused:
                 self._deadline = self._time() + self._shared.bounds.http_body_s
@@ -350,14 +342,14 @@ class Gate(asyncio.Protocol):
                 self._after_turn()
                 return
         part = self._framing.part
-        if part is _END:
+        if part is AT_END:
             if self._is_answered:
                 self._next()
                 return
             self._deadline = math.inf
             if self._framing.held or self._is_paused:
                 self._control_reading()
-        elif part is _HEAD:
+        elif part is AT_HEAD:
             if self._is_resting and self._framing.held:
                 self._is_resting = False
                 self._deadline = self._time() + self._shared.bounds.http_head_s
@@ -410,7 +402,7 @@ class Gate(asyncio.Protocol):
         except Refusal as refusal:
             self._refuse(refusal)
             return
-        if self._is_half_closed and self._framing.part is _HEAD:
+        if self._is_half_closed and self._framing.part is AT_HEAD:
             self.close()
             return
         self._control_reading()
@@ -427,8 +419,8 @@ class Gate(asyncio.Protocol):
         """
         framing = self._framing
         is_full = framing.has_more or len(framing.held) > self._shared.bounds.http_head_bytes
-        is_held = self._is_inner_paused and (self._mode is _TUNNEL or framing.part is not _END)
-        wanted = self._mode is not _Mode.DISCARDING and (is_full or is_held)
+        is_held = self._is_inner_paused and (self._mode is _TUNNEL or framing.part is not AT_END)
+        wanted = self._mode is not _DISCARDING and (is_full or is_held)
         if wanted != self._is_paused and not self._transport.is_closing():
             self._is_paused = wanted
             if wanted:
@@ -452,7 +444,7 @@ class Gate(asyncio.Protocol):
     def _turn_away(self, reason: str) -> None:
         """Refuses this connection for lack of room."""
         if self._shared.lingering >= _MOST_LINGERING:
-            self._mode = _Mode.ENDED
+            self._mode = _ENDED
             self._transport.abort()
             return
         self._is_lingering = True
@@ -464,7 +456,7 @@ class Gate(asyncio.Protocol):
 
     def _discard(self) -> None:
         """Says that no more will be sent, and throws away what still comes until the client has closed."""
-        self._mode = _Mode.DISCARDING
+        self._mode = _DISCARDING
         self._framing.held.clear()
         self._control_reading()
         self._deadline = self._time() + _LINGER_S

@@ -1,7 +1,6 @@
 """The transport that a server behind a gate sees: the connection's own, but for what the gate must know."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -12,14 +11,12 @@ _LENGTH: Final = b"\r\ncontent-length: "
 
 
 class GatedTransport(asyncio.Transport):
-    """One connection, seen from behind its gate."""
+    """One connection, seen from behind its gate. What no server behind it asks, such as the protocol, is left out."""
 
     def __init__(self, gate: "Gate", transport: asyncio.Transport) -> None:
         super().__init__()
         self._gate = gate
         self._transport = transport
-        self._protocol: asyncio.BaseProtocol | None = None
-        self._is_paused = False
         self._is_head = False
         self._held: bytes | bytearray | memoryview = b""
 
@@ -42,25 +39,14 @@ class GatedTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Hand the connection to another protocol."""
-        self._protocol = protocol
         self._gate.become(protocol)
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that the connection was handed to, else the gate."""
-        return self._protocol or self._transport.get_protocol()
-
-    def is_reading(self) -> bool:
-        """Whether the server takes what comes."""
-        return not self._is_paused
 
     def pause_reading(self) -> None:
         """Take no more."""
-        self._is_paused = True
         self._gate.hold(is_paused=True)
 
     def resume_reading(self) -> None:
         """Take more."""
-        self._is_paused = False
         self._gate.hold(is_paused=False)
 
     def expect_head(self) -> None:
@@ -89,10 +75,6 @@ class GatedTransport(asyncio.Transport):
         else:
             self._transport.write(data)
 
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Sends all of them."""
-        self.write(b"".join(list_of_data))
-
     def write_eof(self) -> None:
         """Sends no more, and reads on."""
         self.release()
@@ -105,11 +87,3 @@ class GatedTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set the bytes of unsent answers from which the server is told to wait."""
         self._transport.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        """The limits, lower first."""
-        return self._transport.get_write_buffer_limits()
-
-    def get_write_buffer_size(self) -> int:
-        """Bytes not sent yet."""
-        return self._transport.get_write_buffer_size()

@@ -79,7 +79,7 @@ class RecordChange(Generic[A]):
         self.outcome = WriteOutcome.OURS
 
     def settled(self, found: Record | None, revision: int) -> Settled:
-        """As :func:`records.settled`."""
+        """Settle a write by :func:`records.settled`."""
         assert self.record is not None, "prepared before it is written"
         return settled(found, revision, self.record, self.expect)
 

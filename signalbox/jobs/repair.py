@@ -65,7 +65,7 @@ async def repair(bus: Bus, records: Records, record: Record, revision: int, *, n
     if queued is None:
         found = await records.read(record.id)
         if found is None or found[1] != revision:
-            return Repaired(Fate.MOVED, record)  # it was claimed, ended and acknowledged between two looks
+            return Repaired(Fate.MOVED, record)  # it was claimed, ended and acknowledged between two reads
         log.error("reconciler.vanished", job=record.id, model=record.model, attempt=record.attempt)
         if not is_over and record.input is not None:
             return await _queue_again(bus, records, record, revision, now)

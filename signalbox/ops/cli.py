@@ -15,9 +15,9 @@ from signalbox import __version__
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops import backup, dead, natsserver
-from signalbox.program import keys, log
-from signalbox.program.errors import Misconfigured, SignalboxError
-from signalbox.program.settings import PREFIX, Wire, describe, load
+from signalbox.program import log
+from signalbox.program.errors import SignalboxError
+from signalbox.program.settings import PREFIX, Wire, load
 
 _GIB: Final = 1024**3
 _EXIT_DIFFERS: Final = 1
@@ -56,8 +56,6 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     _add_backup(commands)
     _add_restore(commands)
     _add_nats_users(commands)
-    _add_keys(commands)
-    _add_settings(commands)
     _add_dead(commands)
     for name, (module, text) in _PROGRAMS.items():
         _add_program(commands, name, module, text, is_asked=name in argv)
@@ -152,25 +150,6 @@ def _add_nats_users(commands: Any) -> None:
     parser.set_defaults(act=_nats_users)
 
 
-def _add_keys(commands: Any) -> None:
-    parser = commands.add_parser(
-        "keys",
-        help="Mint or check API keys without a console.",
-        description="Mint a key, or say whether a key's text is whole. Granting is the console's act.",
-    )
-    acts = parser.add_subparsers(required=True, metavar="ACT")
-    mint = acts.add_parser("mint", help="Print a new key, its id and its keyed hash.")
-    mint.add_argument("--env", default="live", help="2 to 8 small letters in the key (default: live).")
-    mint.set_defaults(act=_keys_mint)
-    check = acts.add_parser("check", help="Read a key from standard input; say whether it is whole.")
-    check.set_defaults(act=_keys_check)
-
-
-def _add_settings(commands: Any) -> None:
-    parser = commands.add_parser("settings", help="Show the shared settings as they are now, redacted.")
-    parser.set_defaults(act=_settings)
-
-
 def _add_dead(commands: Any) -> None:
     text = "Look at jobs that were given up; run them again or discard them."
     parser = commands.add_parser("dead", help=text, description=text)
@@ -242,26 +221,4 @@ def _nats_users(arguments: argparse.Namespace) -> int:
         name, _, gpus = text.partition("=")
         workers[name] = [gpu for gpu in gpus.split(",") if gpu]
     print(natsserver.users(workers))
-    return 0
-
-
-def _keys_mint(arguments: argparse.Namespace) -> int:
-    pepper = load(Wire, PREFIX, os.environ).key_pepper
-    try:
-        text, kid = keys.mint(arguments.env)
-    except ValueError as error:
-        raise Misconfigured(f"{error}.") from error
-    print(f"key={text}\nid={kid}")
-    if pepper:
-        print(f"hmac={keys.digest(pepper, text)}")
-    return 0
-
-
-def _keys_check(arguments: argparse.Namespace) -> int:
-    print(f"whole, id={keys.parse(sys.stdin.readline().strip()).kid}")
-    return 0
-
-
-def _settings(arguments: argparse.Namespace) -> int:
-    print(describe(load(Wire, PREFIX, os.environ), PREFIX))
     return 0

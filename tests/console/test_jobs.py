@@ -383,14 +383,14 @@ def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
         looks += 1
         if page.older is None:
             break
-        assert page.looked_to is not None
+        assert page.searched_to is not None
         before = page.older
     assert found == [3, 2]
     assert looks > 2
     failed = listing.page(query.parse("model:digits account:shop state:failed", NOW))
     assert [int(job.pk[-4:], 16) for job in failed.jobs] == [15, 12, 9, 6]  # few fail: they are looked through
     shown = browser("viewer").get("/jobs", {"q": "version:2"}).content.decode()
-    assert "Look further back" in shown
+    assert "Search further back" in shown
 
 
 def test_counts_say_where_they_stopped(db: None, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,7 +432,7 @@ FILTERS = (
 
 
 @pytest.mark.parametrize("text", FILTERS)
-def test_every_look_is_served_by_an_index_and_bounded(db: None, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_search_is_served_by_an_index_and_bounded(db: None, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the table holds: no statement reads all of it, nor sorts more than what an index and a bound leave."""
     monkeypatch.setattr(listing, "SCAN", 500)
     monkeypatch.setattr(listing, "COUNTED", 500)

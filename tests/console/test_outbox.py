@@ -47,7 +47,7 @@ async def test_a_registered_model_is_published_with_what_it_takes(bus: Bus) -> N
     assert len(model.versions[0].digest) == 64
 
 
-async def test_a_revoked_key_is_published_without_waiting_for_the_next_look(bus: Bus) -> None:
+async def test_a_revoked_key_is_published_without_waiting_for_the_next_poll(bus: Bus) -> None:
     publishing = asyncio.create_task(Publisher(bus, 600).run())
     reported: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
     subject = names.event_of_key(Bucket.KEYS)

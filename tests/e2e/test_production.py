@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.tyk, pytest.mark.postgres, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     try:
-        machine.look()
+        machine.describe()
     except Misconfigured as error:
         pytest.skip(error.public_message)
     data = tmp_path_factory.mktemp("production") / "data"

@@ -118,7 +118,7 @@ DENIED = {
         "$JS.API.CONSUMER.CREATE.JOBS.x",
         "$JS.API.CONSUMER.CREATE.JOBS.m_hi_0.jobs.m.hi.>",
         "$JS.API.STREAM.MSG.GET.KV_leases",
-        "look.m",
+        "redeliver.m",
     ),
     "worker": (
         "$KV.keys.a",

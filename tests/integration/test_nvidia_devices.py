@@ -105,7 +105,7 @@ async def test_without_the_library_there_are_no_gpus(
     state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    if await devices._HELPERS.look():
+    if await devices._HELPERS.list_gpus():
         pytest.skip("this machine has an NVIDIA driver")
     with pytest.raises(Misconfigured, match="there is: cpu:0"):
         await find("gpu:0", tmp_path)
@@ -124,13 +124,13 @@ async def test_a_helper_that_hangs_is_ended_and_no_second_one_is_started(
     monkeypatch.setattr(devices, "_KILL_S", LIMIT_S)
     state(gpu(error=-1))
     helpers = devices._HELPERS
-    assert await helpers.look() is None
+    assert await helpers.list_gpus() is None
     hung = helpers._hung
     assert hung is not None
     assert hung.returncode == -signal.SIGKILL
     state(gpu())
     monkeypatch.setattr(devices, "_NVML_TIMEOUT_S", LIMIT_S)
-    assert [found.uuid for found in await helpers.look() or []] == [UUID]
+    assert [found.uuid for found in await helpers.list_gpus() or []] == [UUID]
 
     class Stuck:
         """A process in the kernel's D state: SIGKILL changes nothing."""
@@ -138,7 +138,7 @@ async def test_a_helper_that_hangs_is_ended_and_no_second_one_is_started(
         returncode = None
 
     helpers._hung = Stuck()  # type: ignore[assignment]  # no test can make such a process
-    assert await helpers.look() is None
+    assert await helpers.list_gpus() is None
 
 
 async def test_one_helper_looks_again_and_again_until_it_hangs_and_is_ended(
@@ -147,8 +147,8 @@ async def test_one_helper_looks_again_and_again_until_it_hangs_and_is_ended(
     monkeypatch.setattr(devices, "_NVML_TIMEOUT_S", LIMIT_S)
     monkeypatch.setattr(devices, "_KILL_S", LIMIT_S)
     seen = []
-    async with aclosing(devices.looks(0.01)) as looks:
-        async for gpus in looks:
+    async with aclosing(devices.watch(0.01)) as readings:
+        async for gpus in readings:
             seen.append(gpus[0].pids)
             if seen == [()]:
                 state(used_by(7, 8))

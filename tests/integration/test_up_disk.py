@@ -91,7 +91,7 @@ async def test_nats_serves_again_by_itself_after_its_disk_was_full(stack: UpStac
         found = await stack.bus.leader_get(Stream.JOBS, f"jobs.digits.mid.j{number}")
         assert found is not None, number
     await said.wait_for("NATS cannot write to its disk and stores nothing now; waiting for room there")
-    await said.wait_for("NATS is back with all it had stored")
+    await said.wait_for("NATS is back")
 
 
 @pytest.mark.parametrize("disk", [""], indirect=True)
@@ -157,7 +157,7 @@ async def test_a_disk_that_fills_again_and_again_is_left_to_a_person(
         disk.fill()
         assert not await stored(stack, 1000 + fault)
         disk.free()
-        await said.wait_for("NATS is back with all it had stored", times=fault + 1)
+        await said.wait_for("NATS is back", times=fault + 1)
     pid = stack.children[0].pid
     disk.fill()
     assert not await stored(stack, 2000)
@@ -165,18 +165,6 @@ async def test_a_disk_that_fills_again_and_again_is_left_to_a_person(
     await said.wait_for("Give its disk more room")
     assert not await stored(stack, 2001)
     assert stack.children[0].pid == pid
-
-
-async def test_it_is_said_where_a_stream_is_shorter_than_it_was(
-    stack: UpStack, disk: SmallDisk, said: Said, tmp_path: Path
-) -> None:
-    server = stack.children[0]
-    keeper = NatsKeeper(Room(tmp_path, 0), said)
-    keeper._known += [{"JOBS": 2**60, "STATE": 0}, {"JOBS": 2**60 + 2, "STATE": 0}]
-    keeper.receive(b"JetStream stream JOBS critical write error\n")
-    running = asyncio.create_task(keeper._mend(server, stack.bus))
-    await said.wait_for(f"and {2**60} was stored")
-    running.cancel()
 
 
 async def test_callers_are_told_why_nothing_is_stored_and_what_mends_it(

@@ -272,11 +272,11 @@ async def test_who_parks_no_requests_is_given_what_others_let_go(
         await none_parked(bus)
 
 
-async def test_a_look_is_asked_for_from_outside(bus: Bus, ledger: Ledger, holder: Holder) -> None:
+async def test_redelivery_is_asked_for_from_outside(bus: Bus, ledger: Ledger, holder: Holder) -> None:
     await holder.intake.follow(["half"])
     first = await ledger.submit("half", floats(1.0))
     assert (await holder.next())[0] == first
-    await bus.publish(names.look("half"))
+    await bus.publish(names.redeliver("half"))
     assert await holder.next() == (first, True)
 
 

@@ -276,7 +276,7 @@ async def test_a_record_outlives_its_message_which_a_worker_may_have_by_then(rig
 
 
 async def test_no_record_goes_before_the_queue_was_looked_through(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endedmessages, "MAX_LOOKS", 2)
+    monkeypatch.setattr(endedmessages, "MAX_CHECKED", 2)
     jobs = [*[await rig.accepted(priority="lo") for _ in range(4)], await rig.accepted()]
     await rig.ended(job=jobs[4])
     await rig.read_through()
@@ -330,7 +330,7 @@ async def test_whoever_takes_the_duty_over_removes_what_its_predecessor_had_read
     assert not await rig.has(job)
 
 
-async def test_what_was_written_after_the_look_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_written_after_the_check_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of the slot that had waited in the queue, and ended just now."""
     now = time.time()
     early, late = await rig.accepted(slot=now), await rig.accepted(slot=now)

@@ -23,6 +23,7 @@ from signalbox.ops.doctor import certificates, environment, host, main, natsconf
 from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.ops.doctor.environment import Environment
 from signalbox.program.errors import Misconfigured
+from signalbox.program.filesystem import remote_kind
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Device, Worker
 from signalbox.wire.roles import ROLES, permissions
@@ -180,11 +181,11 @@ def test_a_remote_file_system_is_recognised(tmp_path: Path, monkeypatch: pytest.
     mounts.write_text(
         f"/dev/sda / ext4 rw 0 0\nserver:/x {tmp_path}/my\\040locks nfs4 rw 0 0\nx {tmp_path}/m tmpfs rw 0 0\n"
     )
-    assert environment.file_system(tmp_path / "my locks" / "deep", mounts) == "nfs4"
-    assert environment.file_system(tmp_path, mounts) == "ext4"
+    assert remote_kind(tmp_path / "my locks" / "deep", mounts) == "nfs4"
+    assert remote_kind(tmp_path, mounts) == ""
     folder = tmp_path / "locks"
     folder.mkdir(mode=0o700)
-    monkeypatch.setattr(environment, "file_system", lambda _: "nfs4")
+    monkeypatch.setattr(environment, "remote_kind", lambda _: "nfs4")
     assert ids(environment.lock_folder(folder)) == {"worker.lock_remote"}
 
 

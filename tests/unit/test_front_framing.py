@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.front.framing import Framing, FramingState, Refusal
+from signalbox.front.framing import AT_BODY, AT_END, Framing, Refusal
 
 GET = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
@@ -42,7 +42,7 @@ def requests(pieces: list[bytes]) -> list[bytes]:
     reader, seen, now = framing(), [], b""
     for piece in pieces:
         now += feed(reader, piece)
-        while reader.part is FramingState.END:
+        while reader.part is AT_END:
             seen.append(now)
             now = reader.next() + feed(reader, b"")
     assert not now
@@ -175,7 +175,7 @@ def test_what_is_taken_of_a_head() -> None:
     ):
         reader = framing()
         assert reader.feed(sent) == sent.lstrip(b"\r\n")
-        assert reader.part is FramingState.END
+        assert reader.part is AT_END
 
 
 @pytest.mark.parametrize("step", [1, 100_000])
@@ -194,7 +194,7 @@ def test_an_offer_of_another_protocol_is_ignored_but_for_a_websocket(step: int) 
         seen = b"".join(feed(reader, sent[at : at + step]) for at in range(0, len(sent), step))
         assert reader.may_upgrade == may_upgrade
         assert (b"\r\nupgrade:" in seen.lower()) == may_upgrade
-        assert reader.part is FramingState.END
+        assert reader.part is AT_END
 
 
 def test_a_body_that_waits_to_be_asked_for_is_known() -> None:
@@ -209,7 +209,7 @@ def test_a_body_that_waits_to_be_asked_for_is_known() -> None:
         reader = framing()
         reader.feed(head(expect, b"Content-Length: 5"))
         assert reader.is_waiting == is_waiting
-        assert reader.part is FramingState.BODY
+        assert reader.part is AT_BODY
 
 
 @pytest.mark.parametrize("step", [5000, 1_000_000])
@@ -223,6 +223,6 @@ def test_one_turn_reads_so_many_chunks_and_no_more(step: int) -> None:
         while reader.has_more:
             turns.append(reader.feed(b""))
     assert max(len(turn.partition(b"\r\n")[2]) for turn in turns) < 300
-    assert reader.part is FramingState.END
+    assert reader.part is AT_END
     assert reader.body_bytes == 20_000
     assert reader.next() == GET

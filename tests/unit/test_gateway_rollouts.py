@@ -96,7 +96,7 @@ def present(name: str, **versions: str) -> Worker:
     )
 
 
-def test_presence_costs_a_look_at_those_models_of_which_it_says_something_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presence_costs_a_check_of_those_models_of_which_it_says_something_new(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
     decide = rollout.decide
 

@@ -206,7 +206,7 @@ def test_expired_lease_goes_to_the_line_before_those_without_a_ticket() -> None:
     assert effects.WriteRecord in kinds(lease.on(events.Tick(), 4.0))
 
 
-def test_lost_race_is_followed_by_a_look_at_the_leader() -> None:
+def test_lost_race_is_followed_by_a_read_of_the_leader() -> None:
     lease, _ = standby()
     lease.on(events.RunnerReady(), 0.0)
     assert kinds(lease.on(events.WriteRefused(), 0.1)) == [effects.ReadLeader]

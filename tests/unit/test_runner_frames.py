@@ -80,7 +80,3 @@ def test_workers_of_one_lock_directory_are_one_host(tmp_path: Path) -> None:
     assert one.host == two.host
     assert one.boot != two.boot
     assert identity.host_of(tmp_path / "others") != one.host
-
-
-def test_local_directory_is_told_from_others(tmp_path: Path) -> None:
-    assert identity.is_local(tmp_path)

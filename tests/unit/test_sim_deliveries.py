@@ -162,11 +162,11 @@ def test_a_job_that_nobody_learned_of_comes_when_its_queue_is_looked_at() -> Non
         await scene.accept("a")
         assert holder.taken == []
         fleet.others = True  # another one acts for all
-        await scene.gateway.publish(names.look(MODEL))
+        await scene.gateway.publish(names.redeliver(MODEL))
         await asyncio.sleep(1.0)
         assert holder.taken == []
         fleet.others = False
-        await scene.gateway.publish(names.look(MODEL))
+        await scene.gateway.publish(names.redeliver(MODEL))
         await asyncio.sleep(1.0)
         assert holder.jobs() == ["a"]
 
@@ -186,9 +186,9 @@ def test_a_lost_delivery_comes_again(how: str) -> None:
             holder.bus.link.cut()
             await asyncio.sleep(5.0)
         elif how == "worker gone":
-            holder.intake.look_after(cast("Any", None))
+            holder.intake.redeliver_lost(cast("Any", None))
         else:
-            await scene.gateway.publish(names.look(MODEL))
+            await scene.gateway.publish(names.redeliver(MODEL))
         await asyncio.sleep(1.0)
         assert holder.taken[1:] == [("a", True), ("b", True)]
 

@@ -48,7 +48,7 @@ class ProductionStack:
     def __init__(self, options: ProductionOptions, data: DataDir, say: Callable[[str], None]) -> None:
         self.data = data
         self.say = say
-        self._machine = machine.look()
+        self._machine = machine.describe()
         filed = composed.read(ROOT / COMPOSE_FILE, {**METERED, **os.environ})
         declared = variants.with_plugins(filed, options.plugins)
         declared = variants.with_devices(declared, options.devices)

@@ -193,11 +193,11 @@ class SimGuardLink(GuardOrders):
 
     @property
     def pid(self) -> int:
-        """See the base."""
+        """The guard's process."""
         return self._process.pid
 
     def spawn(self) -> RunnerEnds:
-        """See the base."""
+        """Start a runner in the guard."""
         machine = self._supervisor.machine
         pipes = [machine.pipe(self._supervisor, self._process) for _ in range(2)]
         self._handed += [theirs for _, theirs in pipes]
@@ -205,14 +205,14 @@ class SimGuardLink(GuardOrders):
         return RunnerEnds(*(cast("socket.socket", SimSocket(ours)) for ours, _ in pipes))
 
     def kill_all(self) -> None:
-        """See the base."""
+        """Kill guard and runner."""
         runner = self._supervisor.machine.processes.get(self._runner_pid)
         if runner is not None:
             runner.kill()
         self._process.kill()
 
     async def close(self, timeout_s: float) -> None:
-        """See the base."""
+        """End the guard and its runner."""
         self._ours.close()
         try:
             async with asyncio.timeout(timeout_s):

@@ -253,7 +253,7 @@ class Oracle:
     def watch_orphan(self, worker: "Worker", supervisor: Process, guard: Process, runner: Process) -> None:
         """S4: a runner does not outlive its supervisor or its guard."""
 
-        def look(whose: str) -> None:
+        def check(whose: str) -> None:
             self._count("no orphan")
             if not runner.is_alive or runner.was_stuck:
                 return
@@ -262,12 +262,12 @@ class Oracle:
             thawed_at = max(runner.thawed_at, guard.thawed_at, woke_at)
             is_stopped = runner.program.is_frozen or guard.program.is_frozen or machine.is_asleep
             if is_stopped or self.world.loop.now - thawed_at < ORPHAN_S:
-                self.world.later(ORPHAN_S, look, whose)  # who is stopped computes nothing
+                self.world.later(ORPHAN_S, check, whose)  # who is stopped computes nothing
             else:
                 self.world.broke(f"{runner.program} of {worker.name} outlived its {whose} by {ORPHAN_S} s")
 
-        supervisor.last_words.append(lambda: self.world.later(ORPHAN_S, look, "supervisor"))
-        guard.last_words.append(lambda: self.world.later(ORPHAN_S, look, "guard"))
+        supervisor.last_words.append(lambda: self.world.later(ORPHAN_S, check, "supervisor"))
+        guard.last_words.append(lambda: self.world.later(ORPHAN_S, check, "guard"))
 
     def not_found(self, entry: "Entry") -> None:
         """S6: an accepted job is never unknown, a synchronous call for its short time after the end."""

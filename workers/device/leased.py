@@ -15,6 +15,7 @@ from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.jobs.attempts import boottime
 from signalbox.program import log
 from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.program.filesystem import remote_kind
 from signalbox.program.tasks import Background
 from signalbox.wire import names
 from signalbox.wire.messages import Device
@@ -29,7 +30,7 @@ from workers.device.settings import DeviceSettings
 from workers.device.waitingtickets import WaitingTickets
 from workers.guard.link import GuardLink, GuardReport, StartGuard
 from workers.host import gauges
-from workers.host.identity import WorkerIdentity, is_local
+from workers.host.identity import WorkerIdentity
 from workers.lease import effects, events
 from workers.lease.effects import Effect
 from workers.lease.events import Event
@@ -118,7 +119,7 @@ class LeasedDevice:
 
     @property
     def may_begin(self) -> bool:
-        """As :attr:`LeaseHandle.may_begin`."""
+        """Whether a run or load may begin now: :attr:`LeaseHandle.may_begin`."""
         return self._lease.may_begin(boottime())
 
     @property
@@ -132,7 +133,7 @@ class LeasedDevice:
         Returns before the runner is ready. Raises :class:`Misconfigured`, :class:`Unavailable`.
         """
         self.settings.check()
-        if not is_local(self.settings.lock_dir):
+        if remote_kind(self.settings.lock_dir):
             raise Misconfigured(
                 "The lock directory must be on a local file system: a flock over a network excludes no other host.",
                 lock_dir=str(self.settings.lock_dir),

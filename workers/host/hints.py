@@ -28,25 +28,25 @@ class Hints:
         self,
         bus: Bus,
         on_hint: Callable[[str, Priority, int], None],
-        on_look: Callable[[str], None],
+        on_redeliver: Callable[[str], None],
         on_anew: Callable[[str, Priority, int], None] | None = None,
     ) -> None:
         self._bus = bus
         self._on_hint = on_hint
-        self._on_look = on_look
+        self._on_redeliver = on_redeliver
         self._on_anew = on_anew
         self._receive = self._received  # one for all
         self._apart: dict[str, int] = {}
         """Subscriptions by model."""
         self._all: int | None = None
-        self._looks: int | None = None
+        self._redeliveries: int | None = None
         self._anews: int | None = None
 
     async def listen(self, models: Iterable[str]) -> None:
         """Learn of jobs of these models too; returns when the server knows. Raises :class:`Unavailable`: repeat it."""
         connection = self._bus.connection
-        if self._looks is None:
-            self._looks = connection.listen(names.look(), self._look)
+        if self._redeliveries is None:
+            self._redeliveries = connection.listen(names.redeliver(), self._redeliver)
             if self._on_anew is not None:
                 self._anews = connection.listen(names.anew(), self._received_anew)
         if self._all is None:
@@ -68,10 +68,10 @@ class Hints:
     def close(self) -> None:
         """Receive nothing more. Idempotent."""
         self.ignore(list(self._apart))
-        for subscription in (self._all, self._looks, self._anews):
+        for subscription in (self._all, self._redeliveries, self._anews):
             if subscription is not None:
                 self._bus.connection.unlisten(subscription)
-        self._all = self._looks = self._anews = None
+        self._all = self._redeliveries = self._anews = None
 
     def _received(self, subject: bytes, _reply: bytes, head: bytes, _data: bytes) -> None:
         _, _, model, priority, _ = subject.split(b".", 4)
@@ -80,8 +80,8 @@ class Hints:
         seq = int(digits) if digits.isdigit() else 0
         self._on_hint(names.untoken(model.decode()), cast("Priority", priority.decode()), seq)
 
-    def _look(self, subject: bytes, _reply: bytes, _head: bytes, _data: bytes) -> None:
-        self._on_look(names.untoken(subject.rpartition(b".")[2].decode()))
+    def _redeliver(self, subject: bytes, _reply: bytes, _head: bytes, _data: bytes) -> None:
+        self._on_redeliver(names.untoken(subject.rpartition(b".")[2].decode()))
 
     def _received_anew(self, subject: bytes, _reply: bytes, _head: bytes, data: bytes) -> None:
         _, model, priority = subject.split(b".")

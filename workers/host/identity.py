@@ -8,27 +8,6 @@ from pathlib import Path
 import msgspec
 
 _HOST_FILE = "host-id"
-_REMOTE = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "afs",
-        "gfs2",
-        "ocfs2",
-        "fuse.sshfs",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "fuse.glusterfs",
-        "virtiofs",
-    }
-)
 
 
 class WorkerIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,16 +63,3 @@ def pid_start(pid: int) -> int:
     """Start time of ``pid`` in clock ticks since boot (field 22 of ``/proc/<pid>/stat``)."""
     stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[19])
-
-
-def is_local(directory: Path) -> bool:
-    """Whether ``directory`` lies on a file system whose flocks live in this kernel alone."""
-    target = str(directory.resolve())
-    best, kind = "", ""
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        mount, type_ = line.split()[1:3]
-        mount = mount.replace("\\040", " ")
-        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, type_
-    return kind not in _REMOTE

@@ -17,7 +17,7 @@ group of jobs that comes meanwhile is stored one by one between them."""
 
 
 class AwakeModel:
-    """See the module. generation: of the consumers. used_s: when its last job came.
+    """What is known of one model that is awake. generation: of the consumers. used_s: when its last job came.
 
     by_hints: hints tell when to ask, and no request is parked. hinted: classes of which a job may have come since they
     were asked, and how often to ask for it: the server may tell of a job before its consumer has it. asked_s: when one
@@ -42,7 +42,7 @@ class AwakeModel:
         self._unseen: dict[Priority, int] = {}
         """Of what was announced and asked for, and did not come yet: how often to ask again."""
         self.left = {priority: info.num_pending for priority, info in infos.items()}
-        """Jobs that the consumers had left to deliver at the last look."""
+        """Jobs that the consumers had left to deliver when last asked."""
         self._highest_seq = {priority: info.examined_to for priority, info in infos.items()}
         self._held: dict[Priority, list[Given]] = {}
         """What came in a turn that is not over: together it makes a batch."""

@@ -6,7 +6,7 @@ expire. When it has had no job for a while it sleeps again.
 
 A delivery that was lost comes again when the consumers are made *anew*: what was delivered before is then delivered
 again, and is to be examined. That is done for each model with jobs in ``JOBS`` when this worker begins to follow it and
-after a reconnect, and whenever :meth:`JobIntake.look` is called. See :mod:`signalbox.jobs.delivery` and ADR 0210.
+after a reconnect, and whenever :meth:`JobIntake.redeliver` is called. See :mod:`signalbox.jobs.delivery` and ADR 0210.
 
 A request that waits at a consumer cannot be taken back without loss: a job that it is just being given is gone. So a
 worker whose runs are long parks none for models that others serve too, and none are parked any more for a model that
@@ -83,7 +83,7 @@ class JobIntake:
         self._on_delivery = on_delivery
         self._on_credit = on_credit
         self._loop = asyncio.get_running_loop()
-        self._hints = Hints(bus, self._on_hint, self._asked_to_look, self._on_anew)
+        self._hints = Hints(bus, self._on_hint, self._redelivery_asked, self._on_anew)
         self._starting_until_s = 0.0
         self._followed: frozenset[str] = frozenset()
         self._awake: dict[str, AwakeModel] = {}
@@ -99,7 +99,7 @@ class JobIntake:
         """Take jobs of exactly these models from now on. Raises :class:`Unavailable`; then it may be repeated."""
         wanted = frozenset(models)
         new, gone = wanted - self._followed, self._followed - wanted
-        await self._hints.listen(new)  # before the look, so that no job is missed
+        await self._hints.listen(new)  # before the question, so that no job is missed
         self._hints.ignore(gone)
         self._followed = wanted
         await self._leave([model for model in gone if model in self._awake])
@@ -108,7 +108,7 @@ class JobIntake:
             if awake.generation != generation:
                 self._request_open(model)
         try:
-            await self._look_at_queued(new)
+            await self._redeliver_queued(new)
         except BaseException:
             self._followed -= new
             raise
@@ -165,20 +165,20 @@ class JobIntake:
             if awake.may_hold:
                 self._on_credit(model)
 
-    def look(self, model: str) -> None:
+    def redeliver(self, model: str) -> None:
         """Have everything of this model delivered again that has not ended, followed or not."""
         self._request_open(model, is_anew=True)
 
-    def look_at_followed(self) -> None:
-        """The same for each model that is followed and has a job in ``JOBS``."""
-        self._tasks.start(persist(partial(self._look_at_queued, self._followed)), name="look at the queues")
+    def redeliver_followed(self) -> None:
+        """Have jobs delivered again of each model that is followed and has a job in ``JOBS``."""
+        self._tasks.start(persist(partial(self._redeliver_queued, self._followed)), name="redeliver what is queued")
 
-    def look_after(self, worker: Worker) -> None:
-        """The same for those of them that another worker served which is gone, if this one acts for all."""
-        self._tasks.start(persist(partial(self._look_after, worker)), name="look after a worker")
+    def redeliver_lost(self, worker: Worker) -> None:
+        """Have the followed jobs of a worker that is gone delivered again, if this worker acts for all."""
+        self._tasks.start(persist(partial(self._redeliver_lost, worker)), name="redeliver what a worker had")
 
     async def give_back(self, models: Iterable[str]) -> None:
-        """The same for these models, now: jobs of them were delivered here and will not be ended here."""
+        """Have these models' jobs delivered again, now: some were delivered here and will not be ended here."""
         for model in sorted(models):
             await delivery.make_all_anew(self._bus, model, self._fleet.generation())
 
@@ -197,7 +197,7 @@ class JobIntake:
     def reconnected(self) -> None:
         """Note that the connection is back, without what was on its way; the server may still be starting."""
         self._starting_until_s = self._loop.time() + STARTING_S
-        self.look_at_followed()
+        self.redeliver_followed()
 
     async def close(self) -> None:
         """Stop to pull; deliveries that were on their way have been passed on when this returns."""
@@ -228,23 +228,23 @@ class JobIntake:
         elif model in self._followed and not self._openings.is_working(model):
             self._request_open(model)
 
-    def _asked_to_look(self, model: str) -> None:
+    def _redelivery_asked(self, model: str) -> None:
         if model in self._followed and self._fleet.is_first(model):
-            self.look(model)
+            self.redeliver(model)
 
     def _on_anew(self, model: str, priority: Priority, seq: int) -> None:
         if (awake := self._awake.get(model)) is not None:
             awake.delivered_before(priority, seq)
             self._on_hint(model, priority)  # what was let go waits there; if it is not there yet, it refuses
 
-    async def _look_at_queued(self, models: Iterable[str]) -> None:
+    async def _redeliver_queued(self, models: Iterable[str]) -> None:
         for model in await delivery.queued_models(self._bus, set(models)):
-            self.look(model)
+            self.redeliver(model)
 
-    async def _look_after(self, worker: Worker) -> None:
+    async def _redeliver_lost(self, worker: Worker) -> None:
         queued = await delivery.queued_models(self._bus, self._followed)
         for model in self._fleet.served_too(worker, queued):
-            self.look(model)
+            self.redeliver(model)
 
     def _request_open(self, model: str, *, is_anew: bool = False) -> None:
         if not self._is_closed and self._openings.request(model, is_anew=is_anew):
@@ -272,7 +272,7 @@ class JobIntake:
         await self._close(self._forget(model))
         by_hints = model in self._followed and self._is_by_hints(model)
         if by_hints:
-            await self._hints.listen([model])  # before the look, so that no job is missed
+            await self._hints.listen([model])  # before the question, so that no job is missed
         # Where no other worker reads the queue, what waits at its consumer is a dead one's.
         if is_anew or self._fleet.is_alone(model):
             gauges.QUEUES_ANEW.labels(model).inc()
@@ -296,7 +296,7 @@ class JobIntake:
         now_s = self._loop.time()
         is_known = awake.receive(priority, delivered, now_s)
         if self._leaves_shared and not is_known and now_s < awake.parked_until_s and not self._fleet.is_alone(model):
-            self.look(model)  # it was asked for before the run was known to be long: let others have it
+            self.redeliver(model)  # it was asked for before the run was known to be long: let others have it
         if not delivered.left and awake.is_behind(priority):
             self._loop.call_later(GLANCE_S, self._ask_if_behind, model, awake, priority)
         puller = awake.pullers.get(priority)
@@ -320,7 +320,7 @@ class JobIntake:
         self._begin_turns()
 
     def _begin_turns(self) -> None:
-        """The same, after a rest."""
+        """Ask the queues whose turn has come."""
         now_s = self._loop.time()
         while (found := self._turns.next(now_s)) is not None:
             queue, number = found
@@ -355,7 +355,7 @@ class JobIntake:
             self._ask_again(model, awake, priority, HINT_TRIES)
 
     def _ask_again(self, model: str, awake: AwakeModel, priority: Priority, tries: int) -> None:
-        """As if a job was announced."""
+        """Ask again, as if a job was announced."""
         if self._awake.get(model) is awake and priority not in awake.hinted:
             awake.hinted[priority] = tries
             self._on_credit(model)
@@ -417,7 +417,7 @@ class JobIntake:
         await self._close([puller for model in models for puller in self._forget(model)])
         for model in asked:
             if not self._fleet.is_assigned(model) and not self._fleet.is_alone(model):
-                self.look(model)
+                self.redeliver(model)
 
     def _forget(self, model: str) -> list[Puller]:
         """The pullers of a model that is not pulled any more."""

@@ -45,7 +45,7 @@ class Openings:
             self._refused[model] = self._refused.get(model, 0) + 1
 
     def answered(self, model: str) -> None:
-        """It did not."""
+        """A model's queue answered what was asked of it."""
         if self._refused:
             self._refused.pop(model, None)
 

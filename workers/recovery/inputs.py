@@ -26,7 +26,7 @@ from workers.host import gauges
 
 ORPHANED_S: Final = 3600.0
 """Without a job for so long, an input belongs to none. A gateway queues a job within seconds of storing its input."""
-MAX_LOOKS: Final = 500
+MAX_CHECKED: Final = 500
 """Inputs whose jobs are looked up in one turn."""
 MAX_REFUSED: Final = 1_000
 """Refused inputs remembered until the next turn; more go after an hour."""
@@ -74,12 +74,12 @@ class InputRemoval:
             del self._recordless[subject]
         if not self._round:
             self._round = list(stored)
-        group, self._round = self._round[:MAX_LOOKS], self._round[MAX_LOOKS:]
+        group, self._round = self._round[:MAX_CHECKED], self._round[MAX_CHECKED:]
         for subject in group:
             if subject in stored:
-                await self._look(subject, info["state"]["last_seq"])
+                await self._check(subject, info["state"]["last_seq"])
 
-    async def _look(self, subject: str, last_seq: int) -> None:
+    async def _check(self, subject: str, last_seq: int) -> None:
         try:
             record = await self._record(subject)
             if record is not None:

@@ -25,7 +25,7 @@ class Heartbeat(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def expect(self) -> None:
-        """It should beat from now on."""
+        """Expect beats from now on."""
         self._silence.start(self._silence_s)
 
     def end(self) -> None:
@@ -35,10 +35,10 @@ class Heartbeat(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
+        """Called by asyncio."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
+        """Called by asyncio."""
         self._silence.start(self._silence_s)
         self._on_beat()

@@ -22,20 +22,20 @@ class InFlightJob(Attempt):
     not to run again in this attempt. seen_s: reading of the occupancy when it was queued.
     """
 
-    __slots__ = ("arrived_s", "cancelled_s", "delivery", "is_begun", "looked_s", "seen_s")
+    __slots__ = ("arrived_s", "cancelled_s", "checked_s", "delivery", "is_begun", "seen_s")
 
     def __init__(self, delivery: Delivery, job: Job, *, now_s: float) -> None:
         super().__init__(job)
         self.delivery = delivery
         self.arrived_s = now_s
-        self.looked_s = now_s
+        self.checked_s = now_s
         self.cancelled_s = 0.0
         self.is_begun = False
         self.seen_s = (0.0, 0.0)
 
     def begin_anew(self, now_s: float) -> None:
         """Note that the job waits for another attempt, from now on."""
-        self.arrived_s = self.looked_s = now_s
+        self.arrived_s = self.checked_s = now_s
         self.stages = []
         self.is_begun = False
 
@@ -61,11 +61,11 @@ class InFlightJobs(dict[str, InFlightJob]):
         self.bytes -= len(held.delivery.data)
         return True
 
-    def unlooked(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
+    def unchecked(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
         """Claimed jobs whose records nobody has looked at for so long; they count as looked at from now on."""
-        found = [h for h in self.values() if h.record is not None and now_s - h.looked_s >= older_than_s]
+        found = [h for h in self.values() if h.record is not None and now_s - h.checked_s >= older_than_s]
         for held in found:
-            held.looked_s = now_s
+            held.checked_s = now_s
         return found
 
     def ids(self) -> tuple[str, ...]:

@@ -30,8 +30,8 @@ from workers.settings import WorkerSettings
 from workers.statistics.worker import Statistics
 
 KEEP_S: Final = 1.0
-"""Seconds between looks for what has been in flight, or asleep, for long."""
-CANCEL_LOOK_S: Final = 5.0
+"""Seconds between checks of what has been in flight, or asleep, for long."""
+CANCEL_CHECK_S: Final = 5.0
 """A job in flight is looked up so often: a cancel request may have been lost on its way."""
 RENEWED: Final = 3
 """Claims are written again so often in the least time that records are kept."""
@@ -146,7 +146,7 @@ class Session:
 
     def worker_vanished(self, worker: Worker) -> None:
         """Another worker has gone; what it had in flight may have to be looked for here."""
-        self._pipeline.intake.look_after(worker)
+        self._pipeline.intake.redeliver_lost(worker)
 
     def _lease_changed(self) -> None:
         self._catalog.set()  # what could not be loaded may be loaded now
@@ -259,8 +259,8 @@ class Session:
         that nobody calls."""
         while True:
             await asyncio.sleep(KEEP_S)
-            for held in self.in_flight.unlooked(self._loop.time(), CANCEL_LOOK_S):
-                self._pipeline.cancellations.look_for(held)
+            for held in self.in_flight.unchecked(self._loop.time(), CANCEL_CHECK_S):
+                self._pipeline.cancellations.check(held)
             try:
                 await self._pipeline.intake.rest()
             except SignalboxError as error:

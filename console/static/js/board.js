@@ -139,8 +139,8 @@ const PILL = {
 };
 
 function tellLink() {
-  const [look, words] = PILL[link.state];
-  attribute($("link"), "data-link", look);
+  const [tone, words] = PILL[link.state];
+  attribute($("link"), "data-link", tone);
   text($("link"), words);
   const isStale = link.state === "down" || link.state === "blind" || link.state === "ended";
   for (const button of document.querySelectorAll("[data-live-only]")) button.disabled = isStale;

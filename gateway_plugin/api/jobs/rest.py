@@ -30,11 +30,11 @@ class JobsRest:
         self.limit_bytes = limit_bytes
 
     def takes(self, _head: str) -> bool:
-        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        """Whether this dialect answers a path."""
         return True
 
     def keyless(self, _request: Request) -> None:
-        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        """The answer to a request without a key; None where one is needed."""
 
     def refusal(self, error: SignalboxError) -> JsonResponse:
         """An RFC 9457 problem."""

@@ -56,7 +56,7 @@ class OipRest:
         self.limit_bytes = max_binary_bytes
 
     def takes(self, head: str) -> bool:
-        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        """Whether this dialect answers a path."""
         return head.startswith(_PREFIX)
 
     def keyless(self, request: Request) -> JsonResponse | None:

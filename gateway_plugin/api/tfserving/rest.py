@@ -48,7 +48,7 @@ class TfServingRest:
         self.limit_bytes = limit_bytes
 
     def takes(self, head: str) -> bool:
-        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        """Whether this dialect answers a path."""
         return is_serving(head)
 
     def keyless(self, request: Request) -> JsonResponse | None:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from signalbox.bus.transport.encryption import is_loopback, readable
 from signalbox.ops.doctor import certificates
 from signalbox.ops.doctor.catalog import Finding
+from signalbox.program.filesystem import remote_kind
 from signalbox.program.words import counted
 
 DEFAULTS: Final[Mapping[str, str]] = {
@@ -257,30 +258,10 @@ def _worker(env: Environment) -> Iterator[Finding]:
         yield Finding("worker.interval_log", "SIGNALBOX_WORKER_INTERVAL_LOG", "set")
 
 
-_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre", "afs"})
-
-
 def lock_folder(folder: Path) -> Iterator[Finding]:
     """What is wrong with the folder of the kernel locks."""
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & stat.S_IWOTH:
         yield Finding("worker.lock_open", str(folder), f"mode {mode:o}")
-    kind = file_system(folder)
-    if kind in _REMOTE:
+    if kind := remote_kind(folder):
         yield Finding("worker.lock_remote", str(folder), f"on {kind}")
-
-
-def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Kind of the file system ``path`` lies on, as the kernel names it; empty where it does not say."""
-    try:
-        lines = mounts.read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    real, found, longest = os.path.realpath(path), "", -1
-    for line in lines:
-        _, point, kind, *_ = [*line.split(" "), "", "", ""]
-        point = point.replace("\\040", " ")
-        is_above = real == point or real.startswith(point.rstrip("/") + "/")
-        if is_above and len(point) >= longest:
-            found, longest = kind, len(point)
-    return found

@@ -6,23 +6,27 @@ them in any; a value is text, a list or a mapping, never converted: rules say wh
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from signalbox.program.errors import Misconfigured
 
 Value: TypeAlias = "str | list[Value] | dict[str, Value]"
+Token: TypeAlias = tuple[str, str]
+"""``mark`` or ``value``, and its text; the last one is a mark without text."""
 _TOKEN: Final = re.compile(
     r"""\s+ | \#[^\n]* | //[^\n]* | (?P<quoted> "(?:[^"\\]|\\.)*" | '[^']*' )
     | (?P<url> \w+://[^\s,;\]}]+ ) | (?P<mark> [{}\[\],:=;] )
     | (?P<word> (?: (?!//) [^\s{}\[\],:=;\#"'] )+ (?: :\d+ )? )""",
     re.VERBOSE,
 )
-_DEEPEST: Final = 32
+_BETWEEN: Final = (("mark", ","), ("mark", ";"))
+_BEFORE_VALUE: Final = (("mark", ":"), ("mark", "="))
 
 
 class Conf:
-    """One parsed file. ``variables``: names of those it takes from the environment."""
+    """One parsed file, with what it includes."""
 
     def __init__(self, values: "dict[str, Value]") -> None:
         self.values = values
@@ -47,25 +51,22 @@ class Conf:
 
 def read(path: Path) -> Conf:
     """The file with what it includes. Raises :class:`Misconfigured` naming the file that cannot be read."""
-    return Conf(_read(path, 0))
-
-
-def parse(text: str, folder: Path = Path(), depth: int = 0) -> Conf:
-    """A configuration given as text; ``include`` is looked for in ``folder``."""
-    return Conf(_block(_tokens(text), folder, depth, is_top=True))
-
-
-def _read(path: Path, depth: int) -> "dict[str, Value]":
-    if depth > _DEEPEST:
-        raise Misconfigured(f"{path} is included too deep.")
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(f"{path} cannot be read: {error}.") from error
-    return parse(text, path.parent, depth).values
+    return parse(text, path.parent)
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
+def parse(text: str, folder: Path = Path()) -> Conf:
+    """A configuration given as text; ``include`` is looked for in ``folder``."""
+    try:
+        return Conf(_block(_tokens(text), folder, end=("mark", "")))
+    except RecursionError as error:
+        raise Misconfigured("The NATS configuration is nested too deep, or includes itself.") from error
+
+
+def _tokens(text: str) -> Iterator[Token]:
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)
@@ -76,54 +77,33 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
             yield "value", found[0][1:-1]
         elif found.lastgroup is not None:
             yield ("mark" if found.lastgroup == "mark" else "value"), found[0]
-    yield "end", ""
+    yield "mark", ""
 
 
-def _block(tokens: Iterator[tuple[str, str]], folder: Path, depth: int, *, is_top: bool = False) -> "dict[str, Value]":
+def _block(tokens: Iterator[Token], folder: Path, end: Token) -> "dict[str, Value]":
     values: dict[str, Value] = {}
-    for kind, text in tokens:
-        if kind == "end" or text == "}":
-            if (kind == "end") is not is_top:
-                raise Misconfigured("A brace is missing in the NATS configuration.")
-            return values
+    for token in iter(partial(next, tokens), end):
+        kind, name = token
+        if token in _BETWEEN:
+            continue
         if kind == "mark":
-            continue  # commas and semicolons between entries
-        if text.lower() == "include":
-            values |= _read(folder / next(tokens)[1], depth + 1)
+            raise Misconfigured("A name or a brace is missing in the NATS configuration.")
+        first = next(tokens)
+        if name.lower() == "include":
+            values |= read(folder / first[1]).values
         else:
-            values[text.lower()] = _value(tokens, folder, depth)
+            values[name.lower()] = _value(next(tokens) if first in _BEFORE_VALUE else first, tokens, folder)
     return values
 
 
-def _value(tokens: Iterator[tuple[str, str]], folder: Path, depth: int) -> "Value":
-    if depth > _DEEPEST:
-        raise Misconfigured("The NATS configuration is nested too deep.")
-    for kind, text in tokens:
-        if kind == "end":
-            break
-        if text in {":", "="} and kind == "mark":
-            continue
-        if kind == "mark" and text == "{":
-            return _block(tokens, folder, depth + 1)
-        if kind == "mark" and text == "[":
-            return _list(tokens, folder, depth + 1)
-        if kind == "mark":
-            break
-        return text
-    raise Misconfigured("A value is missing in the NATS configuration.")
-
-
-def _list(tokens: Iterator[tuple[str, str]], folder: Path, depth: int) -> "list[Value]":
-    found: list[Value] = []
-    for kind, text in tokens:
-        if kind == "mark" and text == "]":
-            return found
-        if kind == "end" or depth > _DEEPEST:
-            break
-        if kind == "mark" and text == "{":
-            found.append(_block(tokens, folder, depth + 1))
-        elif kind == "mark" and text == "[":
-            found.append(_list(tokens, folder, depth + 1))
-        elif kind == "value":
-            found.append(text)
-    raise Misconfigured("A bracket is missing in the NATS configuration.")
+def _value(first: Token, tokens: Iterator[Token], folder: Path) -> "Value":
+    """The value that begins with ``first``."""
+    if first == ("mark", "{"):
+        return _block(tokens, folder, end=("mark", "}"))
+    if first == ("mark", "["):
+        members = iter(partial(next, tokens), ("mark", "]"))
+        return [_value(member, tokens, folder) for member in members if member not in _BETWEEN]
+    kind, text = first
+    if kind == "mark":
+        raise Misconfigured("A value or a bracket is missing in the NATS configuration.")
+    return text

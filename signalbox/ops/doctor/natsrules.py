@@ -134,7 +134,7 @@ async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
     found += await _rights(bus, where, role)
     found += await _copies(bus, where)
     found += await _filled(bus, where)
-    found += [Finding("nats.damaged", where, f"{one.stream}: {one.what}") for one in await damage.look(bus)]
+    found += [Finding("nats.damaged", where, f"{one.stream}: {one.what}") for one in await damage.find(bus)]
     return iter(found)
 
 

@@ -21,7 +21,7 @@ from signalbox.wire.names import NATS_FAULT
 MOST_RESTARTS: Final = 3
 """In :data:`PERIOD_S`. A disk that fills again and again needs a person."""
 PERIOD_S: Final = 3600.0
-_LOOK_S: Final = 0.25
+_POLL_S: Final = 0.25
 """How often the room is looked at while there is none."""
 TELL_S: Final = 1.0
 _FAULT_TEXT: Final = "NATS stores nothing: its disk is full, or was."
@@ -64,8 +64,8 @@ class NatsKeeper:
             group.create_task(self._mend(server, bus))
             group.create_task(self._tell(bus))
 
-    async def look(self, bus: Bus) -> None:
-        """Remember how far the streams are, while they store. Two looks make the earlier one :attr:`stored`."""
+    async def check(self, bus: Bus) -> None:
+        """Remember how far the streams are, while they store. Two checks make the earlier one :attr:`stored`."""
         found = await last_sequences(bus)
         if found and not self._has_failed.is_set():
             self._known.append(found)
@@ -75,7 +75,7 @@ class NatsKeeper:
         """How far each stream is known to have stored; empty where that is not known yet.
 
         What the server tells after a fault is no measure: its last sequence counts the write that failed. The last
-        look may be so late too, hence the one before it.
+        check may be so late too, hence the one before it.
         """
         return self._known[0] if len(self._known) == 2 else {}
 
@@ -90,7 +90,7 @@ class NatsKeeper:
         """Remember how far the streams are while they store, and say when room runs out and is there again."""
         was_low = False
         while True:
-            await self.look(bus)
+            await self.check(bus)
             free = self._room.free_bytes()
             if free is not None and free < _NO_ROOM_BYTES:
                 self._has_failed.set()
@@ -118,16 +118,16 @@ class NatsKeeper:
             self._say("there is room again; restarting NATS, which would not write before")
             log.warning("nats.restarted", free_bytes=self._room.free_bytes())
             server.kill()
-            after = await self._is_back(server, bus, pid)
+            is_back = await self._is_back(server, bus, pid)
             self._has_failed.clear()  # what its former life has said until now
-            self._judge(after)
+            self._say("NATS is back" if is_back else f"NATS does not answer {_BACK_S:g} s after its restart")
 
     async def _has_room(self) -> None:
         """Return when more than the reserve is free. The kernel sends no notice of it, so this polls."""
         while True:
             if not self._room.is_low():
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _may_restart(self) -> None:
         """Wait until it was not restarted too often lately."""
@@ -146,31 +146,15 @@ class NatsKeeper:
             log.error("nats.restarts_exhausted", wait_s=round(wait_s))
             await asyncio.sleep(wait_s)
 
-    async def _is_back(self, server: Child, bus: Bus, former_pid: int) -> dict[str, int]:
-        """How far the streams are once another life of the server answers; empty if none does for a while."""
+    async def _is_back(self, server: Child, bus: Bus, former_pid: int) -> bool:
+        """Whether another life of the server answers within a while."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_BACK_S):
                 while True:
-                    if server.pid not in {0, former_pid} and (found := await last_sequences(bus)):
-                        return found
-                    await asyncio.sleep(_LOOK_S)
-        return {}
-
-    def _judge(self, after: dict[str, int]) -> None:
-        """Say whether all is there that is known to have been stored."""
-        if not after:
-            self._say(f"NATS does not answer {_BACK_S:g} s after its restart")
-            return
-        short = {name: last for name, last in self.stored.items() if after.get(name, 0) < last}
-        for name, last in short.items():
-            log.error("nats.messages_lost", stream=name, last=after.get(name, 0), stored=last)
-            self._say(
-                f"stream {name} of NATS ends at {after.get(name, 0)}, and {last} was stored:"
-                " restore a backup (docs/operations.md)"
-            )
-        self._known.extend([after, after])
-        if not short:
-            self._say("NATS is back with all it had stored")
+                    if server.pid not in {0, former_pid} and await last_sequences(bus):
+                        return True
+                    await asyncio.sleep(_POLL_S)
+        return False
 
 
 async def last_sequences(bus: Bus) -> dict[str, int]:

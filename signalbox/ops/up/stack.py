@@ -232,7 +232,7 @@ class UpStack:
         return [*own, *(folder.resolve() for folder in self.options.model_folders)]
 
     def _model_roots(self) -> list[str]:
-        """The same for the console, with names: what lies below a folder with a name may move with it.
+        """Folders of models for the console, with names: what lies below a folder with a name may move with it.
 
         A folder given with ``--models`` is called as it is, unless another has that name too.
         """
