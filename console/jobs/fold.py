@@ -10,7 +10,7 @@ cancellation that was asked for. A job that began and ended within a batch is on
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from signalbox.jobs import life
+from signalbox.jobs.records import Found
 from signalbox.wire.messages import EndedAttempt, ErrorInfo, Job, Record, State
 
 INSTANTS: Final = frozenset({"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"})
@@ -27,7 +27,7 @@ class JobMessage(NamedTuple):
     @classmethod
     def accepted(cls, job: Job, at: float) -> "JobMessage":
         """A job that has not been claimed yet."""
-        return cls(at, None, life.first_record(job, State.QUEUED))
+        return cls(at, None, Found.unclaimed(job).record)
 
 
 class JobRow(NamedTuple):
