@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, tyk
+from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, nodes, tyk
 from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.ops.doctor.environment import Environment
 from signalbox.program import log
@@ -147,7 +147,7 @@ async def _server(env: Environment) -> list[Finding]:
         request_timeout_s=_CONNECT_S,
     )
     role = env.program or "admin"
-    nodes = await certificates.examine_nodes(wire.nats_url, wire.nats_ca_file)
+    shown = await nodes.examine(wire.nats_url, wire.nats_ca_file)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             async with await Bus.connect(wire, role=role, name="doctor") as bus:
@@ -157,10 +157,10 @@ async def _server(env: Environment) -> list[Finding]:
                 found += natsrules.examine_workers(workers.items().values())
                 await workers.close()
     except SignalboxError as error:
-        return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
+        return [*shown, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
     except TimeoutError:
-        return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), "no answer in time")]
-    return [*nodes, *found]
+        return [*shown, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), "no answer in time")]
+    return [*shown, *found]
 
 
 async def _monitor(url: str) -> list[Finding]:
