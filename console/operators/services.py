@@ -1,7 +1,7 @@
 """Acts on operators, their tokens and the read-only switch."""
 
 import secrets
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from django.contrib.auth.hashers import make_password
@@ -94,13 +94,13 @@ def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
     return token
 
 
-def switch_read_only(actor: Actor, *, is_read_only: bool, message: str = "", until: datetime | None = None) -> System:
-    """Refuse every change but this one, with a message, until it is switched back or its time has passed."""
-    asked = {"is_read_only": is_read_only, "until": until and until.isoformat()}
+def switch_read_only(actor: Actor, *, is_read_only: bool, message: str = "") -> System:
+    """Refuse every change but this one, with a message, until it is switched back."""
+    asked = {"is_read_only": is_read_only}
     with act(actor, Act.SYSTEM_READ_ONLY, Target("system", "console"), asked=asked, reason=message) as change:
         system = System.current()
-        change.before = {"is_read_only": system.is_read_only, "until": system.until and system.until.isoformat()}
-        system.is_read_only, system.message, system.until = is_read_only, message[:200], until
+        change.before = {"is_read_only": system.is_read_only}
+        system.is_read_only, system.message = is_read_only, message[:200]
         system.save()
     return system
 
