@@ -134,7 +134,6 @@ class Queue(Row, frozen=True):
     is_paused: bool = False
     paused_by: str = ""
     paused_reason: str = ""
-    paused_at: float = 0.0
     replicas: int = 0
     ready: int = 0
     loading: int = 0
