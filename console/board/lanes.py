@@ -3,8 +3,10 @@
 from collections import defaultdict, deque
 from typing import Final
 
+from msgspec.structs import replace
+
 from console.board.protocol import Topic
-from console.board.rows import LaneRow, LaneRun, RunningJob, StripInterval, Waiter
+from console.board.rows import LaneRow, RunningJob, StripInterval, Waiter
 from console.board.use import DeviceUse
 from signalbox.wire.messages import Device, Lease, Record, State, Ticket, Worker
 
@@ -223,7 +225,7 @@ class Lanes:
                 use=use,
                 word=word(state, activity, use),
                 idle_since=max(lease.since, lane.use.used_at) if lease and activity == "idle" else 0.0,
-                run=_run(worker) if activity else None,
+                run=replace(worker.run, jobs=()) if activity and worker and worker.run else None,
                 waiters=tuple(sorted(lane.tickets.values(), key=lambda w: (w.number, w.worker))),
                 jobs=tuple(jobs[:JOBS_SHOWN]),
                 job_count=len(jobs),
@@ -278,13 +280,6 @@ def word(state: str, activity: str, use: float | None) -> str:
     if use is None:
         return "held" if activity == "idle" else activity
     return "computing" if use >= BUSY else "partly" if use >= IN_USE else "held"
-
-
-def _run(worker: Worker | None) -> LaneRun | None:
-    if worker is None or worker.run is None:
-        return None
-    run = worker.run
-    return LaneRun(run.activity, run.model, run.version, run.since, run.expected_s)
 
 
 def _loaded(worker: Worker | None) -> tuple[str, ...]:

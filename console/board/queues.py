@@ -256,7 +256,6 @@ class QueueRows:
             is_paused=paused is not None,
             paused_by=paused.actor if paused else "",
             paused_reason=paused.reason if paused else "",
-            paused_at=paused.updated_at if paused else 0.0,
             **self._resident(model),
         )
         if activity is not None:

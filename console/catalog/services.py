@@ -18,6 +18,7 @@ from console.audit.acts import AuditedValues, Target, act, check, preparing
 from console.bounds import MOST_NUMBER
 from console.catalog import folders, inspection, versions
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
+from console.database import one_of
 from console.feed.running import running
 from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
@@ -51,10 +52,7 @@ _REFUSED: Final = metrics.counter(
 
 def find(name: str) -> ServedModel:
     """The model called ``name``. Raises :class:`NotFound`."""
-    model = ServedModel.objects.filter(name=name).first()
-    if model is None:
-        raise NotFound(f"There is no model {name!r}.")
-    return model
+    return one_of(ServedModel.objects.filter(name=name), f"There is no model {name!r}.")
 
 
 def register(
@@ -439,17 +437,11 @@ def _found(number: int, folder: Path) -> inspection.Inspection:
 
 
 def _locked(name: str) -> ServedModel:
-    model = ServedModel.objects.select_for_update().filter(name=name).first()
-    if model is None:
-        raise NotFound(f"There is no model {name!r}.")
-    return model
+    return one_of(ServedModel.objects.select_for_update().filter(name=name), f"There is no model {name!r}.")
 
 
 def _version(model: ServedModel, number: int) -> ModelVersion:
-    version = model.versions.filter(number=number).first()
-    if version is None:
-        raise NotFound(f"{model.name} has no version {number}.")
-    return version
+    return one_of(model.versions.filter(number=number), f"{model.name} has no version {number}.")
 
 
 def _served_version(model: ServedModel, number: int) -> ModelVersion:

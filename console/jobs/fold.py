@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from console.jobs.models import Job as JobModel
 from console.jobs.models import JobEvent
-from signalbox.jobs import life
+from signalbox.jobs.records import Found
 from signalbox.wire.messages import Job, Record, State
 
 INSTANTS: Final = frozenset({"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"})
@@ -58,7 +58,7 @@ class JobMessage(NamedTuple):
     @classmethod
     def accepted(cls, job: Job, at: float) -> "JobMessage":
         """A job that has not been claimed yet."""
-        return cls(at, None, life.first_record(job, State.QUEUED))
+        return cls(at, None, Found.unclaimed(job).record)
 
 
 class Rows(NamedTuple):

@@ -11,12 +11,11 @@ from console.feed.running import running
 from console.jobs import fold
 from console.jobs.models import Job
 from signalbox.bus.client import Bus
-from signalbox.jobs import life
-from signalbox.jobs.records import Records
+from signalbox.jobs.records import Found, Records
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages
-from signalbox.wire.messages import Record, State, decode
+from signalbox.wire.messages import Record, decode
 from signalbox.wire.names import JOB_ID, Header, Stream, state
 
 ASK_S: Final = 2.0
@@ -46,7 +45,7 @@ async def _ask(bus: Bus, job_id: str) -> fold.Row | None:
     if queued is None or Header.JOB not in queued.headers:
         return None
     job = decode(messages.Job, queued.headers[Header.JOB])
-    return fold.row_of_record(life.first_record(job, State.QUEUED), 0, queued.time)
+    return fold.row_of_record(Found.unclaimed(job).record, 0, queued.time)
 
 
 def _unsaved(row: fold.Row) -> Job:

@@ -48,12 +48,6 @@ def duration(milliseconds: float | None) -> str:
 
 
 @register.filter
-def counted(count: float, noun: str) -> str:
-    """``1 job``, ``2 jobs``."""
-    return words.counted(count, noun)
-
-
-@register.filter
 def rate(per_second: float | None) -> str:
     """``0.3/s``, ``52/s``; nothing is a dash."""
     if not per_second:
@@ -65,12 +59,6 @@ def rate(per_second: float | None) -> str:
 def instant(at: float) -> datetime:
     """A moment, of UTC seconds."""
     return datetime.fromtimestamp(at, UTC)
-
-
-@register.filter
-def joining_found(tried: dict[str, Any]) -> str:
-    """What a worker has found of joined requests of a version."""
-    return joining.found_in(tried)
 
 
 @register.filter
@@ -101,6 +89,8 @@ def item(mapping: dict[str, Any], key: str) -> Any:
     return mapping.get(key)
 
 
+register.filter("counted", words.counted)
+register.filter("joining_found", joining.found_in)
 register.filter("standing", standing.of)
 register.filter("spent", standing.spent)
 register.filter("served", serving.served)

@@ -42,7 +42,6 @@ class Projector:
         self._write_at = 0.0
         self._queue_again_at = 0.0
         self.caught_up = asyncio.Event()
-        self.applied = 0
 
     async def run(self) -> None:
         """Until cancelled. NATS or the database away: wait and go on from the cursor."""
@@ -131,7 +130,7 @@ class Projector:
         ]
         upto = written[-1].seq if written else 0
         queue_upto = accepted[-1].seq if accepted else 0
-        self.applied += await database_sync_to_async(store.apply)(received, upto, queue_upto)
+        await database_sync_to_async(store.apply)(received, upto, queue_upto)
 
     async def _begin(self) -> Cursor:
         """Where to read on. A cursor of another stream, or beyond this one, begins at the beginning.

@@ -7,7 +7,6 @@ import json
 import random
 import signal
 import statistics
-import sys
 import time
 from collections import Counter, deque
 from pathlib import Path
@@ -48,11 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Stream until the time is up or Ctrl-C; prints a line a second. Returns the exit status."""
-    try:
-        return asyncio.run(_stream(arguments))
-    except SignalboxError as error:
-        print(f"signalbox demo: {error.public_message}", file=sys.stderr)
-        return 1
+    return asyncio.run(_stream(arguments))
 
 
 def digits(data: Path) -> list[Digit]:

@@ -1,18 +1,14 @@
 """Jobs that do harm, and requests that get lost: one real worker around a toy, a real nats-server."""
 
-import asyncio
-import random
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from gateway_plugin.admission.ownedjobs import OwnedJobs
 from signalbox.bus.client import Bus
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
-from signalbox.program.errors import Conflict
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Limits, Record, State, header
 from signalbox.wire.names import Header, Stream
@@ -53,36 +49,6 @@ async def test_a_lost_request_to_cancel_is_found_and_is_no_strike_for_the_batch_
     ended = await ledger.ended(before, behind, timeout_s=120)
     assert [r.state for r in ended] == [State.SUCCEEDED, State.CANCELLED]
     assert [(r.strikes, r.attempt) for r in ended] == [(0, 1), (0, 1)]
-
-
-async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
-    """500 cancels of jobs that wait, run and end meanwhile, each by the gateway's own code (S11)."""
-    bus, ledger, _ = house
-    await register(bus, "raced", lightworker.version("half"), batching=Batching(max_size=8, rows_independent=True))
-    jobs = OwnedJobs(bus, Records(bus))
-    dice = random.Random(7)
-
-    async def race(number: int) -> tuple[str, State]:
-        job_id = await ledger.submit("raced", floats(float(number)))
-        if number % 5 == 0:
-            await ledger.ended(job_id)
-        else:
-            await asyncio.sleep(dice.random() * 0.03)  # what is tested: any moment of a job's life
-        try:
-            reported = (await jobs.cancel(job_id, "test")).record
-        except Conflict as error:
-            return job_id, State(str(error.facts["state"]))
-        assert reported.state is State.CANCELLED or reported.cancel_requested
-        return job_id, State.CANCELLED
-
-    reported: list[tuple[str, State]] = []
-    for wave in range(20):
-        reported += await asyncio.gather(*(race(wave * 25 + number) for number in range(25)))
-    ended = await ledger.ended(*(job_id for job_id, _ in reported), timeout_s=120)
-    assert [(r.id, r.state) for r in ended] == reported
-    assert {state for _, state in reported} == {State.SUCCEEDED, State.CANCELLED}, "not all were in time"
-    for job_id, _ in reported:
-        assert sum(r.state.is_terminal for r in ledger.records[job_id]) == 1
 
 
 async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(house: House) -> None:

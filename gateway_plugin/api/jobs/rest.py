@@ -13,7 +13,7 @@ from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.jsonresponses import JOB_ID, JsonResponse, json_response, problem_response, retry_after
 from gateway_plugin.request import Request
-from gateway_plugin.service.jobs import Jobs, Patience, PreparedPrediction, failure
+from gateway_plugin.service.jobs import Jobs, Patience, Prediction, failure
 from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import ApiKey, State
@@ -61,11 +61,11 @@ class JobsRest:
             raise failure(end.record)
         return json_response(200, await self._jobs.describe(outcome.found), result_headers(outcome, prefer))
 
-    async def _asked(self, request: Request, key: ApiKey) -> PreparedPrediction:
+    async def _asked(self, request: Request, key: ApiKey) -> Prediction:
         encoding = request.headers.get("Content-Encoding", "").lower()
         choose = partial(self._choose, key)
         options, ready, inputs = await self._codec.read(key.account_id, request.raw_body, encoding, choose)
-        return PreparedPrediction(ready, inputs, options)
+        return Prediction(ready, inputs, options)
 
     def _choose(self, key: ApiKey, fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
         """What a submission asks for, and the version it is for."""

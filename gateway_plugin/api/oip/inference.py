@@ -12,7 +12,7 @@ from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.jobs import Jobs, PreparedPrediction
+from gateway_plugin.service.jobs import Jobs, Prediction
 from gateway_plugin.tables.catalog import require_open
 from signalbox.program.errors import Bug, SignalboxError
 from signalbox.wire.messages import ApiKey, Record
@@ -72,9 +72,7 @@ class Inference:
             inputs = replace(inputs, outputs=tuple(sorted(options.outputs)))
         account, began = key.account_id, perf_counter()
         try:
-            ran = await self._jobs.predict(
-                key, headers, PreparedPrediction(ready, inputs, options.submit), wait_s=wait_s
-            )
+            ran = await self._jobs.predict(key, headers, Prediction(ready, inputs, options.submit), wait_s=wait_s)
         except SignalboxError:
             self._statistics.failed(account, ready.model.name, ready.version.version, perf_counter() - began)
             raise

@@ -1,21 +1,16 @@
-"""Rules for certificates: files of them, and those that the running nodes of NATS show."""
+"""Rules for certificates."""
 
-import asyncio
 import re
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
-from signalbox.bus.transport import encryption
 from signalbox.ops.doctor.catalog import Finding
-from signalbox.program.errors import Misconfigured
 from signalbox.program.words import counted
 
 SOON: Final = timedelta(days=30)
-_NODE_S: Final = 10.0
 _LARGEST_FILE: Final = 1024 * 1024
 _BLOCK: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _VERSION, _UTC_TIME = 0xA0, 0x17
@@ -30,43 +25,11 @@ def examine_file(path: Path, now: datetime | None = None) -> Iterator[Finding]:
     except (OSError, ValueError, IndexError) as error:
         yield Finding("file.unreadable", str(path), type(error).__name__)
         return
-    yield from _soon(first, str(path), now or datetime.now(UTC))
+    yield from soon(first, str(path), now or datetime.now(UTC))
 
 
-async def examine_nodes(nats_url: str, ca_file: str) -> list[Finding]:
-    """Examine the certificate that each node of an encrypted NATS shows to clients; no findings without TLS."""
-    if not encryption.is_encrypted(nats_url, ca_file):
-        return []
-    try:
-        context = encryption.context(ca_file)
-    except Misconfigured as error:
-        return [Finding("file.unreadable", ca_file, error.public_message)]
-    texts = [text.strip() for text in nats_url.split(",") if text.strip()]
-    found = await asyncio.gather(*(_node(text, context) for text in texts))
-    return [one for some in found for one in some]
-
-
-async def _node(text: str, context: ssl.SSLContext) -> list[Finding]:
-    parts = urlsplit(text if "://" in text else f"tls://{text}")
-    where = f"{parts.hostname}:{parts.port or 4222}"
-    try:
-        async with asyncio.timeout(_NODE_S):
-            reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
-            try:
-                await reader.readline()  # the server's first word, in the clear
-                await writer.start_tls(context, server_hostname=parts.hostname)
-                shown = writer.get_extra_info("peercert")
-            finally:
-                writer.transport.abort()
-    except ssl.SSLCertVerificationError as error:
-        return [Finding("certificate.refused", where, error.verify_message)]
-    except (OSError, TimeoutError) as error:
-        return [Finding("nats.away", where, str(error) or type(error).__name__)]
-    end = datetime.fromtimestamp(ssl.cert_time_to_seconds(shown["notAfter"]), UTC)
-    return list(_soon(end, where, datetime.now(UTC)))
-
-
-def _soon(end: datetime, where: str, now: datetime) -> Iterator[Finding]:
+def soon(end: datetime, where: str, now: datetime) -> Iterator[Finding]:
+    """A certificate that has ended, or ends soon."""
     if end <= now:
         yield Finding("certificate.ends_soon", where, f"ended on {end:%Y-%m-%d}")
     elif end - now < SOON:

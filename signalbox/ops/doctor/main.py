@@ -7,15 +7,15 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, tyk
+from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, nodes, tyk
 from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.ops.doctor.environment import Environment
 from signalbox.program import log
@@ -91,10 +91,7 @@ def examine_files(folder: Path) -> Iterator[Finding]:
     """Findings in the files of a deployment that are in ``folder``."""
     conf = folder / "deploy" / "nats" / "nats.conf"
     if conf.exists():
-        try:
-            yield from natsrules.examine_conf(natsconf.read(conf), str(conf))
-        except Misconfigured as error:
-            yield Finding("file.unreadable", str(conf), error.public_message)
+        yield from _examined(conf, lambda path: natsrules.examine_conf(natsconf.read(path), str(path)))
     secrets = folder / "deploy" / "secrets"
     if secrets.is_dir():
         yield from host.examine_secrets(secrets)
@@ -107,30 +104,29 @@ def examine_files(folder: Path) -> Iterator[Finding]:
 def _tyk(files: Path, secrets: Path) -> Iterator[Finding]:
     made = secrets / "tyk_apps"  # what compose mounts: the definitions with their secret
     apps = made if made.is_dir() else files / "apps"
-    public_ports = set()
-    for doc, where in _json_files(sorted(apps.glob("*.json"))):
-        if isinstance(doc, Finding):
-            yield doc
-        else:
-            public_ports.add(doc.get("listen_port", 0))
-            yield from tyk.examine_api(doc, where)
-    path = files / "tyk.conf"
+    public_ports: set[int] = set()
     env = {**os.environ, **_variables(secrets / "tyk.env")}
-    for doc, where in _json_files([path] if path.exists() else []):
-        if isinstance(doc, Finding):
-            yield doc
-        else:
-            yield from tyk.examine_conf(doc, where, env, public_ports)
+
+    def api(path: Path) -> Iterator[Finding]:
+        doc = json.loads(path.read_bytes())
+        public_ports.add(doc.get("listen_port", 0))
+        return tyk.examine_api(doc, str(path))
+
+    def gateway(path: Path) -> Iterator[Finding]:
+        return tyk.examine_conf(json.loads(path.read_bytes()), str(path), env, public_ports)
+
+    for path in sorted(apps.glob("*.json")):
+        yield from _examined(path, api)
+    if (files / "tyk.conf").exists():
+        yield from _examined(files / "tyk.conf", gateway)
 
 
-def _json_files(paths: list[Path]) -> Iterator[tuple[Any, str]]:
-    for path in paths:
-        try:
-            doc = json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
-            yield Finding("file.unreadable", str(path), type(error).__name__), str(path)
-        else:
-            yield doc, str(path)
+def _examined(path: Path, rules: Callable[[Path], Iterator[Finding]]) -> Iterator[Finding]:
+    """What ``rules`` find in a file, or that it cannot be read."""
+    try:
+        yield from rules(path)
+    except (OSError, ValueError, Misconfigured) as error:
+        yield Finding("file.unreadable", str(path), str(error))
 
 
 def _variables(path: Path) -> dict[str, str]:
@@ -151,7 +147,7 @@ async def _server(env: Environment) -> list[Finding]:
         request_timeout_s=_CONNECT_S,
     )
     role = env.program or "admin"
-    nodes = await certificates.examine_nodes(wire.nats_url, wire.nats_ca_file)
+    shown = await nodes.examine(wire.nats_url, wire.nats_ca_file)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             async with await Bus.connect(wire, role=role, name="doctor") as bus:
@@ -161,10 +157,10 @@ async def _server(env: Environment) -> list[Finding]:
                 found += natsrules.examine_workers(workers.items().values())
                 await workers.close()
     except SignalboxError as error:
-        return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
+        return [*shown, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
     except TimeoutError:
-        return [*nodes, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), "no answer in time")]
-    return [*nodes, *found]
+        return [*shown, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), "no answer in time")]
+    return [*shown, *found]
 
 
 async def _monitor(url: str) -> list[Finding]:

@@ -1,11 +1,8 @@
 """Rules for nats-server: its configuration file, and a running server as its API and monitor show it."""
 
-import asyncio
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from signalbox.bus import damage, storage, topology
 from signalbox.bus.client import Bus
@@ -24,7 +21,6 @@ _SYNC: Final = ("jetstream", "sync_interval")
 _COPIES: Final = 3
 _LAZY_COPIES: Final = (2, 15)
 """From this version on nats-server syncs a replicated stream with its Raft log, not with every write (ADR 0144)."""
-_GREETING_S: Final = 10.0
 _PROMISED: Final = 0.7
 """Most of the storage that streams may take: the rest is for buckets, indexes and the compaction of files."""
 
@@ -128,30 +124,11 @@ async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
     except Misconfigured as error:
         return iter([Finding("nats.old", where, error.public_message)])
     found += [Finding("nats.streams_differ", where, fault) for fault in faults]
-    said = await greeting(bus.settings.nats_url)
-    if said and not said.get("auth_required"):
-        found.append(Finding("nats.no_users", where, "it lets in every client"))
     found += await _rights(bus, where, role)
     found += await _copies(bus, where)
     found += await _filled(bus, where)
     found += [Finding("nats.damaged", where, f"{one.stream}: {one.what}") for one in await damage.find(bus)]
     return iter(found)
-
-
-async def greeting(url: str) -> Mapping[str, Any]:
-    """What a server sends to every client that connects, before any password; empty where nothing comes in time."""
-    parts = urlsplit(url.partition(",")[0].strip())
-    try:
-        async with asyncio.timeout(_GREETING_S):
-            reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
-            try:
-                line = await reader.readline()
-            finally:
-                writer.close()
-        said: Mapping[str, Any] = json.loads(line.removeprefix(b"INFO "))
-    except (OSError, ValueError, TimeoutError):
-        return {}
-    return said
 
 
 async def _rights(bus: Bus, where: str, role: str) -> list[Finding]:
