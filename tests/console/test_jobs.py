@@ -101,7 +101,7 @@ def some(db: None) -> list[Job]:
         ("took:>5s version:2", [5]),
         ("error:x,y", []),
         ("nonsense:1", None),
-        ("tenant:ward", None),
+        ("owner:ward", None),
         ("token:99999999999999999999", None),
         ("model:a,b,c,d,e,f,g,h,i,j,k", None),
         ("x " * 30, None),
