@@ -25,7 +25,7 @@ SBOM ?= build/sbom
 # Where the published clients that tests run are locked.
 CLIENTS := tests/conformance/clients
 
-.PHONY: help up production demo check test verify cover lint format types bench chaos sim scope mutants fuzz lock sbom screenshots proto clean debian
+.PHONY: help up production demo check unit test verify cover lint format types bench chaos sim scope mutants fuzz lock sbom screenshots proto clean debian
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,10 +39,13 @@ production: $(VENV)/production.stamp ## run docker-compose.yml on this machine w
 demo: $(VENV)/up.stamp ## send a stream of real digits to a running `make up`
 	@exec $(BIN)/python -m signalbox demo $(ARGS)
 
-check: lint ## before each commit: lint, types, layers, unit tests; within a minute, and needs no Debian package
+check: $(VENV)/dev.stamp ## before each commit: lint, types, layers, unit tests; within a minute, and needs no Debian package
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit
+
+unit: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest tests/unit -m "not proof and not slow"
 
-test: debian lint $(VENV)/production.stamp $(VENV)/clients.stamp ## before a change is shared: all tests but the longest, in some twenty minutes (ARGS="-k lease": a part)
+test: debian lint $(VENV)/production.stamp $(VENV)/clients.stamp ## before a change is shared: all tests but the longest, in some ten minutes (ARGS="-k lease": a part)
 	$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.rows test)
 
 verify: debian $(VENV)/dev.stamp ## the proofs deeper, the storm, the tests that take minutes; CI runs it after make test

@@ -109,8 +109,8 @@ def _compare(model: str, in_flight: int, before: Standing, now: Standing, rounds
 @contextmanager
 def _standing(checkout: Path, folder: Path) -> Iterator[Standing]:
     """The stack of a checkout, its models loaded. This file is what starts it there."""
-    told = folder.with_suffix(".json")
-    command = [sys.executable, "-P", __file__, str(folder), "--stand", str(told)]
+    reported = folder.with_suffix(".json")
+    command = [sys.executable, "-P", __file__, str(folder), "--stand", str(reported)]
     env = {**os.environ, "PYTHONPATH": str(checkout)}
     with folder.with_suffix(".log").open("w") as log_file:
         process = subprocess.Popen(
@@ -118,17 +118,17 @@ def _standing(checkout: Path, folder: Path) -> Iterator[Standing]:
         )
     try:
         deadline = time.monotonic() + UP_S
-        while not told.exists():
+        while not reported.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(f"{checkout} did not come up:\n{folder.with_suffix('.log').read_text()[-2000:]}")
             time.sleep(0.2)
-        yield Standing(**json.loads(told.read_text()))
+        yield Standing(**json.loads(reported.read_text()))
     finally:
         process.communicate()
         process.wait(UP_S)
 
 
-async def _stand(folder: Path, told: Path) -> None:
+async def _stand(folder: Path, reported: Path) -> None:
     options = UpOptions(data=folder, workers=1, front="edge", front_port=0, console_port=0, nats_port=0)
     with DataDir(folder) as data:
         stack = UpStack(options, data, lambda sentence: print(sentence, flush=True))
@@ -139,9 +139,9 @@ async def _stand(folder: Path, told: Path) -> None:
             await stack.run_to_end("mlp", *arguments, env=stack.env("worker"))
             async with ConsoleClient(stack.console_url, await stack.operator_token()) as console:
                 await console.register("mlp", path, "784-128-10.", rows_independent=True)
-            part = told.with_suffix(".part")
+            part = reported.with_suffix(".part")
             part.write_text(json.dumps(Standing(stack.front_url, key, stack.pids())._asdict()))
-            part.rename(told)
+            part.rename(reported)
             await asyncio.to_thread(sys.stdin.read)
         finally:
             await stack.stop()

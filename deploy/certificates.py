@@ -117,10 +117,10 @@ def _key() -> str:
 
 
 def _openssl(*arguments: str, text: str = "") -> str:
-    told = _run(*arguments, text=text)
-    if told.returncode != 0:
-        raise SystemExit(f"openssl {arguments[0]} failed: {told.stderr.strip()}")
-    return told.stdout
+    reported = _run(*arguments, text=text)
+    if reported.returncode != 0:
+        raise SystemExit(f"openssl {arguments[0]} failed: {reported.stderr.strip()}")
+    return reported.stdout
 
 
 def _run(*arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":

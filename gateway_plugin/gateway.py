@@ -9,7 +9,7 @@ from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.pool import bodies_pool
-from gateway_plugin.admission.queues import Admission
+from gateway_plugin.admission.queues import QueueAdmission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyUse
@@ -99,7 +99,7 @@ class Gateway:
                 wall=wall,
                 queued=queued,
             ),
-            Admission(bus, workers, fair_room=settings.fair_room),
+            QueueAdmission(bus, workers, fair_room=settings.fair_room),
             Idempotency(
                 bus,
                 self._owned,

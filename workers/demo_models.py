@@ -34,7 +34,7 @@ HOLDOUT_FILE: Final = "digits-holdout.json"
 WARM_UP_FILE: Final = "tf_serving_warmup_requests"
 
 
-class Exported(NamedTuple):
+class DemoModel(NamedTuple):
     """One model on disk. path: version directory. accuracy: share of held-out digits right."""
 
     name: str
@@ -69,8 +69,8 @@ def slow(path: Path) -> None:
     spec = tf.TensorSpec([None], tf.float32, name="seconds")
 
     def serve(seconds: Any) -> dict[str, Any]:
-        wish = tf.minimum(tf.reduce_max(tf.concat([seconds, [0.0]], 0)), SLOWEST_S)
-        end = tf.timestamp() + tf.cast(wish, tf.float64)
+        wanted_s = tf.minimum(tf.reduce_max(tf.concat([seconds, [0.0]], 0)), SLOWEST_S)
+        end = tf.timestamp() + tf.cast(wanted_s, tf.float64)
         steps, _ = tf.while_loop(
             lambda _steps, _value: tf.timestamp() < end,
             lambda steps, value: (steps + 1, tf.matmul(value, module.matrix)),
@@ -142,14 +142,14 @@ BUILDERS: Final[Mapping[str, Callable[[Path], float | None]]] = {
 }
 
 
-def export(name: str, root: Path) -> Exported:
+def export(name: str, root: Path) -> DemoModel:
     """The model ``name`` under ``root``; built only when missing or made by an older recipe."""
     final = root / name / str(VERSION)
     notes = root / f".{name}.json"
     if final.is_dir() and notes.exists():
         known = json.loads(notes.read_text())
         if known.get("recipe") == RECIPE:
-            return Exported(name, final, known.get("accuracy"), is_new=False)
+            return DemoModel(name, final, known.get("accuracy"), is_new=False)
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=".building-") as scratch:
         building = Path(scratch) / str(VERSION)
@@ -160,7 +160,7 @@ def export(name: str, root: Path) -> Exported:
     if name == "digits":
         _keep_holdout(root)
     notes.write_text(json.dumps({"recipe": RECIPE, "accuracy": accuracy}))
-    return Exported(name, final, accuracy, is_new=True)
+    return DemoModel(name, final, accuracy, is_new=True)
 
 
 def _digits() -> tuple[Any, Any, Any, Any]:

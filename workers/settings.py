@@ -66,7 +66,7 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
         0.5
     )
     recheck_s: Annotated[
-        float, Meta(gt=0, description="Period of the slow look at queues and lease, as a backstop.")
+        float, Meta(gt=0, description="Period of the slow check of queues and lease, as a backstop.")
     ] = 5.0
     presence_s: Annotated[float, Meta(gt=0, description="Period of the presence heartbeat.")] = 2.0
     presence_ttl_s: Annotated[int, Meta(ge=1, description="Presence without a heartbeat for so long is gone.")] = 8

@@ -29,7 +29,7 @@ from workers.recovery.reconciler import JobReconciler
 from workers.residency.activity import COMPUTING, LOADING
 from workers.residency.cache import ModelCache
 from workers.runner.staging import MakeStages
-from workers.serving.session import Session
+from workers.serving.hold import Hold
 from workers.settings import WorkerSettings
 from workers.statistics.worker import Statistics
 
@@ -64,7 +64,7 @@ class Supervisor:
         self._cache = ModelCache(settings.memory_budget_bytes or _budget(device))
         self._records = Records(bus)
         self._clock = SharedClock(bus)
-        self._session: Session | None = None
+        self._hold: Hold | None = None
         self._demand: Demand | None = None
         self._stop = asyncio.Event()
         self._halt = asyncio.Event()
@@ -203,7 +203,7 @@ class Supervisor:
             self._leased.want(False)
 
     async def _serve(self, lease: LeaseHandle, wanted_at: float) -> None:
-        self._session = Session(
+        self._hold = Hold(
             bus=self._bus,
             records=self._records,
             leased=self._leased,
@@ -221,9 +221,9 @@ class Supervisor:
         gauges.LEASE_TOKEN.set(lease.token)
         log.info("session.began", token=lease.token, gpu=lease.gpu)
         try:
-            await self._session.serve(self._halt)
+            await self._hold.serve(self._halt)
         finally:
-            self._session = None
+            self._hold = None
             gauges.LEASE_TOKEN.set(0)
             gauges.HOLDS.labels("lost" if lease.lost.is_set() else "given up").inc()
             self._presence.changed.set()
@@ -238,22 +238,22 @@ class Supervisor:
             self._halt.set()
         else:
             self._resumed.set()
-        if self._session is not None:
-            self._session.catalog_changed()
+        if self._hold is not None:
+            self._hold.catalog_changed()
         if self._demand is not None:
             self._demand.models_changed()
         self._presence.changed.set()
 
     def _worker_vanished(self, worker: Worker) -> None:
-        if self._session is not None:
-            self._session.worker_vanished(worker)
+        if self._hold is not None:
+            self._hold.worker_vanished(worker)
 
     def _describe(self) -> Worker:
         is_draining = self._stop.is_set() or self._fleet.is_drain_asked
-        session = self._session
+        hold = self._hold
         batch_limits = self._statistics.batch_limits.lowest()
         used_s = dict(self._statistics.used_s)
-        for activity, seconds in session.activity.under_way() if session is not None else ():
+        for activity, seconds in hold.activity.under_way() if hold is not None else ():
             used_s[activity] = used_s.get(activity, 0.0) + seconds
         return Worker(
             id=self._identity.id,
@@ -269,26 +269,26 @@ class Supervisor:
             models=self._cache.residencies(
                 is_spare=self._fleet.is_spare,
                 max_rows=lambda key: batch_limits.get(key, 0),
-                joining=lambda key: self._statistics.joinings.untold(key, self._fleet.find),
+                joining=lambda key: self._statistics.joinings.unreported(key, self._fleet.find),
             ),
             serves=self._settings.models,
-            running=session.in_flight.ids() if session is not None else (),
+            running=hold.in_flight.ids() if hold is not None else (),
             rates=self._statistics.rates(),
             done=self._statistics.done,
             failed=self._statistics.failed,
             rss_bytes=_rss_bytes(self._identity.pid),
             runner_rss_bytes=_rss_bytes(self._leased.runner.pid),
             is_drain_asked=self._fleet.is_drain_asked,
-            is_drained=is_draining and session is None and self._leased.has_left,
+            is_drained=is_draining and hold is None and self._leased.has_left,
             software=signalbox.__version__,
             sandbox=self._leased.runner.sandbox.active,
-            run=session.activity.now() if session is not None else None,
+            run=hold.activity.now() if hold is not None else None,
             computing_s=round(used_s.get(COMPUTING, 0.0), 3),
             loading_s=round(used_s.get(LOADING, 0.0), 3),
             generation=self._fleet.generation(),
-            in_flight=session.in_flight.by_model() if session is not None else {},
-            waiting=session.in_flight.waiting() if session is not None else {},
-            oldest=session.in_flight.oldest() if session is not None else {},
+            in_flight=hold.in_flight.by_model() if hold is not None else {},
+            waiting=hold.in_flight.waiting() if hold is not None else {},
+            oldest=hold.in_flight.oldest() if hold is not None else {},
             results=self._statistics.results.most(),
             large_results=self._statistics.large_results.most(),
         )

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.day import stacks
 from benchmarks.day.load import Load
-from benchmarks.day.looks import Site
+from benchmarks.day.samples import Site
 from benchmarks.rig.processes import by_program
 
 LEAST: Final = 0.95
@@ -46,7 +46,7 @@ async def share(aged: Site, settings: Mapping[str, str], load: Load) -> float:
                 found[name].append(window)
     print(f"\nbeside a fresh stack, {ROUNDS} windows of {WINDOW_S:g} s each in turn:")
     for name, windows in found.items():
-        print(f"  {name:<6} {_told(windows)}")
+        print(f"  {name:<6} {_reported(windows)}")
     sys.stdout.flush()
     aged_rate, fresh_rate = (fmean(one.rate for one in windows) for windows in found.values())
     return aged_rate / fresh_rate
@@ -62,7 +62,7 @@ async def _window(site: Site, load: Load) -> Window:
     return Window(sum(one.rate for one in figures.values()), spent)
 
 
-def _told(windows: Sequence[Window]) -> str:
+def _reported(windows: Sequence[Window]) -> str:
     programs = [name for name in windows[0].cpu_ms if all(name in one.cpu_ms for one in windows)]
     cpu = ", ".join(f"{name} {fmean(one.cpu_ms[name] for one in windows):.2f}" for name in programs)
     rates = " ".join(f"{one.rate:.0f}" for one in windows)

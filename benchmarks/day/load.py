@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, NamedTuple
 
-from benchmarks.day.looks import Site
+from benchmarks.day.samples import Site
 from benchmarks.front.path import BODY, PATH
 from benchmarks.rig.bed import headers_of
 from benchmarks.rig.load import Figures, prepare, run

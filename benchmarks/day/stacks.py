@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from benchmarks.day.looks import Site
+from benchmarks.day.samples import Site
 from signalbox.ops.ports import free_port
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.main import bring_up

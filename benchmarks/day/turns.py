@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from benchmarks.day import fresh, stacks
 from benchmarks.day.figures import MARGIN, Turn, highest, shown, table, verdicts
 from benchmarks.day.load import USUAL, Load
-from benchmarks.day.looks import Site, keep_looking, look, pool
+from benchmarks.day.samples import Site, keep_sampling, pool, sample
 from benchmarks.rig.bed import headers_of
 from benchmarks.rig.load import Figures
 from signalbox.program.errors import SignalboxError
@@ -131,12 +131,12 @@ async def _turns(site: Site, plan: Plan) -> list[Turn]:
 async def _turn(site: Site, name: str, seconds: float, plan: Plan) -> Turn:
     samples: list[dict[str, float]] = []
     letters: Counter[int] = Counter()
-    beside = [asyncio.create_task(keep_looking(site, samples))]
+    beside = [asyncio.create_task(keep_sampling(site, samples))]
     if plan.letters:
         beside.append(asyncio.create_task(_make_letters(site, letters, plan.letter_every_s)))
     try:
         found = await plan.load.drive(site, seconds)
-        samples.append(await look(site))
+        samples.append(await sample(site))
     finally:
         for task in beside:
             task.cancel()
@@ -148,11 +148,11 @@ async def _turn(site: Site, name: str, seconds: float, plan: Plan) -> Turn:
 
 def _print(name: str, turn: Turn, found: Mapping[str, Figures], letters: Counter[int]) -> None:
     total = sum(turn.rates.values())
-    told = ", ".join(
+    reported = ", ".join(
         f"{what} {one.rate:.0f}/s ({' '.join(f'{s}:{n}' for s, n in sorted(one.statuses.items()))})"
         for what, one in found.items()
     )
-    print(f"\n{time.strftime('%H:%M:%S')} {name}: {total:.0f} jobs/s: {told}; letters {dict(letters)}")
+    print(f"\n{time.strftime('%H:%M:%S')} {name}: {total:.0f} jobs/s: {reported}; letters {dict(letters)}")
     for kind in dict.fromkeys(name.split()[0] for name in turn.most):
         parts = [
             f"{figure.removeprefix(kind).strip() or 'all'} {shown(kind, value)}"

@@ -25,7 +25,7 @@ def sync_target(bed: Bed) -> Target:
 
 
 def submit_target(bed: Bed) -> Target:
-    """The same row, answered 202 as soon as it is durably accepted."""
+    """The row of the prediction, answered 202 as soon as it is durably accepted."""
     headers = {**bed.headers, "Prefer": "respond-async"}
     return prepare(bed.stack.front_url, PATH, BODY, headers)
 

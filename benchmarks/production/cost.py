@@ -147,8 +147,8 @@ def _print_row(what: str, figures: Figures) -> None:
 
 def _print_cpu(before: Mapping[str, float], after: Mapping[str, float], jobs: int) -> None:
     parts = {name: (after[name] - before.get(name, 0.0)) / max(1, jobs) * 1000 for name in after}
-    told = ", ".join(f"{name} {spent:.2f}" for name, spent in parts.items() if spent >= 0.005)
-    print(f"{'':<16}CPU s per 1000 jobs ({jobs}): {told}; all {sum(parts.values()):.2f}", flush=True)
+    reported = ", ".join(f"{name} {spent:.2f}" for name, spent in parts.items() if spent >= 0.005)
+    print(f"{'':<16}CPU s per 1000 jobs ({jobs}): {reported}; all {sum(parts.values()):.2f}", flush=True)
 
 
 async def _count_syncs(side: Side) -> None:
@@ -165,14 +165,14 @@ async def _count_syncs(side: Side) -> None:
         by_node = [counter.counts() for counter in counters]
         every: Counter[str] = sum(by_node, Counter())
         parts = ", ".join(f"{kind} {count / jobs:.2f}" for kind, count in every.most_common(6))
-        nodes_told = " + ".join(f"{counts.total() / jobs:.2f}" for counts in by_node)
+        by_nodes = " + ".join(f"{counts.total() / jobs:.2f}" for counts in by_node)
         print(
-            f"disk syncs per job at {in_flight} in flight, by node: {nodes_told} ({parts}; {jobs} jobs, "
+            f"disk syncs per job at {in_flight} in flight, by node: {by_nodes} ({parts}; {jobs} jobs, "
             "under strace, so slower than above)",
             flush=True,
         )
 
 
 def _print_memory(pids: Mapping[str, int]) -> None:
-    told = ", ".join(f"{name} {each.pss_bytes / 1e6:.0f}" for name, each in by_program(pids).items())
-    print(f"memory, MB, what is shared divided by those who share it: {told}", flush=True)
+    reported = ", ".join(f"{name} {each.pss_bytes / 1e6:.0f}" for name, each in by_program(pids).items())
+    print(f"memory, MB, what is shared divided by those who share it: {reported}", flush=True)

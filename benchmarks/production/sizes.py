@@ -143,8 +143,8 @@ def _print(what: str, body_bytes: int, before: Held, after: Held) -> None:
             f"{after.logs[name] / 1e6:.0f} MB of logs of the cluster, which do not grow with the jobs"
         )
     grown_streams = {name: size - before.streams.get(name, 0) for name, size in after.streams.items()}
-    told = ", ".join(f"{name} {grown * scale / GIB:.2f}" for name, grown in grown_streams.items() if grown > jobs)
-    print(f"  of which in streams, GiB: {told or 'nothing'}")
+    reported = ", ".join(f"{name} {grown * scale / GIB:.2f}" for name, grown in grown_streams.items() if grown > jobs)
+    print(f"  of which in streams, GiB: {reported or 'nothing'}")
     for name, (rows, size) in after.tables.items():
         rows_before, size_before = before.tables.get(name, (0, 0))
         if rows - rows_before > jobs / 100 or size - size_before > jobs:

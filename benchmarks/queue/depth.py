@@ -67,7 +67,7 @@ class Side:
         self.rss: Mapping[str, int] = {}
 
     def anew(self, what: str) -> "Side":
-        """The same stack, of which nothing was measured yet."""
+        """This stack, with nothing measured yet."""
         return Side(what, self.stack, self.jobs, self.waiting)
 
     @property

@@ -98,9 +98,9 @@ async def _beside(stack: UpStack, run_s: float, runs: int) -> None:
             await asyncio.sleep(BEGUN_S)
         await jobs.ended_of(long)
     for what, ms in (("accepted to started", started), ("accepted to ended", ended)):
-        told = "" if what.endswith("ended") else f" (below {LONE_MS:.0f}: {_verdict(max(ms) < LONE_MS)})"
+        reported = "" if what.endswith("ended") else f" (below {LONE_MS:.0f}: {_verdict(max(ms) < LONE_MS)})"
         print(
-            f"a lone job, {what}: p50 {statistics.median(ms):.1f} ms, max {max(ms):.1f} ms{told}, n {len(ms)}",
+            f"a lone job, {what}: p50 {statistics.median(ms):.1f} ms, max {max(ms):.1f} ms{reported}, n {len(ms)}",
             flush=True,
         )
 

@@ -48,7 +48,7 @@ def body_of(value: float, size: int = 0) -> bytes:
 class Jobs:
     """Jobs of ``models`` in turn, and what became of them. ended: how many ended, by state.
 
-    by_worker: the same by who ended them. last_at: when the newest end was heard of, on the monotonic clock.
+    by_worker: the same by who ended them. last_at: when the newest end was announced, on the monotonic clock.
     """
 
     def __init__(self, bus: Bus, models: Sequence[str], body: bytes) -> None:

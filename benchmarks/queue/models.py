@@ -77,11 +77,11 @@ class Side:
         self.p50s.append(figures.quantile_ms(0.5))
         cpu = {name: (after[name].cpu_s - before[name].cpu_s) / jobs * 1e3 for name in after if name in before}
         self.cpus.append(cpu)
-        told = ", ".join(f"{name} {used:.2f}" for name, used in cpu.items() if used >= 0.005)
+        reported = ", ".join(f"{name} {used:.2f}" for name, used in cpu.items() if used >= 0.005)
         statuses = " ".join(f"{status}:{count}" for status, count in sorted(figures.statuses.items()))
         print(
             f"{self.registered:>7,} registered {figures.rate:>6.0f}/s  p50 {self.p50s[-1]:.1f} ms  {statuses}\n"
-            f"{'':<19}CPU s per 1000 jobs: {told}",
+            f"{'':<19}CPU s per 1000 jobs: {reported}",
             flush=True,
         )
 

@@ -125,9 +125,9 @@ async def mint(stack: UpStack) -> str:
 
 
 async def mint_with(bus: Bus, pepper: str) -> str:
-    """The same on any NATS."""
+    """Mint a key on any NATS; returns its text."""
     text, key_id = keys.mint()
     scopes = ("jobs:submit", "jobs:read", "jobs:cancel")
-    doc = ApiKey(id=key_id, hmac=keys.digest(pepper, text), scopes=scopes)
+    doc = ApiKey(id=key_id, account_id=key_id, hmac=keys.digest(pepper, text), scopes=scopes)
     await table.put(bus, Bucket.KEYS, token(key_id), doc)
     return text

@@ -59,7 +59,7 @@ class Gateway:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
-    def told(self, message: Message) -> None:
+    def reported(self, message: Message) -> None:
         """A job has ended."""
         ended = self._waiting.pop(message.subject.rpartition(".")[2], None)
         if ended is not None and not ended.done():
@@ -171,7 +171,7 @@ class ModelLoop:
 async def _gateway(listen: str) -> None:
     bus = await Bus.connect(load(Wire, PREFIX, os.environ), role="gateway")
     gateway = Gateway(bus)
-    await bus.subscribe(names.reply(bus.instance, "*"), gateway.told)
+    await bus.subscribe(names.reply(bus.instance, "*"), gateway.reported)
     await HttpServer.start(gateway, listen=listen)
     await asyncio.Event().wait()
 

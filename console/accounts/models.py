@@ -100,7 +100,6 @@ class System(models.Model):
 
     is_read_only = models.BooleanField(default=False)
     message = models.CharField(max_length=200, blank=True)
-    until = models.DateTimeField(null=True)
 
     class Meta:
         """Internal."""
@@ -119,7 +118,3 @@ class System(models.Model):
     def current(cls) -> "System":
         """The row, or its defaults where nothing was ever switched."""
         return cls.objects.filter(pk=1).first() or cls(pk=1)
-
-    def is_closed(self, now: datetime) -> bool:
-        """Whether changes are refused at ``now``."""
-        return self.is_read_only and (self.until is None or now < self.until)

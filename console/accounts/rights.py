@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from django.utils import timezone
-
 from console.accounts.acts import WORDS, Act
 from console.accounts.models import OperatorToken, System, User
 from signalbox.program.errors import Forbidden
@@ -21,7 +19,7 @@ class Actor:
 
     @property
     def name(self) -> str:
-        """As the audit writes it."""
+        """The name that the audit writes."""
         return self.user.get_username() if self.user else f"system:{self.via}"
 
 
@@ -57,6 +55,6 @@ def _refusal(actor: Actor, act: Act, target: object, *, revokes: bool) -> str:
         return "This token belongs to somebody else."
     if not (act.is_view or revokes or act is Act.SYSTEM_READ_ONLY):
         system = System.current()
-        if system.is_closed(timezone.now()):
+        if system.is_read_only:
             return f"The console is read-only. {system.message}".strip()
     return ""

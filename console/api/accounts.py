@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from console.accounts.acts import Act
 from console.api.base import Endpoint
+from console.api.serializers import ReasonIn
 from console.api.strict import Strict
 from console.jobs import usage
 from console.keys import accounts
@@ -27,18 +28,7 @@ class AccountOut(serializers.ModelSerializer[Account]):
 
     class Meta:
         model = Account
-        fields: tuple[str, ...] = (
-            "id",
-            "name",
-            "note",
-            "models",
-            *accounts.BOUNDS,
-            "active_keys",
-            "last_used_at",
-            "created_at",
-            "created_by",
-            "updated_at",
-        )
+        exclude = ("models_allowed",)
 
 
 class AccountDetailOut(AccountOut):
@@ -51,9 +41,6 @@ class AccountDetailOut(AccountOut):
     jobs = serializers.DictField(child=serializers.CharField())
     open_bytes = serializers.IntegerField()
     unpublished = serializers.CharField()
-
-    class Meta(AccountOut.Meta):
-        fields = (*AccountOut.Meta.fields, "keys", "jobs", "open_bytes", "unpublished")
 
 
 def _share(name: str, about: str) -> serializers.IntegerField:
@@ -75,10 +62,8 @@ class AccountIn(Strict):
     result_bytes = _share("result_bytes", "Of its latest results, where room for results is short.")
 
 
-class AccountChangeIn(AccountIn):
+class AccountChangeIn(AccountIn, ReasonIn):
     """Any of an account's terms, and why they change."""
-
-    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
 class Accounts(Endpoint):
@@ -95,13 +80,13 @@ class Accounts(Endpoint):
         """Create an account, without keys."""
         self.confirmed(request)
         made = accounts.create(self.actor(request), Terms(**self.given(request, AccountIn)))
-        return Response(_told(made.pk, ""), status=201)
+        return Response(_reported(made.pk, ""), status=201)
 
     @extend_schema(responses=AccountDetailOut)
     def show(self, request: Request, account_id: str) -> Response:
         """Show an account with its keys and its jobs by state."""
         self.sees(request, Act.ACCOUNTS_VIEW)
-        return Response(_told(account_id, accounts.unpublished(accounts.find(account_id))))
+        return Response(_reported(account_id, accounts.unpublished(accounts.find(account_id))))
 
     @extend_schema(request=AccountChangeIn, responses={200: AccountDetailOut, 202: AccountDetailOut})
     def change(self, request: Request, account_id: str) -> Response:
@@ -111,10 +96,10 @@ class Accounts(Endpoint):
         reason = changes.pop("reason", "")
         account = accounts.change(self.actor(request), account_id, changes, reason=reason)
         why = accounts.why_unpublished(account)
-        return Response(_told(account_id, why), status=202 if why else 200)
+        return Response(_reported(account_id, why), status=202 if why else 200)
 
 
-def _told(account_id: str, why_unpublished: str) -> dict[str, Any]:
+def _reported(account_id: str, why_unpublished: str) -> dict[str, Any]:
     account = accounts.shown(account_id)
     used = usage.of_account(account_id)
     return {

@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from console.accounts.acts import Act
 from console.api.base import Endpoint
+from console.api.serializers import ReasonIn
 from console.api.strict import Strict
 from console.bounds import MOST_NUMBER
 from console.jobs import deadletters as service
@@ -72,17 +73,10 @@ class LettersQuery(Strict):
     size = serializers.IntegerField(min_value=1, max_value=MOST, required=False, default=50)
 
 
-class RedriveIn(Strict):
+class RedriveIn(ReasonIn):
     """after: the job of the previous redrive, if there was one; it is needed to redrive once more."""
 
     after = serializers.CharField(max_length=36, required=False, default="", allow_blank=True)
-    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
-
-
-class DiscardIn(Strict):
-    """The reason, for the audit."""
-
-    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
 class AskedOut(serializers.Serializer[Any]):
@@ -115,8 +109,8 @@ class DeadLetters(Endpoint):
         asked = service.redrive(self.actor(request), job_id, **self.given(request, RedriveIn))
         return Response(AskedOut(asked).data, status=202)
 
-    @extend_schema(request=DiscardIn, responses={202: AskedOut})
+    @extend_schema(request=ReasonIn, responses={202: AskedOut})
     def discard(self, request: Request, job_id: str) -> Response:
         """Remove a dead letter and its input for good."""
-        asked = service.discard(self.actor(request), job_id, **self.given(request, DiscardIn))
+        asked = service.discard(self.actor(request), job_id, **self.given(request, ReasonIn))
         return Response(AskedOut(asked).data, status=202)

@@ -17,7 +17,7 @@ class OperatorTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-un
     name = "operatorToken"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """As OpenAPI says it."""
+        """The scheme of tokens, in OpenAPI's terms."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": "sbo_<id>_<secret>"}
 
 

@@ -31,23 +31,7 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
 
     class Meta:
         model = ModelVersion
-        fields: tuple[str, ...] = (
-            "number",
-            "path",
-            "digest",
-            "size_bytes",
-            "unknown_ops",
-            "listed_ops",
-            "raised_ops",
-            "approved_by",
-            "signatures",
-            "joining",
-            "refused_signatures",
-            "source",
-            "added_by",
-            "added_at",
-            "first_ready_at",
-        )
+        exclude = ("id", "model", "rules")
 
 
 class ModelOut(serializers.ModelSerializer[ServedModel]):
@@ -68,22 +52,7 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
 
     class Meta:
         model = ServedModel
-        fields = (
-            "name",
-            "base_path",
-            "is_enabled",
-            "default_version",
-            "serving_version",
-            "served_version",
-            "condition",
-            *SETTINGS,
-            "joining",
-            "labels",
-            "versions",
-            "unpublished",
-            "created_at",
-            "updated_at",
-        )
+        exclude = ("id",)
 
     def get_labels(self, model: ServedModel) -> dict[str, int]:
         """Label to version number."""
@@ -94,7 +63,7 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
         return serving.served_version(model)
 
     def get_condition(self, model: ServedModel) -> str:
-        """As the board calls it: ``ready``, ``loading``, ``does not load``, ``paused``, ``not known now``, ..."""
+        """The board's word for it: ``ready``, ``loading``, ``does not load``, ``paused``, ``not known now``, ..."""
         return serving.condition(model, self.get_unpublished(model)).label
 
     def get_joining(self, model: ServedModel) -> dict[str, str]:
@@ -115,13 +84,16 @@ class VersionAddedOut(VersionOut):
 
     unpublished = serializers.CharField()
 
-    class Meta(VersionOut.Meta):
-        fields = (*VersionOut.Meta.fields, "unpublished")
-
 
 REGISTERED = {201: ModelOut, 202: ModelOut}
 ADDED = {201: VersionAddedOut, 202: VersionAddedOut}
 """201: the fleet knows. 202: it is registered here and not published yet, see ``unpublished``."""
+
+
+class ReasonIn(Strict):
+    """The reason, for the audit."""
+
+    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
 class NewSettingsIn(Strict, serializers.ModelSerializer[ServedModel]):
@@ -159,28 +131,24 @@ class UploadIn(Strict):
     is_default = serializers.BooleanField(required=False, default=None, allow_null=True)
 
 
-class SettingsIn(Strict, serializers.ModelSerializer[ServedModel]):
+class SettingsIn(ReasonIn, serializers.ModelSerializer[ServedModel]):
     """Any of a model's settings, and whether it is enabled."""
-
-    reason = serializers.CharField(max_length=200, required=False, default="", write_only=True)
 
     class Meta:
         model = ServedModel
         fields = (*SETTINGS, "is_enabled", "reason")
 
 
-class VersionIn(Strict):
+class VersionIn(ReasonIn):
     """A version number; null for none."""
 
     version = serializers.IntegerField(min_value=0, max_value=MOST_NUMBER, allow_null=True)
-    reason = serializers.CharField(max_length=200, required=False, default="")
 
 
-class SwitchIn(Strict):
+class SwitchIn(ReasonIn):
     """On or off, and the reason, for the audit."""
 
     on = serializers.BooleanField()
-    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
 
 
 class DesiredStateOut(serializers.Serializer[Any]):
@@ -195,16 +163,10 @@ DESIRED_STATE = {200: DesiredStateOut, 202: DesiredStateOut}
 """202: it is noted here and not published yet, see ``unpublished``."""
 
 
-class ReasonIn(Strict):
-    """The reason, for the audit."""
-
-    reason = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
-
-
 class KeyOut(serializers.ModelSerializer[ApiKey]):
     """A key without its secret."""
 
-    state = serializers.SerializerMethodField()
+    state = serializers.CharField(read_only=True, help_text="`active`, `expired` or `revoked`.")
     networks = serializers.ListField(child=serializers.CharField())
     models = serializers.ListField(source="models_allowed", child=serializers.CharField())
 
@@ -233,32 +195,20 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
             "created_by",
         )
 
-    def get_state(self, key: ApiKey) -> str:
-        """``active``, ``expired`` or ``revoked``."""
-        return key.state()
-
 
 class UnknownKeyOut(serializers.ModelSerializer[UnknownKey]):
     """A key that gateways accept and this console does not know."""
 
     name = serializers.CharField(source="grant.name")
-    state = serializers.SerializerMethodField()
+    state = serializers.CharField(read_only=True, help_text="`active`, `expired` or `revoked`.")
     scopes = serializers.ListField(source="grant.scopes", child=serializers.CharField())
     models = serializers.ListField(source="grant.models", child=serializers.CharField())
     networks = serializers.ListField(source="grant.networks", child=serializers.CharField())
-    account = serializers.SerializerMethodField()
+    account = serializers.CharField(source="grant.account_id", help_text="The account that owns its jobs.")
 
     class Meta:
         model = UnknownKey
         fields = ("id", "name", "state", "scopes", "models", "networks", "account", "seen_at")
-
-    def get_state(self, key: UnknownKey) -> str:
-        """``active``, ``expired`` or ``revoked``."""
-        return key.state()
-
-    def get_account(self, key: UnknownKey) -> str:
-        """The account that owns its jobs."""
-        return key.grant.account_id
 
 
 class RotationIn(Strict):

@@ -35,7 +35,7 @@ class Counts:
         return round(total / min(RATE_S, max(1.0, now - since)), 2)
 
 
-class Spent(NamedTuple):
+class JobTime(NamedTuple):
     """One job that succeeded: when, how long it waited and ran."""
 
     at: float
@@ -54,7 +54,7 @@ class ModelActivity:
     def count_anew(self) -> None:
         """Begin rates and times: what came while nobody was told of events is missing between them."""
         self.arrived, self.done, self.failed, self.cancelled = Counts(), Counts(), Counts(), Counts()
-        self.spent: deque[Spent] = deque(maxlen=SPENT)
+        self.spent: deque[JobTime] = deque(maxlen=SPENT)
 
     def is_quiet(self, now: float) -> bool:
         """Whether nothing was counted within the last minute."""
@@ -79,7 +79,7 @@ class ModelActivity:
             "sampled_since": recent[0].at,
         }
 
-    def _recent(self, now: float) -> deque[Spent]:
+    def _recent(self, now: float) -> deque[JobTime]:
         while self.spent and self.spent[0].at < now - SPENT_S:
             self.spent.popleft()
         return self.spent

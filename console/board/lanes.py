@@ -3,8 +3,10 @@
 from collections import defaultdict, deque
 from typing import Final
 
+from msgspec.structs import replace
+
 from console.board.protocol import Topic
-from console.board.rows import LaneRow, LaneRun, RunningJob, StripInterval, Waiter
+from console.board.rows import LaneRow, RunningJob, StripInterval, Waiter
 from console.board.use import DeviceUse
 from signalbox.wire.messages import Device, Lease, Record, State, Ticket, Worker
 
@@ -12,7 +14,7 @@ STRIP_S: Final = 600.0
 """How far back the strip of a lane reaches."""
 STRIP_LIMIT: Final = 600
 """Intervals of a strip: two in each two seconds of a GPU that is handed over at its quantum's shortest."""
-UNTOLD: Final = "untold"
+UNREPORTED: Final = "unreported"
 """Of a lane that is held: its holder has not said what it does."""
 JOBS_SHOWN: Final = 6
 JOBS_KEPT: Final = 1024
@@ -27,8 +29,8 @@ _LOST_S: Final = 600.0
 """A GPU without any event for this long leaves the board."""
 
 
-class _Held:
-    """State of one GPU as heard so far."""
+class _GpuState:
+    """State of one GPU as received so far."""
 
     def __init__(self, gpu: str, now: float) -> None:
         self.gpu = gpu
@@ -42,10 +44,10 @@ class _Held:
         self.tickets: dict[str, Waiter] = {}
         self.workers: dict[str, Worker] = {}
         self.jobs: dict[str, RunningJob] = {}
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         self.strip: deque[StripInterval] = deque(maxlen=STRIP_LIMIT)
         self.use = DeviceUse()
-        self.heard_at = now
+        self.seen_at = now
 
     def state(self, now: float) -> str:
         """``held``, ``handover``, ``expired`` or ``idle``."""
@@ -60,7 +62,7 @@ class Lanes:
 
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
-        self._lanes: dict[str, _Held] = {}
+        self._lanes: dict[str, _GpuState] = {}
         self._gpu_of: dict[str, str] = {}
         self._is_blind = False
 
@@ -132,8 +134,8 @@ class Lanes:
         for lane in list(self._lanes.values()):
             has_any = lane.workers or lane.tickets or (lane.lease and not lane.is_vanished)
             if has_any and not is_blind:
-                lane.heard_at = now
-            if now - lane.heard_at > _LOST_S and not is_blind:
+                lane.seen_at = now
+            if now - lane.seen_at > _LOST_S and not is_blind:
                 del self._lanes[lane.gpu]
                 self._topic.remove(lane.gpu)
                 continue
@@ -158,38 +160,38 @@ class Lanes:
         for interval in [*intervals, *newer]:
             _extend(lane.strip, interval)
 
-    def _lane(self, gpu: str, now: float) -> _Held:
+    def _lane(self, gpu: str, now: float) -> _GpuState:
         lane = self._lanes.get(gpu)
         if lane is None:
-            lane = self._lanes[gpu] = _Held(gpu, now)
-        lane.heard_at = now
+            lane = self._lanes[gpu] = _GpuState(gpu, now)
+        lane.seen_at = now
         return lane
 
-    def _state(self, lane: _Held, now: float) -> str:
+    def _state(self, lane: _GpuState, now: float) -> str:
         return "unknown" if self._is_blind else lane.state(now)
 
     @staticmethod
-    def _reconcile(lane: _Held, worker: Worker) -> None:
+    def _reconcile(lane: _GpuState, worker: Worker) -> None:
         """Correct the lane's jobs by presence: add those whose begin was missed, drop those that ended long ago."""
         if not worker.token:
             lane.jobs = {i: job for i, job in lane.jobs.items() if job.worker != worker.id}
             return
-        lane.told &= lane.jobs.keys()  # known from presence alone
+        lane.reported &= lane.jobs.keys()  # known from presence alone
         run = worker.run
         for job_id in run.jobs if run is not None else ():
             if run is not None and job_id not in lane.jobs:
                 lane.jobs[job_id] = RunningJob(job_id, run.model, run.version, worker.id, worker.token, run.since)
-                lane.told.add(job_id)
+                lane.reported.add(job_id)
         if len(worker.running) < _WORKER_LISTS:
             lane.jobs = {
                 i: job
                 for i, job in lane.jobs.items()
                 if job.worker != worker.id
                 or i in worker.running
-                or (i not in lane.told and job.since > worker.beat_at - _BEAT_S)
+                or (i not in lane.reported and job.since > worker.beat_at - _BEAT_S)
             }
 
-    def _show(self, lane: _Held, now: float, *, at: float | None = None) -> None:
+    def _show(self, lane: _GpuState, now: float, *, at: float | None = None) -> None:
         state = self._state(lane, now)
         lease = lane.lease
         holder = lease.owner if lease and state in {"held", "expired", "unknown"} else ""
@@ -223,7 +225,7 @@ class Lanes:
                 use=use,
                 word=word(state, activity, use),
                 idle_since=max(lease.since, lane.use.used_at) if lease and activity == "idle" else 0.0,
-                run=_run(worker) if activity else None,
+                run=replace(worker.run, jobs=()) if activity and worker and worker.run else None,
                 waiters=tuple(sorted(lane.tickets.values(), key=lambda w: (w.number, w.worker))),
                 jobs=tuple(jobs[:JOBS_SHOWN]),
                 job_count=len(jobs),
@@ -274,17 +276,10 @@ def word(state: str, activity: str, use: float | None) -> str:
     if state != "held":
         return state
     if activity not in {"computing", "idle"}:
-        return activity or UNTOLD
+        return activity or UNREPORTED
     if use is None:
         return "held" if activity == "idle" else activity
     return "computing" if use >= BUSY else "partly" if use >= IN_USE else "held"
-
-
-def _run(worker: Worker | None) -> LaneRun | None:
-    if worker is None or worker.run is None:
-        return None
-    run = worker.run
-    return LaneRun(run.activity, run.model, run.version, run.since, run.expected_s)
 
 
 def _loaded(worker: Worker | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from console.board import conditions
-from console.board.counts import ModelActivity, Spent
+from console.board.counts import JobTime, ModelActivity
 from console.board.protocol import Topic
 from console.board.rows import Queue, Sample
 from signalbox.jobs import times
@@ -150,7 +150,7 @@ class QueueRows:
             self._count(now, succeeded=1)
             spent = times.split(record)
             if spent.wait_ms is not None and spent.run_ms is not None:
-                activity.spent.append(Spent(now, spent.wait_ms / 1000, spent.run_ms / 1000))
+                activity.spent.append(JobTime(now, spent.wait_ms / 1000, spent.run_ms / 1000))
         elif record.state is State.FAILED:
             activity.failed.add(now)
             self._count(now, failed=1)
@@ -256,7 +256,6 @@ class QueueRows:
             is_paused=paused is not None,
             paused_by=paused.actor if paused else "",
             paused_reason=paused.reason if paused else "",
-            paused_at=paused.updated_at if paused else 0.0,
             **self._resident(model),
         )
         if activity is not None:

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from signalbox.wire.messages import Run
+
 
 class Row(msgspec.Struct, frozen=True, gc=False):
     """Base of every row: compared by value, so that an unchanged row is not sent again. Rows hold nothing mutable."""
@@ -24,16 +26,6 @@ class RunningJob(Row, frozen=True):
     worker: str
     token: int
     since: float
-
-
-class LaneRun(Row, frozen=True):
-    """What a lane's holder loads or computes. expected_s: how long that usually takes, 0 = not known."""
-
-    activity: str
-    model: str
-    version: int
-    since: float
-    expected_s: float = 0.0
 
 
 class StripInterval(Row, frozen=True, array_like=True):
@@ -63,8 +55,8 @@ class LaneRow(Row, frozen=True):
     ``computing, loading, idle``, or ``restarting`` its runner; empty without a holder, or where it has not reported.
     use: the share of the last seconds in which it was computed on, None = not known. used: that and the share in which
     it was loaded, of ten minutes, by five seconds. word: for all of that (:func:`console.board.lanes.word`).
-    idle_since: of an idle holder, 0 of another one. jobs: those that have begun. may_release: its holder is there to be
-    asked.
+    idle_since: of an idle holder, 0 of another one. run: as the holder reports it, without its jobs. jobs: those that
+    have begun. may_release: its holder is there to be asked.
     """
 
     gpu: str
@@ -85,7 +77,7 @@ class LaneRow(Row, frozen=True):
     use: float | None = None
     word: str = ""
     idle_since: float = 0.0
-    run: LaneRun | None = None
+    run: Run | None = None
     waiters: tuple[Waiter, ...] = ()
     jobs: tuple[RunningJob, ...] = ()
     job_count: int = 0
@@ -134,7 +126,6 @@ class Queue(Row, frozen=True):
     is_paused: bool = False
     paused_by: str = ""
     paused_reason: str = ""
-    paused_at: float = 0.0
     replicas: int = 0
     ready: int = 0
     loading: int = 0

@@ -14,8 +14,8 @@ RECENT: Final = 2
 """Buckets that the share of now is of: five to ten seconds."""
 
 
-class _Told(NamedTuple):
-    """What one worker told last."""
+class _LastReport(NamedTuple):
+    """What one worker reported last."""
 
     boot: str
     at: float
@@ -26,16 +26,16 @@ class _Told(NamedTuple):
 class _Bucket:
     """Seconds of one stretch: told of, computed and loaded. at: where it begins."""
 
-    __slots__ = ("at", "computing_s", "loading_s", "told_to")
+    __slots__ = ("at", "computing_s", "loading_s", "reported_to")
 
     def __init__(self, at: int) -> None:
         self.at = at
-        self.told_to = float(at)
+        self.reported_to = float(at)
         self.computing_s = self.loading_s = 0.0
 
     def share(self) -> UseShare:
         """Of the part that is told of. Computing and loading ahead go on beside one another: together at most all."""
-        known_s = max(0.001, self.told_to - self.at)
+        known_s = max(0.001, self.reported_to - self.at)
         computing = min(1.0, self.computing_s / known_s)
         return UseShare(self.at, round(computing, 2), round(min(1.0 - computing, self.loading_s / known_s), 2))
 
@@ -45,14 +45,14 @@ class DeviceUse:
 
     def __init__(self) -> None:
         self.used_at = 0.0
-        self._told: dict[str, _Told] = {}
+        self._reported: dict[str, _LastReport] = {}
         self._buckets: deque[_Bucket] = deque(maxlen=BUCKETS)
 
     def tell(self, worker: Worker) -> None:
         """What its runner has done since its last heartbeat, spread evenly over that time."""
-        now = _Told(worker.boot, worker.beat_at, worker.computing_s, worker.loading_s)
-        before = self._told.get(worker.id)
-        self._told[worker.id] = now
+        now = _LastReport(worker.boot, worker.beat_at, worker.computing_s, worker.loading_s)
+        before = self._reported.get(worker.id)
+        self._reported[worker.id] = now
         if before is None or before.boot != now.boot or now.at <= before.at:
             return
         computing, loading = now.computing_s - before.computing_s, now.loading_s - before.loading_s
@@ -64,20 +64,20 @@ class DeviceUse:
             end = min(now.at, bucket.at + BUCKET_S)
             bucket.computing_s += computing * (end - at) / span_s
             bucket.loading_s += loading * (end - at) / span_s
-            bucket.told_to = max(bucket.told_to, end)
+            bucket.reported_to = max(bucket.reported_to, end)
             at = end
 
     def leave(self, worker_id: str) -> None:
         """A worker is gone, or at another device: what it tells next begins anew."""
-        self._told.pop(worker_id, None)
+        self._reported.pop(worker_id, None)
 
     def recent(self, now: float) -> float | None:
         """The share of the last seconds in which it computed; None where nobody has told of them."""
         found = [bucket for bucket in list(self._buckets)[-RECENT:] if bucket.at > now - RECENT * BUCKET_S - BUCKET_S]
-        known_s = sum(bucket.told_to - bucket.at for bucket in found)
-        if not self._told or known_s <= 0:
+        known_s = sum(bucket.reported_to - bucket.at for bucket in found)
+        if not self._reported or known_s <= 0:
             return None
-        return round(sum(bucket.share().computing * (bucket.told_to - bucket.at) for bucket in found) / known_s, 3)
+        return round(sum(bucket.share().computing * (bucket.reported_to - bucket.at) for bucket in found) / known_s, 3)
 
     def shares(self, now: float) -> tuple[UseShare, ...]:
         """Of the last ten minutes, oldest first. What nobody has told of is missing."""

@@ -99,7 +99,7 @@ class LiveView:
             if name != kept and isinstance(row, Figure):
                 self.health(name, Figure(row.name, "unknown", "?", href=row.href))
 
-    def told(self, key: str, text: str) -> None:
+    def reported(self, key: str, text: str) -> None:
         """The one alarm of a source, as long as ``text`` is not empty."""
         self.stand(key, {key: Alarm("error", text, href="/")} if text else {})
 

@@ -1,13 +1,10 @@
 """Inspects a SavedModel in a separate short-lived process. The console never loads one: a SavedModel is a program."""
 
-import json
 import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from django.conf import settings
@@ -16,30 +13,30 @@ from signalbox.program.errors import DeadlineExceeded, InvalidRequest, Misconfig
 from signalbox.wire.messages import Signature
 
 _TAIL = 600
-
-
 _FOLDERS = re.compile(r"(?<![\w.])/(?:[^/\s'\":;,]+/)+")
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """signatures: JSON form of ``dict[str, Signature]``. digest: sha256 over the files.
+class Verdict(msgspec.Struct, frozen=True):
+    """forbidden: kind of operation to why it needs approval by an operator. unknown: kinds that the list lacks."""
 
-    forbidden: kind of operation to why it needs an operator's approval. unknown: kinds that the list does not have.
-    rules: digest of the list that says so.
-    """
-
-    signatures: dict[str, Any]
-    size_bytes: int
-    digest: str
     forbidden: dict[str, str]
     unknown: list[str]
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """What the inspector writes. digest: sha256 over the files. rules: digest of the list that the verdict is by."""
+
+    signatures: dict[str, Signature]
+    size_bytes: int
+    digest: str
+    verdict: Verdict
     rules: str = ""
 
     @property
     def listed(self) -> dict[str, str]:
         """All that need approval, and why."""
-        return {**self.forbidden, **dict.fromkeys(self.unknown, "not on the list of known operations")}
+        unknown = dict.fromkeys(self.verdict.unknown, "not on the list of known operations")
+        return {**self.verdict.forbidden, **unknown}
 
 
 def inspect(path: Path) -> Inspection:
@@ -89,14 +86,9 @@ def _without_paths(said: str) -> str:
 def _findings(stdout: bytes) -> Inspection:
     # TensorFlow may write lines of its own before ours; the answer is the last line.
     try:
-        answer = json.loads(stdout.decode().strip().splitlines()[-1])
-        signatures = msgspec.convert(answer["signatures"], dict[str, Signature])
-        size_bytes, digest = int(answer["size_bytes"]), str(answer["digest"])
-        forbidden = msgspec.convert(answer["verdict"]["forbidden"], dict[str, str])
-        unknown = msgspec.convert(answer["verdict"]["unknown"], list[str])
-        rules = str(answer.get("rules", ""))
-    except (ValueError, KeyError, IndexError, TypeError, msgspec.ValidationError) as error:
+        found = msgspec.json.decode(stdout.strip().splitlines()[-1], type=Inspection)
+    except (IndexError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise Misconfigured("The inspector's answer is not understood.") from error
-    if all(name.startswith("__") for name in signatures):
+    if all(name.startswith("__") for name in found.signatures):
         raise InvalidRequest("The model has no signature; export it with at least one.")
-    return Inspection(msgspec.to_builtins(signatures), size_bytes, digest, forbidden, unknown, rules)
+    return found

@@ -65,14 +65,14 @@ def _note(pk: int, found: inspection.Inspection) -> None:
     if version.rules == found.rules:  # by a program beside this one
         return
     news = {op: why for op, why in found.listed.items() if op not in version.listed_ops}
-    is_told = not news or news == version.raised_ops
+    is_reported = not news or news == version.raised_ops
     version.rules = found.rules
     if version.may_serve:
         version.raised_ops = news
     else:
         version.listed_ops = {**version.listed_ops, **news}
     version.save(update_fields=["rules", "raised_ops", "listed_ops"])
-    if is_told:
+    if is_reported:
         return
     reason = f"The list of operations has changed: version {version.number} is judged anew."
     target = Target("model", version.model.name)

@@ -18,6 +18,7 @@ from console.audit.acts import AuditedValues, Target, act, check, preparing
 from console.bounds import MOST_NUMBER
 from console.catalog import folders, inspection, versions
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
+from console.database import one_of
 from console.feed.running import running
 from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
@@ -51,10 +52,7 @@ _REFUSED: Final = metrics.counter(
 
 def find(name: str) -> ServedModel:
     """The model called ``name``. Raises :class:`NotFound`."""
-    model = ServedModel.objects.filter(name=name).first()
-    if model is None:
-        raise NotFound(f"There is no model {name!r}.")
-    return model
+    return one_of(ServedModel.objects.filter(name=name), f"There is no model {name!r}.")
 
 
 def register(
@@ -413,11 +411,11 @@ def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, i
     if max(places) > MOST_NUMBER:
         raise InvalidRequest(f"A version is a number up to {MOST_NUMBER}.")
     known = {version.number: version for version in ModelVersion.objects.filter(model__name=name)}
-    looked_at = [number for number in sorted(places) if number not in known]
-    looked_at = looked_at or [number for number in sorted(places) if known[number].first_ready_at is None]
-    for number in looked_at:
+    candidates = [number for number in sorted(places) if number not in known]
+    candidates = candidates or [number for number in sorted(places) if known[number].first_ready_at is None]
+    for number in candidates:
         folders.allowed(places[number])  # it may be a link
-    findings = {number: _found(number, places[number]) for number in looked_at}
+    findings = {number: _found(number, places[number]) for number in candidates}
     for number in known.keys() & findings.keys():
         if findings[number].digest == known[number].digest:
             del findings[number]
@@ -439,17 +437,11 @@ def _found(number: int, folder: Path) -> inspection.Inspection:
 
 
 def _locked(name: str) -> ServedModel:
-    model = ServedModel.objects.select_for_update().filter(name=name).first()
-    if model is None:
-        raise NotFound(f"There is no model {name!r}.")
-    return model
+    return one_of(ServedModel.objects.select_for_update().filter(name=name), f"There is no model {name!r}.")
 
 
 def _version(model: ServedModel, number: int) -> ModelVersion:
-    version = model.versions.filter(number=number).first()
-    if version is None:
-        raise NotFound(f"{model.name} has no version {number}.")
-    return version
+    return one_of(model.versions.filter(number=number), f"{model.name} has no version {number}.")
 
 
 def _served_version(model: ServedModel, number: int) -> ModelVersion:

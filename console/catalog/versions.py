@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 from django.conf import settings
 from django.utils import timezone
 
@@ -31,8 +32,8 @@ def add(
             "path": settings.CONSOLE.kept_path(path),
             "digest": found.digest,
             "size_bytes": found.size_bytes,
-            "signatures": found.signatures,
-            "unknown_ops": found.unknown,
+            "signatures": msgspec.to_builtins(found.signatures),
+            "unknown_ops": found.verdict.unknown,
             "listed_ops": found.listed,
             "raised_ops": {},
             "approved_by": "",

@@ -1,14 +1,20 @@
-"""Notes which versions a worker has had ready: their files are final from then on."""
+"""Notes what workers tell of versions.
+
+That one was ready: its files are final from then on. What was found of joined requests: it is published, so that no
+other worker tries the same files.
+"""
 
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 
 from channels.db import database_sync_to_async
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from console.catalog import services
 from console.catalog.models import ModelVersion
 from console.database import DATABASE_FAULTS
 from console.feed.retry import until_done
@@ -16,32 +22,37 @@ from console.jobs.models import Job
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.program import log
-from signalbox.wire.messages import State, Worker
+from signalbox.wire.messages import Joining, State, Worker
 from signalbox.wire.names import Bucket
 from signalbox.wire.rollout import RESIDENT
 
 JOBS_EVERY_S: Final = 600.0
-"""Between looks at the jobs, which tell what was ready while this program was away."""
+"""Between checks of the jobs, which tell what was ready while this program was away."""
 _RETRY_S: Final = 1.0
 Version = tuple[str, int]
+Found = tuple[str, str, int, Joining]
+"""A worker, a model, a version, and what it has found of that."""
 
 
 async def keep_noted(bus: Bus) -> None:
-    """Until cancelled."""
+    """Until cancelled. A worker tells what it has found until the model's document says it."""
     loop = asyncio.get_running_loop()
     at_workers: dict[str, frozenset[Version]] = {}
     fresh: set[Version] = set()
+    joinings: dict[str, list[Found]] = {}
     news = asyncio.Event()
 
     def on_worker(key: str, worker: Worker | None, _revision: int) -> None:
-        models = worker.models if worker is not None else ()
-        ready = frozenset((one.model, one.version) for one in models if one.state in RESIDENT)
-        if came := ready - at_workers.get(key, frozenset()):
-            fresh.update(came)
-            news.set()
-        at_workers[key] = ready
         if worker is None:
-            del at_workers[key]
+            at_workers.pop(key, None)
+            joinings.pop(key, None)
+            return
+        ready = frozenset((one.model, one.version) for one in worker.models if one.state in RESIDENT)
+        fresh.update(ready - at_workers.get(key, frozenset()))
+        at_workers[key] = ready
+        joinings[key] = [(worker.id, one.model, one.version, one.joining) for one in worker.models if one.joining]
+        if fresh or joinings[key]:
+            news.set()
 
     table = Table(bus, Bucket.WORKERS, Worker)
     table.on_change(on_worker)
@@ -54,6 +65,8 @@ async def keep_noted(bus: Bus) -> None:
             try:
                 await database_sync_to_async(note)(taken)
                 fresh.difference_update(taken)
+                for found in list(chain.from_iterable(joinings.values())):
+                    await _note_joining(found)
                 if loop.time() >= jobs_at:
                     await database_sync_to_async(note_answered)()
                     jobs_at = loop.time() + JOBS_EVERY_S
@@ -73,6 +86,12 @@ def note(ready: Collection[Version]) -> None:
     for model, number in ready:
         new = ModelVersion.objects.filter(model__name=model, number=number, first_ready_at=None)
         new.update(first_ready_at=timezone.now())
+
+
+async def _note_joining(found: Found) -> None:
+    if await database_sync_to_async(services.note_joining)(*found):
+        worker, model, version, joining = found
+        log.info("catalog.joining_found", worker=worker, model=model, version=version, differs=joining.differs)
 
 
 def note_answered() -> None:

@@ -15,7 +15,7 @@ from django.db.models import Q, QuerySet
 from console.catalog.models import ServedModel
 from console.fleet.models import DesiredState
 from console.fleet.services import desired_key
-from console.jobs.fold import Heard
+from console.jobs.fold import JobMessage
 from console.jobs.models import Job
 from console.keys import unknown
 from console.keys.models import ApiKey
@@ -23,7 +23,7 @@ from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document
 from console.projector import damage, store
 from signalbox.bus.client import Bus
-from signalbox.bus.damage import look
+from signalbox.bus.damage import find as find_damage
 from signalbox.jobs import repair
 from signalbox.jobs.records import Records
 from signalbox.program import log
@@ -71,7 +71,7 @@ class ConsoleReconciler:
         self._wake = asyncio.Event()
         self._compared: tuple[object, ...] = ()
         self._compared_at = 0.0
-        self._looked_to = _BEGINNING
+        self._checked_to = _BEGINNING
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -102,7 +102,7 @@ class ConsoleReconciler:
 
     async def note_damage(self) -> None:
         """Store which losses the server reports."""
-        for found in await look(self._bus):
+        for found in await find_damage(self._bus):
             await database_sync_to_async(damage.note)(found.stream, found.what)
 
     async def repost_lost_documents(self) -> int:
@@ -151,7 +151,7 @@ class ConsoleReconciler:
         return (info["created"], state["first_seq"], state["last_seq"], state["messages"])
 
     async def settle_vanished_jobs(self) -> int:
-        """Look open jobs up that have not been heard of for long; returns how many rows changed.
+        """Look open jobs up that have not changed for long; returns how many rows changed.
 
         A row behind its record is brought up to date, and that is all that is done to a job with a record: whether
         it is queued again or ended is for the workers' reconciler. Only a job of which neither STATE nor JOBS knows
@@ -161,10 +161,10 @@ class ConsoleReconciler:
         before = datetime.fromtimestamp(self._clock() - self._vanished_after_s, tz=UTC)
         # After damage at once: until a lost job has its end, a caller who asks for it is told 404.
         damaged_at = await database_sync_to_async(damage.latest)()
-        rows = await _stale(max(before, damaged_at or before), self._looked_to)
+        rows = await _stale(max(before, damaged_at or before), self._checked_to)
         changed = sum([await self._settle(row) for row in rows])
         last = rows[-1] if len(rows) == AT_ONCE else None
-        self._looked_to = (last.updated_at, last.pk) if last is not None else _BEGINNING
+        self._checked_to = (last.updated_at, last.pk) if last is not None else _BEGINNING
         return changed
 
     async def _settle(self, row: Job) -> int:
@@ -178,8 +178,8 @@ class ConsoleReconciler:
             await self._show(found.record, found.revision)
             return 1
         now = self._clock()
-        heard_at = row.updated_at.timestamp()
-        if await self._may_have_gone(row.pk, heard_at, now):
+        seen_at = row.updated_at.timestamp()
+        if await self._may_have_gone(row.pk, seen_at, now):
             log.warning("reconciler.job_forgotten", job=row.pk, model=row.model)
             await self._show(repair.forgotten(_record_of(row), now=now), row.revision)
             return 1
@@ -197,8 +197,8 @@ class ConsoleReconciler:
         )
 
     async def _show(self, record: Record, revision: int) -> None:
-        heard = Heard(self._clock(), revision, record=record)
-        await database_sync_to_async(store.write)([heard], has_events=False)
+        received = JobMessage(self._clock(), revision, record)
+        await database_sync_to_async(store.write)([received], has_events=False)
 
 
 @database_sync_to_async

@@ -20,13 +20,13 @@ class NatsFaults:
         self._fault, self._fault_until = "", float("-inf")
         self.stalled_until = float("-inf")
 
-    def hear_fault(self, message: Message) -> None:
+    def receive_fault(self, message: Message) -> None:
         """What the supervisor of a NATS server reports."""
         now = self._clock()
         self._fault, self._fault_until = message.data.decode(errors="replace")[:500], now + KEPT_S
         self.show(now)
 
-    def hear_stalled(self, _message: Message) -> None:
+    def receive_stalled(self, _message: Message) -> None:
         """A program's writes are not answered."""
         now = self._clock()
         self.stalled_until = now + KEPT_S
@@ -35,4 +35,4 @@ class NatsFaults:
     def show(self, now: float) -> None:
         """Raises or clears the alarm, as of ``now``."""
         text = self._fault if now < self._fault_until else ""
-        self._view.told("nats", text or (WHY if now < self.stalled_until else ""))
+        self._view.reported("nats", text or (WHY if now < self.stalled_until else ""))

@@ -141,12 +141,12 @@ class Feed:
             self._down_since = self._down_since or now
         else:
             self._down_since = None
-        self.view.told("disk", _DISK_LOW if self._reserve.is_low else "")
+        self.view.reported("disk", _DISK_LOW if self._reserve.is_low else "")
         self.faults.show(now)
         self.view.stand("fronts", self._fronts.alarms(now))
         self.view.age(now, is_blind=self.is_blind)
         self.programs.show(is_blind=self.is_blind)
-        self.view.told("away", _AWAY if self._is_away(now) else "")
+        self.view.reported("away", _AWAY if self._is_away(now) else "")
         link = Figure("NATS", "failed", "away") if self.is_blind else Figure("NATS", "ok", "connected")
         self.view.health("nats", link)
         if self.is_blind:
@@ -167,11 +167,11 @@ class Feed:
         self.bus = bus
         self._gauges = Gauges(bus)
         bus.on_reconnect(self._on_reconnect)
-        await bus.subscribe(event_of_key(Bucket.LEASES), self._leases.hear)
-        await bus.subscribe(NATS_FAULT, self.faults.hear_fault)
-        await bus.subscribe(NATS_STALLED, self.faults.hear_stalled)
+        await bus.subscribe(event_of_key(Bucket.LEASES), self._leases.receive)
+        await bus.subscribe(NATS_FAULT, self.faults.receive_fault)
+        await bus.subscribe(NATS_STALLED, self.faults.receive_stalled)
         await bus.subscribe(KEY_USE, self._on_front)
-        await bus.subscribe(program_alive(), self.programs.hear)
+        await bus.subscribe(program_alive(), self.programs.receive)
         await until_done(partial(self._leases.recall, bus))
         await self._tables.start(bus)
         for name, keep in (
@@ -202,7 +202,7 @@ class Feed:
         except msgspec.MsgspecError as error:
             log.warning("live.unreadable_front", reason=str(error))
             return
-        self._fronts.hear(refused_connections, self._clock())
+        self._fronts.receive(refused_connections, self._clock())
 
     async def _keep_health(self, bus: Bus) -> None:
         """Reads dead letters, storage, the projector's lag and the outbox, while a browser watches."""

@@ -19,17 +19,17 @@ class Fronts:
 
     def __init__(self, own: Own | None = None) -> None:
         self._own = own
-        self._heard: dict[str, tuple[RefusedConnections, float]] = {}
+        self._received: dict[str, tuple[RefusedConnections, float]] = {}
 
-    def hear(self, report: RefusedConnections, now: float) -> None:
+    def receive(self, report: RefusedConnections, now: float) -> None:
         """Note a gateway's report."""
-        if report.name in self._heard or len(self._heard) < _MOST:
-            self._heard[report.name] = (report, now)
+        if report.name in self._received or len(self._received) < _MOST:
+            self._received[report.name] = (report, now)
 
     def alarms(self, now: float) -> dict[str, Alarm]:
         """Those that stand now, by key."""
-        self._heard = {k: (c, at) for k, (c, at) in self._heard.items() if now - at < KEPT_S}
-        found = {f"front:{name}": _alarm(f"Gateway {name}", c) for name, (c, _) in self._heard.items()}
+        self._received = {k: (c, at) for k, (c, at) in self._received.items() if now - at < KEPT_S}
+        found = {f"front:{name}": _alarm(f"Gateway {name}", c) for name, (c, _) in self._received.items()}
         own = self._own() if self._own is not None else None
         if own is not None:
             found["front"] = _alarm("The console", own)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from console.board.lanes import UNTOLD
+from console.board.lanes import UNREPORTED
 from console.board.rows import Figure, LaneRow, WorkerRow
 from signalbox.bus import storage
 from signalbox.bus.client import Bus
@@ -22,7 +22,7 @@ _WORDS: Final = {
     "loading": "loading",
     "restarting": "restarting its runner",
     "held": "held, idle",
-    UNTOLD: "held",
+    UNREPORTED: "held",
     "handover": "handed over",
     "expired": "lease ran out",
     "idle": "free",

@@ -16,7 +16,7 @@ from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import Job, Record, decode
 from signalbox.wire.names import Header, event_of_jobs, event_of_state
 
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 LINGER_S: Final = 60.0
 """How long job events are followed after the last viewer has gone."""
 
@@ -47,7 +47,7 @@ class JobEvents:
                 await until_done(partial(self.follow, bus))
             elif not is_wanted and self.are_followed:
                 await self.leave()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def follow(self, bus: Bus) -> None:
         """Listens first and reads then, so that nothing falls between what happened before and what happens."""

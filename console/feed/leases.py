@@ -22,7 +22,7 @@ _UNITS: Final = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0))
 
 
 class Leases:
-    """The leases as last heard or read, each shown once."""
+    """The leases as last known or read, each shown once."""
 
     def __init__(self, view: LiveView, clock: Callable[[], float]) -> None:
         self._view = view
@@ -48,7 +48,7 @@ class Leases:
             self._stale.clear()
             await until_done(partial(self._read, bus))
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """One write of a lease, as NATS republished it."""
         headers = message.headers
         prefix = len(event_of_key(Bucket.LEASES, ""))

@@ -21,28 +21,28 @@ _STOPPED: Final = {
 
 
 class Programs:
-    """since: when NATS was first heard, so that silence before it says nothing."""
+    """since: when NATS was first reached, so that silence before it says nothing."""
 
     def __init__(self, view: LiveView, clock: Callable[[], float]) -> None:
         self._view = view
         self._clock = clock
-        self._heard: dict[str, float] = {}
+        self._received: dict[str, float] = {}
         self._since: float | None = None
         self._job_list = Figure("Job list", "unknown", "?")
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """One heartbeat."""
-        self._heard[message.subject.removeprefix(program_alive(""))] = self._clock()
+        self._received[message.subject.removeprefix(program_alive(""))] = self._clock()
 
     def read(self, job_list: Figure) -> None:
         """How far the job list was when last looked at."""
         self._job_list = job_list
 
     def stopped_since(self, name: str) -> float | None:
-        """Since when a program has not been heard of; None while it runs, or nothing can be heard of it."""
+        """Since when a program has been silent; None while it runs, or nothing is known of it."""
         if self._since is None:
             return None
-        last = max(self._since, self._heard.get(name, 0.0))
+        last = max(self._since, self._received.get(name, 0.0))
         return last if self._clock() - last > SILENT_S else None
 
     def show(self, *, is_blind: bool) -> None:
@@ -53,7 +53,9 @@ class Programs:
             self._since = self._clock()
         silent = {name: at for name in _STOPPED if (at := self.stopped_since(name)) is not None}
         self._view.stand("programs", {name: Alarm("error", _STOPPED[name], at) for name, at in silent.items()})
-        runs = Figure("Controller", "ok", "runs") if CONTROLLER in self._heard else Figure("Controller", "unknown", "?")
+        runs = (
+            Figure("Controller", "ok", "runs") if CONTROLLER in self._received else Figure("Controller", "unknown", "?")
+        )
         stopped = Figure("Controller", "failed", "stopped", "no heartbeat")
         self._view.health(CONTROLLER, stopped if CONTROLLER in silent else runs)
         behind = Figure("Job list", "failed", "stopped", "the projector does not run")

@@ -19,7 +19,7 @@ GAUGE_S: Final = 0.2
 SWEEP_S: Final = 5.0
 """Between two readings of the gauges of all models that are busy, whether anything happened or not."""
 DISCOVER_S: Final = 60.0
-"""Between two looks which models have jobs. In between events tell, and where they are not followed, presence."""
+"""Between two questions which models have jobs. In between events tell, and where they are not followed, presence."""
 _NEVER: Final = float("-inf")
 
 
@@ -51,7 +51,7 @@ class WatchedQueues:
         """Reads the gauges of models that something happened to, and of all that are busy every few seconds."""
         while True:
             try:
-                await self._look(gauges)
+                await self._list(gauges)
             except SignalboxError as error:
                 log.warning("live.gauges_failed", reason=error.public_message)
                 self.mark_all()
@@ -66,7 +66,7 @@ class WatchedQueues:
                     async with asyncio.timeout(max(GAUGE_S, self._swept_at + SWEEP_S - self._clock())):
                         await self._wake.wait()
 
-    async def _look(self, gauges: Gauges) -> None:
+    async def _list(self, gauges: Gauges) -> None:
         """Mark the models that may have jobs, when it is time to."""
         now = self._clock()
         if now >= self._discovered_at + DISCOVER_S:
@@ -85,8 +85,10 @@ class WatchedQueues:
         reason = ""
         for model in sorted(marked):
             try:
-                told = self._view.queues
-                gauge = await gauges.read(model, told.workers(), self._clock(), is_attended=told.is_attended(model))
+                reported = self._view.queues
+                gauge = await gauges.read(
+                    model, reported.workers(), self._clock(), is_attended=reported.is_attended(model)
+                )
             except SignalboxError as error:
                 self._unread.add(model)
                 reason = error.public_message

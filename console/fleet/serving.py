@@ -1,4 +1,4 @@
-"""How the fleet serves a model now, as this process hears it, beside what was decided on the model."""
+"""How the fleet serves a model now, as this process receives it, beside what was decided on the model."""
 
 from typing import Final
 
@@ -43,7 +43,7 @@ def served_version(model: ServedModel) -> int | None:
 
 
 def served(model: ServedModel) -> str:
-    """The same in words: ``?`` where it is not known."""
+    """Which version requests get, in words: ``?`` where it is not known."""
     is_known = running.feed is not None and not running.feed.is_blind
     version = served_version(model)
     return str(version) if version is not None else "none" if is_known or model.serving_version is None else "?"

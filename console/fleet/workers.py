@@ -1,4 +1,4 @@
-"""Which workers there are: as this process hears their heartbeats, and as its rows remember them."""
+"""Which workers there are: as this process receives their heartbeats, and as its rows remember them."""
 
 from console.board.rows import WorkerRow
 from console.feed.running import running
@@ -8,7 +8,7 @@ from signalbox.program.errors import NotFound, Unavailable
 
 
 def present() -> dict[str, WorkerRow]:
-    """Workers heard of by id, those lost a short while ago included; empty while NATS is away."""
+    """Workers by id, those lost a short while ago included; empty while NATS is away."""
     feed = running.feed
     if feed is None:
         return {}

@@ -21,15 +21,15 @@ from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import Letter, Page
 from signalbox.program.errors import Conflict, SignalboxError, Unavailable
 
-_TOLD_WITHIN_S: Final = 2.0
+_REPORT_WITHIN_S: Final = 2.0
 """How long an answer waits to say whether the act is done."""
-_looks: Final = threading.BoundedSemaphore(4)
-"""Each look may hold a page of letters, or one whole input."""
+_readers: Final = threading.BoundedSemaphore(4)
+"""Each reader may hold a page of letters, or one whole input."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Asked:
+class LetterAct:
     """An act on a letter. job: of the redrive. is_done: NATS has it; otherwise the outbox keeps it, see reason."""
 
     job: str
@@ -45,19 +45,19 @@ def page(*, model: str, after: int, size: int) -> Page:
 def show(job_id: str) -> dict[str, Any]:
     """One letter with name, dtype and shape of its inputs, never their values. Raises :class:`NotFound`."""
 
-    async def look(bus: Bus) -> dict[str, Any]:
+    async def read(bus: Bus) -> dict[str, Any]:
         letter = await deadletters.find(bus, job_id)
-        told = deadletters.summary(letter)
+        reported = deadletters.summary(letter)
         try:
-            told["inputs"] = deadletters.described(await deadletters.input_of(bus, letter))
+            reported["inputs"] = deadletters.described(await deadletters.input_of(bus, letter))
         except SignalboxError as error:
-            told |= {"inputs": [], "not_kept": error.public_message}
-        return told
+            reported |= {"inputs": [], "not_kept": error.public_message}
+        return reported
 
-    return _ask(look)
+    return _ask(read)
 
 
-def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> Asked:
+def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> LetterAct:
     """Run it again as a new job. Raises as :func:`signalbox.jobs.deadletters.plan`."""
     target, asked = Target("job", job_id), {"after": after} if after else {}
     check(actor, Act.JOBS_REDRIVE, target, asked=asked, reason=reason)
@@ -67,10 +67,10 @@ def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> 
     with act(actor, Act.JOBS_REDRIVE, target, asked=asked, reason=reason) as change:
         change.before, change.after = owner, {**owner, "redriven_as": new_id}
         entry = outbox.post(OutboxEntry(kind=OutboxEntry.REDRIVE, key=job_id, body=after))
-    return _told(entry.pk, new_id)
+    return _reported(entry.pk, new_id)
 
 
-def discard(actor: Actor, job_id: str, *, reason: str = "") -> Asked:
+def discard(actor: Actor, job_id: str, *, reason: str = "") -> LetterAct:
     """Remove it with its input for good. Raises :class:`NotFound`."""
     target = Target("job", job_id)
     check(actor, Act.JOBS_DISCARD, target, reason=reason)
@@ -79,7 +79,7 @@ def discard(actor: Actor, job_id: str, *, reason: str = "") -> Asked:
     with act(actor, Act.JOBS_DISCARD, target, reason=reason) as change:
         change.before = change.after = owner
         entry = outbox.post(OutboxEntry(kind=OutboxEntry.DISCARD, key=job_id))
-    return _told(entry.pk, "")
+    return _reported(entry.pk, "")
 
 
 def _owner(letter: Letter) -> dict[str, str]:
@@ -87,11 +87,11 @@ def _owner(letter: Letter) -> dict[str, str]:
     return {"account": letter.job.account_id} if letter.job is not None else {}
 
 
-def _told(pk: int, new_id: str) -> Asked:
-    entry = outbox.wait_settled(pk, timeout_s=_TOLD_WITHIN_S)
+def _reported(pk: int, new_id: str) -> LetterAct:
+    entry = outbox.wait_settled(pk, timeout_s=_REPORT_WITHIN_S)
     if entry.published_at is not None and entry.last_error:
         raise Conflict(entry.last_error)
-    return Asked(new_id, is_done=entry.published_at is not None, reason=entry.last_error)
+    return LetterAct(new_id, is_done=entry.published_at is not None, reason=entry.last_error)
 
 
 def _ask(act_: Callable[[Bus], Awaitable[T]]) -> T:
@@ -101,9 +101,9 @@ def _ask(act_: Callable[[Bus], Awaitable[T]]) -> T:
         async with await Bus.connect(settings.CONSOLE, role="console", name="dead letters") as bus:
             return await act_(bus)
 
-    if not _looks.acquire(timeout=_TOLD_WITHIN_S):
-        raise Unavailable("Too many look at dead letters at once.", retry_after_s=1.0)
+    if not _readers.acquire(timeout=_REPORT_WITHIN_S):
+        raise Unavailable("Too many requests read dead letters at once.", retry_after_s=1.0)
     try:
         return async_to_sync(asked)()
     finally:
-        _looks.release()
+        _readers.release()

@@ -8,197 +8,123 @@ cancellation that was asked for. A job that began and ended within a batch is on
 """
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
-from signalbox.wire import messages
-from signalbox.wire.messages import EndedAttempt, ErrorInfo, Record, State
+from console.jobs.models import Job as JobModel
+from console.jobs.models import JobEvent
+from signalbox.jobs.records import Found
+from signalbox.wire.messages import Job, Record, State
 
 INSTANTS: Final = frozenset({"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"})
 """Columns in unix seconds."""
+Row = dict[str, Any]
+"""Values of a row of :class:`JobModel` or :class:`JobEvent` by column; times in unix seconds."""
+EVENT_COLUMNS: Final = tuple(field.attname for field in JobEvent._meta.concrete_fields)  # noqa: SLF001
+JOB_COLUMNS: Final = tuple(field.attname for field in JobModel._meta.concrete_fields)  # noqa: SLF001
+_OF_RECORD: Final = (
+    "id",
+    "model",
+    "version",
+    "priority",
+    "account_id",
+    "key_id",
+    "created_at",
+    "deadline_at",
+    "phases",
+    "parts",
+    "attempt",
+    "strikes",
+    "failures",
+    "worker",
+    "gpu",
+    "token",
+    "batch",
+    "claimed_at",
+    "finished_at",
+)
+"""Columns that a record has under the same name."""
+_of_record: Final = attrgetter(*_OF_RECORD)
+_OF_EVENT: Final = tuple(name for name in EVENT_COLUMNS if name in JOB_COLUMNS)
 
 
-class Heard(NamedTuple):
-    """An acceptance or a record. revision: the record's sequence in STATE, 0 for an acceptance."""
+class JobMessage(NamedTuple):
+    """A record, or the one that an acceptance stands for. revision: its sequence in STATE, None for an acceptance."""
 
     at: float
-    revision: int
-    job: messages.Job | None = None
-    record: Record | None = None
+    revision: int | None
+    record: Record
 
-
-class JobRow(NamedTuple):
-    """Columns of :class:`console.jobs.models.Job`, in the order they are written; times in unix seconds.
-
-    The defaults are those of a job that was not claimed yet.
-    """
-
-    id: str
-    model: str
-    version: int
-    signature: str
-    priority: str
-    account_id: str
-    key_id: str
-    state: str
-    created_at: float
-    deadline_at: float
-    updated_at: float
-    trace: str
-    redrive_of: str
-    size_in: int
-    phases: dict[str, float]
-    parts: dict[str, float]
-    ended_attempts: tuple[EndedAttempt, ...]
-    attempt: int = 0
-    strikes: int = 0
-    failures: int = 0
-    worker: str = ""
-    gpu: str = ""
-    token: int = 0
-    batch: int = 0
-    claimed_at: float | None = None
-    finished_at: float | None = None
-    error_code: str = ""
-    error_message: str = ""
-    size_out: int = 0
-    is_cancel_asked: bool = False
-    revision: int = 0
-
-
-class EventRow(NamedTuple):
-    """Columns of :class:`console.jobs.models.JobEvent`; ``at`` in unix seconds."""
-
-    seq: int
-    job_id: str
-    at: float
-    state: str
-    attempt: int
-    worker: str
-    gpu: str
-    token: int
-    error_code: str
-    error_message: str
-    phases: dict[str, float]
-    is_cancel_asked: bool
+    @classmethod
+    def accepted(cls, job: Job, at: float) -> "JobMessage":
+        """A job that has not been claimed yet."""
+        return cls(at, None, Found.unclaimed(job).record)
 
 
 class Rows(NamedTuple):
     """What to write. accepted: jobs of which this batch holds no record. events: by sequence, at most once each."""
 
-    recorded: dict[str, JobRow]
-    accepted: dict[str, JobRow]
-    events: list[EventRow]
+    recorded: dict[str, Row]
+    accepted: dict[str, Row]
+    events: list[Row]
 
 
-def fold(heard: Iterable[Heard]) -> Rows:
-    """The rows that ``heard`` makes; a job that comes to its end within a batch is written once."""
-    recorded: dict[str, JobRow] = {}
-    accepted: dict[str, JobRow] = {}
-    events: dict[int, EventRow] = {}
-    for one in heard:
-        if one.record is not None:
-            before = recorded.get(one.record.id)
-            if before is None or before.revision < one.revision:
-                recorded[one.record.id] = row_of_record(one.record, one.revision, one.at)
-            if not one.record.state.is_terminal:
-                events[one.revision] = event_of_record(one.record, one.revision, one.at)
-        elif one.job is not None:
-            accepted[one.job.id] = row_of_job(one.job, one.at)
+def fold(received: Iterable[JobMessage]) -> Rows:
+    """The rows that ``received`` makes; a job that comes to its end within a batch is written once."""
+    recorded: dict[str, Row] = {}
+    accepted: dict[str, Row] = {}
+    events: dict[int, Row] = {}
+    for one in received:
+        if one.revision is None:
+            accepted[one.record.id] = row_of_record(one.record, 0, one.at)
+            continue
+        row = row_of_record(one.record, one.revision, one.at)
+        before = recorded.get(one.record.id)
+        if before is None or before["revision"] < one.revision:
+            recorded[one.record.id] = row
+        if not one.record.state.is_terminal:
+            events[one.revision] = event_of_row(row)
     for job_id in recorded.keys() & accepted.keys():
         del accepted[job_id]
-    kept = [event for event in events.values() if not _is_told(event, recorded[event.job_id])]
+    kept = [event for event in events.values() if not _is_reported(event, recorded[event["job_id"]])]
     return Rows(recorded, accepted, kept)
 
 
-def _is_told(event: EventRow, last: JobRow) -> bool:
+def _is_reported(event: Row, last: Row) -> bool:
     """Whether a later record of the same attempt tells this claim: its phases say when it was."""
     return (
-        event.seq < last.revision
-        and event.attempt == last.attempt
-        and event.state == State.RUNNING
-        and not event.is_cancel_asked
+        event["seq"] < last["revision"]
+        and event["attempt"] == last["attempt"]
+        and event["state"] == State.RUNNING
+        and not event["is_cancel_asked"]
     )
 
 
-def row_of_job(job: messages.Job, at: float) -> JobRow:
-    """Row of a job that has not been claimed yet."""
-    return JobRow(
-        job.id,
-        job.model,
-        job.version,
-        job.signature[:200],
-        job.priority,
-        job.account_id,
-        job.key_id,
-        State.QUEUED.value,
-        job.created_at,
-        job.deadline_at,
-        at,
-        job.trace[:200],
-        job.redrive_of[:36],
-        job.size_bytes,
-        {},
-        {},
-        (),
-    )
-
-
-def row_of_record(record: Record, revision: int, at: float) -> JobRow:
+def row_of_record(record: Record, revision: int, at: float) -> Row:
     """A job as its record has it."""
-    code, message = _error(record.error, 2000)
-    return JobRow(
-        record.id,
-        record.model,
-        record.version,
-        record.signature[:200],
-        record.priority,
-        record.account_id,
-        record.key_id,
-        record.state.value,
-        record.created_at,
-        record.deadline_at,
-        at,
-        record.trace[:200],
-        record.redrive_of[:36],
-        record.input_bytes,
-        record.phases,
-        record.parts,
-        record.attempts,
-        record.attempt,
-        record.strikes,
-        record.failures,
-        record.worker,
-        record.gpu,
-        record.token,
-        record.batch,
-        record.claimed_at,
-        record.finished_at,
-        code,
-        message,
-        record.size_bytes,
-        record.cancel_requested,
-        revision,
-    )
+    return {
+        **dict(zip(_OF_RECORD, _of_record(record), strict=True)),
+        "signature": record.signature[:200],
+        "trace": record.trace[:200],
+        "redrive_of": record.redrive_of[:36],
+        "state": record.state.value,
+        "ended_attempts": record.attempts,
+        "error_code": record.error.code[:40] if record.error is not None else "",
+        "error_message": record.error.message[:2000] if record.error is not None else "",
+        "size_in": record.input_bytes,
+        "size_out": record.size_bytes,
+        "is_cancel_asked": record.cancel_requested,
+        "revision": revision,
+        "updated_at": at,
+    }
 
 
-def event_of_record(record: Record, revision: int, at: float) -> EventRow:
-    """One transition."""
-    code, message = _error(record.error, 500)
-    return EventRow(
-        revision,
-        record.id,
-        at,
-        record.state.value,
-        record.attempt,
-        record.worker,
-        record.gpu,
-        record.token,
-        code,
-        message,
-        record.phases,
-        record.cancel_requested,
-    )
-
-
-def _error(error: ErrorInfo | None, size: int) -> tuple[str, str]:
-    return (error.code[:40], error.message[:size]) if error is not None else ("", "")
+def event_of_row(row: Row) -> Row:
+    """The revision that a job's row shows, as a row of its history."""
+    return {
+        "seq": row["revision"],
+        "job_id": row["id"],
+        "at": row["updated_at"],
+        **{name: row[name] for name in _OF_EVENT},
+        "error_message": row["error_message"][:500],
+    }

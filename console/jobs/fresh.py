@@ -11,7 +11,7 @@ from console.feed.running import running
 from console.jobs import fold
 from console.jobs.models import Job
 from signalbox.bus.client import Bus
-from signalbox.jobs.records import Records
+from signalbox.jobs.records import Found, Records
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages
@@ -35,7 +35,7 @@ def find(job_id: str) -> Job | None:
     return _unsaved(row) if row is not None else None
 
 
-async def _ask(bus: Bus, job_id: str) -> fold.JobRow | None:
+async def _ask(bus: Bus, job_id: str) -> fold.Row | None:
     async with asyncio.timeout(ASK_S):
         found = await bus.leader_get(Stream.STATE, state(job_id))
         if found is not None and Header.RECORD in found.headers:
@@ -44,13 +44,11 @@ async def _ask(bus: Bus, job_id: str) -> fold.JobRow | None:
         queued = await Records(bus).queued(job_id)
     if queued is None or Header.JOB not in queued.headers:
         return None
-    return fold.row_of_job(decode(messages.Job, queued.headers[Header.JOB]), queued.time)
+    job = decode(messages.Job, queued.headers[Header.JOB])
+    return fold.row_of_record(Found.unclaimed(job).record, 0, queued.time)
 
 
-def _unsaved(row: fold.JobRow) -> Job:
+def _unsaved(row: fold.Row) -> Job:
     """The row as a job that the database does not hold."""
-    columns = row._asdict()
-    for name in fold.INSTANTS & columns.keys():
-        if columns[name] is not None:
-            columns[name] = datetime.fromtimestamp(columns[name], UTC)
-    return Job(**columns)
+    instants = {name: row[name] for name in fold.INSTANTS & row.keys() if row[name] is not None}
+    return Job(**{**row, **{name: datetime.fromtimestamp(at, UTC) for name, at in instants.items()}})

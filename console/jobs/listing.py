@@ -27,12 +27,12 @@ PageStart = tuple[datetime, str]
 class JobPage:
     """jobs: newest first. older: cursor of the next page, or None at the end.
 
-    looked_to: where nothing older has been looked at yet, though the page is not full; None = it is, or all was.
+    searched_to: where nothing older has been looked at yet, though the page is not full; None = it is, or all was.
     """
 
     jobs: list[Job]
     older: str | None
-    looked_to: datetime | None = None
+    searched_to: datetime | None = None
 
 
 def page(asked: JobFilter, *, before: str = "", size: int = 50) -> JobPage:
@@ -55,7 +55,7 @@ def page(asked: JobFilter, *, before: str = "", size: int = 50) -> JobPage:
         return JobPage(rows[:size], _cursor(_start_after(rows[size - 1])))
     if floor is None:
         return JobPage(rows, None)
-    return JobPage(rows, _cursor((floor, "")), looked_to=floor)  # before all jobs of that instant
+    return JobPage(rows, _cursor((floor, "")), searched_to=floor)  # before all jobs of that instant
 
 
 def counts(asked: JobFilter) -> dict[str, str]:
@@ -63,7 +63,7 @@ def counts(asked: JobFilter) -> dict[str, str]:
     if asked.leads == (Q(),) and asked.rest is None:
         found, is_cut = _count_states(asked.created)
     else:
-        found, is_cut = _count_looked_at(asked)
+        found, is_cut = _count_newest(asked)
     return _in_words(found, is_cut)
 
 
@@ -77,7 +77,7 @@ def _count_states(created: Q) -> tuple[dict[str, int], set[str]]:
     return {state: min(count, COUNTED) for state, count in found.items()}, is_cut
 
 
-def _count_looked_at(asked: JobFilter) -> tuple[dict[str, int], set[str]]:
+def _count_newest(asked: JobFilter) -> tuple[dict[str, int], set[str]]:
     """Job counts by state among the newest rows of each lead; older rows are not looked at."""
     found = dict.fromkeys(STATES, 0)
     is_cut: set[str] = set()

@@ -75,26 +75,6 @@ class Job(models.Model):
         return self.state in {"queued", "running"}
 
     @property
-    def last_event(self) -> "JobEvent | None":
-        """The record shown, as the last event of the job's history; None until the job is claimed. Not saved."""
-        if self.state == "queued" and not self.attempt:
-            return None
-        return JobEvent(
-            seq=self.revision,
-            job_id=self.pk,
-            at=self.updated_at,
-            state=self.state,
-            attempt=self.attempt,
-            worker=self.worker,
-            gpu=self.gpu,
-            token=self.token,
-            error_code=self.error_code,
-            error_message=self.error_message[:500],
-            phases=self.phases,
-            is_cancel_asked=self.is_cancel_asked,
-        )
-
-    @property
     def attempts(self) -> list[EndedAttempt]:
         """Its attempts before the last one, as its record has them."""
         return msgspec.convert(self.ended_attempts, list[EndedAttempt])

@@ -6,6 +6,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act, check
 from console.jobs import fresh
+from console.jobs.fold import event_of_row
 from console.jobs.models import Job, JobEvent
 from console.outbox.models import OutboxEntry
 from console.outbox.services import post
@@ -29,9 +30,9 @@ def _found(job: Job | None, job_id: str) -> Job:
 def events(job: Job) -> list[JobEvent]:
     """The job's story, oldest first: what was kept of it, and the record that its row shows."""
     kept = list(JobEvent.objects.filter(job_id=job.pk).order_by("seq")[:_EVENTS])
-    last = job.last_event
-    if last is not None and all(event.seq != last.seq for event in kept):
-        kept.append(last)
+    is_claimed = job.state != "queued" or job.attempt
+    if is_claimed and all(event.seq != job.revision for event in kept):
+        kept.append(JobEvent(**event_of_row(vars(job))))
     return kept
 
 

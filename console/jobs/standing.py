@@ -15,7 +15,7 @@ from console.jobs.models import Job
 from signalbox.jobs import times
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.repair import GRACE_S
-from signalbox.jobs.waiting import Decided, hindrance
+from signalbox.jobs.waiting import Decision, hindrance
 
 
 class Standing(NamedTuple):
@@ -26,7 +26,7 @@ class Standing(NamedTuple):
     why: str = ""
 
 
-_UNKNOWN: Final = "NATS cannot be reached from here: this is what was last heard of the job."
+_UNKNOWN: Final = "NATS cannot be reached from here: this is what was last known of the job."
 _OVERDUE: Final = (
     "Its deadline has passed, so it is not begun any more. It ends as expired when a worker looks through the queue,"
     " or its owner asks for it."
@@ -36,7 +36,7 @@ _OVERDUE: Final = (
 def why_rows_are_old() -> str:
     """Why rows of jobs may not be what has become of them; empty where they are current."""
     if running.feed is None or running.feed.is_blind:
-        return "NATS cannot be reached from here: jobs are shown as last heard of, and new ones are missing."
+        return "NATS cannot be reached from here: jobs are shown as last known, and new ones are missing."
     since = running.stopped_since(PROJECTOR)
     if since is None:
         return ""
@@ -45,12 +45,12 @@ def why_rows_are_old() -> str:
 
 
 def of(job: Job) -> Standing:
-    """As presence has it at this moment."""
+    """How a job stands by the presence of workers at this moment."""
     feed = running.feed
     if not job.is_open:
         return Standing(job.state, job.state)
     if feed is None or feed.is_blind:
-        return Standing("unknown", f"{job.state} when last heard of", _UNKNOWN)
+        return Standing("unknown", f"{job.state} when last known", _UNKNOWN)
     if job.state == "running":
         claimed_at = job.claimed_at.timestamp() if job.claimed_at is not None else None
         if not is_attended(job.worker, job.token, claimed_at, feed.view.queues.workers()):
@@ -75,11 +75,11 @@ def spent(job: Job) -> times.Times:
     return times.split(so_far(job))
 
 
-def _decided(model: str, feed: Feed) -> Decided | None:
+def _decided(model: str, feed: Feed) -> Decision | None:
     row = feed.view.topics.topics["queues"].rows.get(model)
     if not isinstance(row, Queue) or not row.is_known:
         return None
-    return Decided(row.is_enabled, row.replicas, row.is_paused)
+    return Decision(row.is_enabled, row.replicas, row.is_paused)
 
 
 def _lost(job: Job) -> str:

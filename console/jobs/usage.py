@@ -24,7 +24,7 @@ class Usage:
 
 
 def of_account(account_id: str) -> Usage:
-    """Of its newest jobs: so many as one look at the list counts."""
+    """Of its newest jobs: so many as one page of the list counts."""
     newest = Job.objects.filter(account_id=account_id).order_by("-created_at")[: listing.COUNTED]
     is_open = Q(state__in=(State.QUEUED.value, State.RUNNING.value))
     return Usage(

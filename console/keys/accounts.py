@@ -1,4 +1,4 @@
-"""Acts on accounts. Gateways hear of an account with each of its keys, so a change publishes all of them anew."""
+"""Acts on accounts. Gateways learn of an account with each of its keys, so a change publishes all of them anew."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,11 +11,12 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act
 from console.catalog.models import ServedModel
+from console.database import one_of
 from console.keys.models import Account, ApiKey
 from console.outbox import services as outbox
 from console.outbox.services import post_document
 from signalbox.program import keys
-from signalbox.program.errors import Conflict, InvalidRequest, NotFound
+from signalbox.program.errors import Conflict, InvalidRequest
 from signalbox.wire import messages
 from signalbox.wire.assets import KEPT_MAX_BYTES, KIB
 from signalbox.wire.names import Bucket
@@ -176,10 +177,7 @@ def _too_long(size: int) -> InvalidRequest:
 
 
 def _found(accounts: QuerySet[Account], account_id: str) -> Account:
-    account = accounts.filter(pk=account_id).first()
-    if account is None:
-        raise NotFound(f"There is no account {account_id!r}.")
-    return account
+    return one_of(accounts.filter(pk=account_id), f"There is no account {account_id!r}.")
 
 
 def _fill(account: Account, terms: Terms) -> None:

@@ -13,6 +13,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act
 from console.bounds import MOST_COUNT
+from console.database import one_of
 from console.keys import accounts, unknown
 from console.keys.models import LIMITS, Account, ApiKey, UnknownKey
 from console.outbox import services as outbox
@@ -60,10 +61,7 @@ class KeyGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 def find(kid: str) -> ApiKey:
     """The key with this public id. Raises :class:`NotFound`."""
-    key = ApiKey.objects.filter(pk=kid).first()
-    if key is None:
-        raise NotFound(f"There is no API key {kid!r}.")
-    return key
+    return one_of(ApiKey.objects.filter(pk=kid), f"There is no API key {kid!r}.")
 
 
 def create(actor: Actor, grant: KeyGrant) -> tuple[ApiKey, str]:
@@ -189,7 +187,7 @@ def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
         key.revoked_by, key.revoked_reason = actor.name, reason[:200]
         key.save()
         change.after = {"account": key.account_id, "state": "revoked"}
-        # The document stays, marked: gateways tell a revoked key from one they have not heard of.
+        # The document stays, marked: gateways tell a revoked key from one they have not seen.
         post_document(Bucket.KEYS, kid, key.document())
     return key
 

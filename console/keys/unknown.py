@@ -13,12 +13,13 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, system_actor
 from console.audit.acts import Target, act
+from console.database import one_of
 from console.keys import accounts
 from console.keys.models import LIMITS, Account, ApiKey, UnknownKey
 from console.outbox.ends import with_ends_of
 from console.outbox.services import post_document
 from signalbox.program import log
-from signalbox.program.errors import Conflict, NotFound
+from signalbox.program.errors import Conflict
 from signalbox.wire import messages
 from signalbox.wire.names import Bucket
 
@@ -49,14 +50,6 @@ def compare(held: Mapping[str, bytes]) -> None:
         UnknownKey.objects.update_or_create(id=kid, defaults={"document": document})
 
 
-def find(kid: str) -> UnknownKey:
-    """Find a key that only NATS knows. Raises :class:`NotFound`."""
-    found = UnknownKey.objects.filter(pk=kid).first()
-    if found is None:
-        raise NotFound(f"There is no API key {kid!r} that only NATS knows.")
-    return found
-
-
 def adopt(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
     """Make a key that only NATS knows one of this database, as it is: it goes on, and can be replaced and revoked.
 
@@ -76,7 +69,7 @@ def take_in(actor: Actor, kid: str) -> ApiKey:
     """
     if ApiKey.objects.filter(pk=kid).exists():
         raise Conflict("This key is known already.")
-    found = find(kid)
+    found = one_of(UnknownKey.objects.filter(pk=kid), f"There is no API key {kid!r} that only NATS knows.")
     doc = found.grant
     now = timezone.now()
     account, _ = Account.objects.get_or_create(

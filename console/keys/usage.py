@@ -19,14 +19,14 @@ _decode = msgspec.json.Decoder(list[str]).decode
 
 async def keep_noted(bus: Bus) -> None:
     """Listen until cancelled."""
-    subscription = await bus.subscribe(names.KEY_USE, hear)
+    subscription = await bus.subscribe(names.KEY_USE, receive)
     try:
         await asyncio.Event().wait()
     finally:
         await subscription.close()
 
 
-async def hear(message: Message) -> None:
+async def receive(message: Message) -> None:
     """Store what one gateway reports."""
     try:
         used = _decode(message.data)

@@ -1,7 +1,7 @@
 """Acts on operators, their tokens and the read-only switch."""
 
 import secrets
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from django.contrib.auth.hashers import make_password
@@ -16,8 +16,9 @@ from console.accounts.acts import ROLES, Act
 from console.accounts.models import OperatorToken, System, User
 from console.accounts.rights import Actor, authorize, may
 from console.audit.acts import Target, act, check
+from console.database import one_of
 from console.operators import throttle
-from signalbox.program.errors import Conflict, InvalidRequest, NotFound
+from signalbox.program.errors import Conflict, InvalidRequest
 
 TOKEN_DAYS_MAX: Final = 366
 
@@ -82,9 +83,7 @@ def create_token(actor: Actor, name: str, days: int) -> tuple[OperatorToken, str
 
 def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
     """End a token: the actor's own, or with the right to it that of any operator."""
-    token = OperatorToken.objects.filter(pk=token_id).first()
-    if token is None:
-        raise NotFound("There is no such token.")
+    token = one_of(OperatorToken.objects.filter(pk=token_id), "There is no such token.")
     what = Act.TOKENS_MANAGE if may(actor, Act.TOKENS_MANAGE, revokes=True) else Act.TOKENS_OWN
     with act(actor, what, Target("token", token_id, token, revokes=True), asked={"state": "revoked"}):
         if token.revoked_at is not None:
@@ -94,13 +93,13 @@ def revoke_token(actor: Actor, token_id: str) -> OperatorToken:
     return token
 
 
-def switch_read_only(actor: Actor, *, is_read_only: bool, message: str = "", until: datetime | None = None) -> System:
-    """Refuse every change but this one, with a message, until it is switched back or its time has passed."""
-    asked = {"is_read_only": is_read_only, "until": until and until.isoformat()}
+def switch_read_only(actor: Actor, *, is_read_only: bool, message: str = "") -> System:
+    """Refuse every change but this one, with a message, until it is switched back."""
+    asked = {"is_read_only": is_read_only}
     with act(actor, Act.SYSTEM_READ_ONLY, Target("system", "console"), asked=asked, reason=message) as change:
         system = System.current()
-        change.before = {"is_read_only": system.is_read_only, "until": system.until and system.until.isoformat()}
-        system.is_read_only, system.message, system.until = is_read_only, message[:200], until
+        change.before = {"is_read_only": system.is_read_only}
+        system.is_read_only, system.message = is_read_only, message[:200]
         system.save()
     return system
 
@@ -160,10 +159,7 @@ def _end_sessions(user: User) -> None:
 
 
 def _user(username: str) -> User:
-    user = User.objects.select_for_update().filter(username=username).first()
-    if user is None:
-        raise NotFound(f"There is no operator {username!r}.")
-    return user
+    return one_of(User.objects.select_for_update().filter(username=username), f"There is no operator {username!r}.")
 
 
 def _give_role(user: User, role: str) -> None:

@@ -13,9 +13,9 @@ from console.outbox.models import OutboxEntry
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
 
-_TOLD_WITHIN_S: Final = 0.5
+_REPORT_WITHIN_S: Final = 0.5
 """How long an answer waits for the publication."""
-_LOOK_S: Final = 0.01
+_POLL_S: Final = 0.01
 _PROMPT_S: Final = 10.0
 """Seconds after which a waiting posting counts as overdue, though nothing has refused it."""
 _MOST_OVERDUE: Final = 1000
@@ -41,7 +41,7 @@ def wait_settled(pk: int, *, timeout_s: float) -> OutboxEntry:
     while (entry := OutboxEntry.objects.get(pk=pk)).published_at is None:
         if time.monotonic() >= deadline:
             break
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return entry
 
 
@@ -90,13 +90,13 @@ def wait_published(bucket: Bucket, key: str, *, timeout_s: float) -> OutboxEntry
     while (entry := latest(bucket, key)) is not None and entry.published_at is None:
         if entry.last_error or time.monotonic() >= deadline:
             break
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return entry
 
 
 def why_unpublished(bucket: Bucket, key: str) -> str:
     """Why NATS does not have the newest document of a key, empty once it does; waits a moment for it."""
-    entry = wait_published(bucket, key, timeout_s=_TOLD_WITHIN_S)
+    entry = wait_published(bucket, key, timeout_s=_REPORT_WITHIN_S)
     return why_waiting(entry) if entry is not None else ""
 
 

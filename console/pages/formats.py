@@ -48,12 +48,6 @@ def duration(milliseconds: float | None) -> str:
 
 
 @register.filter
-def counted(count: float, noun: str) -> str:
-    """``1 job``, ``2 jobs``."""
-    return words.counted(count, noun)
-
-
-@register.filter
 def rate(per_second: float | None) -> str:
     """``0.3/s``, ``52/s``; nothing is a dash."""
     if not per_second:
@@ -68,12 +62,6 @@ def instant(at: float) -> datetime:
 
 
 @register.filter
-def joining_found(tried: dict[str, Any]) -> str:
-    """What a worker has found of joined requests of a version."""
-    return joining.found_in(tried)
-
-
-@register.filter
 def shape(sizes: list[int] | None) -> str:
     """``[?, 28, 28]``; -1 is any size, nothing is any rank."""
     if sizes is None:
@@ -82,7 +70,7 @@ def shape(sizes: list[int] | None) -> str:
 
 
 @register.filter
-def told(value: Any) -> str:
+def reported(value: Any) -> str:
     """A value of an audit row in words: ``yes``, ``none``, ``a, b``, ``name: value``."""
     if value is None or value in ("", [], {}):
         return "none"
@@ -91,7 +79,7 @@ def told(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(str(part) for part in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name}: {told(part)}" for name, part in value.items())
+        return ", ".join(f"{name}: {reported(part)}" for name, part in value.items())
     return str(value)
 
 
@@ -101,6 +89,8 @@ def item(mapping: dict[str, Any], key: str) -> Any:
     return mapping.get(key)
 
 
+register.filter("counted", words.counted)
+register.filter("joining_found", joining.found_in)
 register.filter("standing", standing.of)
 register.filter("spent", standing.spent)
 register.filter("served", serving.served)

@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.http import HttpRequest
-from django.utils import timezone
 
 from console.accounts.acts import Act
 from console.accounts.models import System
@@ -36,7 +35,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     return {
         "may": Rights(actor_of(request)),
         "may_revoke": Rights(actor_of(request), revokes=True),
-        "is_read_only": system.is_closed(timezone.now()),
+        "is_read_only": system.is_read_only,
         "read_only_message": system.message,
         "is_nats_away": running.feed is not None and running.feed.is_blind,
         "is_controller_stopped": running.stopped_since(CONTROLLER) is not None,

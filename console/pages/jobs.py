@@ -42,7 +42,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "tabs": _tabs(text, state, counts),
         "account_names": _names(Account, {job.account_id for job in page.jobs}),
         "key_names": _names(ApiKey, {job.key_id for job in page.jobs}),
-        "looked_to": page.looked_to,
+        "searched_to": page.searched_to,
         "not_kept": ""
         if page.older
         else retention.in_words(days=settings.CONSOLE.jobs_kept_days, rows=settings.CONSOLE.jobs_kept_rows),

@@ -169,9 +169,9 @@ def adopt(request: HttpRequest, kid: str) -> HttpResponse:
 def revoke(request: HttpRequest, kid: str) -> HttpResponse:
     """End the key now."""
     services.revoke(actor_of(request), kid, reason=request.POST.get("reason", ""))
-    told = outbox.wait_published(Bucket.KEYS, kid, timeout_s=_TELL_S)
-    if told is not None and told.published_at is not None:
-        messages.success(request, f"The key is revoked. Gateways were told {told.delay_ms} ms later.")
+    reported = outbox.wait_published(Bucket.KEYS, kid, timeout_s=_TELL_S)
+    if reported is not None and reported.published_at is not None:
+        messages.success(request, f"The key is revoked. Gateways were told {reported.delay_ms} ms later.")
     else:
         messages.warning(request, "The key is revoked. NATS is slow or away: gateways are told as soon as it answers.")
     return redirect("key", kid=kid)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from channels.db import database_sync_to_async
 
-from console.jobs.fold import Heard
+from console.jobs.fold import JobMessage
 from console.projector import damage, store
 from console.projector.models import Cursor
 from signalbox.bus.client import Bus
@@ -42,7 +42,6 @@ class Projector:
         self._write_at = 0.0
         self._queue_again_at = 0.0
         self.caught_up = asyncio.Event()
-        self.applied = 0
 
     async def run(self) -> None:
         """Until cancelled. NATS or the database away: wait and go on from the cursor."""
@@ -121,17 +120,17 @@ class Projector:
         self._wake.set()
 
     async def _write(self, accepted: list[Delivery], written: list[Delivery]) -> None:
-        heard = [one for message in written if (one := _record(message)) is not None]
-        told = {one.record.id for one in heard if one.record is not None}
+        received = [one for message in written if (one := _record(message)) is not None]
+        reported = {one.record.id for one in received}
         # A record has all facts of an acceptance, and most acceptances come in one batch with their job's record.
-        heard += [
+        received += [
             one
             for message in accepted
-            if message.subject.rpartition(".")[2] not in told and (one := _acceptance(message)) is not None
+            if message.subject.rpartition(".")[2] not in reported and (one := _acceptance(message)) is not None
         ]
         upto = written[-1].seq if written else 0
         queue_upto = accepted[-1].seq if accepted else 0
-        self.applied += await database_sync_to_async(store.apply)(heard, upto, queue_upto)
+        await database_sync_to_async(store.apply)(received, upto, queue_upto)
 
     async def _begin(self) -> Cursor:
         """Where to read on. A cursor of another stream, or beyond this one, begins at the beginning.
@@ -168,20 +167,20 @@ async def _note(stream: Stream, had: int, kept: int, *, results: int = 0) -> Non
     await database_sync_to_async(damage.note)(stream.value, what, results=results)
 
 
-def _record(message: Delivery) -> Heard | None:
+def _record(message: Delivery) -> JobMessage | None:
     """The parsed record; None for one that cannot be read (logged)."""
     try:
         record = decode(Record, message.headers[Header.RECORD])
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
         _warn(message, error)
         return None
-    return Heard(message.time, message.seq, record=record)
+    return JobMessage(message.time, message.seq, record)
 
 
-def _acceptance(message: Delivery) -> Heard | None:
+def _acceptance(message: Delivery) -> JobMessage | None:
     """The parsed acceptance; None as above."""
     try:
-        return Heard(message.time, 0, job=message.job)
+        return JobMessage.accepted(message.job, message.time)
     except (KeyError, ValueError, msgspec.MsgspecError) as error:
         _warn(message, error)
         return None

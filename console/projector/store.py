@@ -14,12 +14,11 @@ import msgspec
 from django.db import connection, transaction
 from django.utils import timezone
 
-from console.jobs.fold import INSTANTS, EventRow, Heard, JobRow, fold
+from console.jobs.fold import EVENT_COLUMNS, INSTANTS, JOB_COLUMNS, JobMessage, Row, fold
 from console.jobs.models import Job, JobEvent
 from console.projector.models import Cursor
 from signalbox.jobs import joblog
 from signalbox.program import log
-from signalbox.wire.messages import State
 
 _JSON: Final = frozenset({"phases", "parts", "ended_attempts"})
 _encode: Final = msgspec.json.Encoder().encode
@@ -59,8 +58,8 @@ def begin_queue(queue_created: str) -> Cursor:
     return cursor
 
 
-def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
-    """Write ``heard`` and move the cursor up to these sequences of STATE and JOBS.
+def apply(received: Sequence[JobMessage], upto: int, queue_upto: int = 0) -> int:
+    """Write ``received`` and move the cursor up to these sequences of STATE and JOBS.
 
     Records at or before the cursor are skipped.
 
@@ -68,7 +67,7 @@ def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
     """
     with transaction.atomic():
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
-        fresh = [one for one in heard if one.job is not None or one.revision > cursor.seq]
+        fresh = [one for one in received if one.revision is None or one.revision > cursor.seq]
         if fresh:
             write(fresh)
         if upto > cursor.seq or queue_upto > cursor.queue_seq:
@@ -76,24 +75,21 @@ def apply(heard: Sequence[Heard], upto: int, queue_upto: int = 0) -> int:
                 seq=max(upto, cursor.seq), queue_seq=max(queue_upto, cursor.queue_seq), at=timezone.now()
             )
     for one in fresh if log.is_debug else ():
-        told = one.record or one.job
-        if told is not None:
-            state = one.record.state if one.record is not None else State.QUEUED
-            joblog.step("job.projected", told, state=state.value, revision=one.revision)
+        joblog.step("job.projected", one.record, state=one.record.state.value, revision=one.revision or 0)
     return len(fresh)
 
 
-def write(heard: Sequence[Heard], *, has_events: bool = True) -> None:
+def write(received: Sequence[JobMessage], *, has_events: bool = True) -> None:
     """Upsert the jobs and insert the events, all or nothing. Safe to repeat."""
-    rows = fold(heard)
+    rows = fold(received)
     with transaction.atomic():
-        _write(_record_statement(), JobRow._fields, rows.recorded.values())
-        _write(_job_statement(), JobRow._fields, rows.accepted.values())
+        _write(_record_statement(), JOB_COLUMNS, rows.recorded.values())
+        _write(_job_statement(), JOB_COLUMNS, rows.accepted.values())
         if has_events:
-            _write(_event_statement(), EventRow._fields, rows.events)
+            _write(_event_statement(), EVENT_COLUMNS, rows.events)
 
 
-def _write(statement: Statement, columns: Sequence[str], rows: Collection[tuple[Any, ...]]) -> None:
+def _write(statement: Statement, columns: Sequence[str], rows: Collection[Row]) -> None:
     """Every row with one statement. Each is there once: PostgreSQL changes no row twice in one statement."""
     if not rows:
         return
@@ -104,24 +100,21 @@ def _write(statement: Statement, columns: Sequence[str], rows: Collection[tuple[
             cursor.executemany(statement.of_values, _values(columns, rows))
 
 
-def _documents(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> str:
+def _documents(columns: Sequence[str], rows: Iterable[Row]) -> str:
     """The rows as a JSON array, which the server takes apart: no text is put together value by value here."""
-    times = [i for i, name in enumerate(columns) if name in INSTANTS]
-    return _encode([dict(zip(columns, _with(row, times, _utc), strict=True)) for row in rows]).decode()
+    times = [name for name in columns if name in INSTANTS]
+    return _encode([_with(row, times, _utc) for row in rows]).decode()
 
 
-def _values(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
-    times = [i for i, name in enumerate(columns) if name in INSTANTS]
-    documents = [i for i, name in enumerate(columns) if name in _JSON]
-    return [_with(_with(row, times, sqlite_time), documents, _text) for row in rows]
+def _values(columns: Sequence[str], rows: Iterable[Row]) -> list[list[Any]]:
+    times = [name for name in columns if name in INSTANTS]
+    documents = [name for name in columns if name in _JSON]
+    converted = (_with(_with(row, times, sqlite_time), documents, _text) for row in rows)
+    return [[row[name] for name in columns] for row in converted]
 
 
-def _with(row: Iterable[Any], places: Iterable[int], convert: Callable[[Any], Any]) -> list[Any]:
-    cells = list(row)
-    for i in places:
-        if cells[i] is not None:
-            cells[i] = convert(cells[i])
-    return cells
+def _with(row: Row, columns: Iterable[str], convert: Callable[[Any], Any]) -> Row:
+    return row | {name: convert(row[name]) for name in columns if row[name] is not None}
 
 
 def _utc(at: float) -> datetime:
@@ -129,7 +122,7 @@ def _utc(at: float) -> datetime:
 
 
 def sqlite_time(at: float) -> str:
-    """As Django stores it, to the letter, since SQLite compares texts: UTC, without saying so."""
+    """An instant as Django stores it, to the letter, since SQLite compares texts: UTC, without saying so."""
     second, micros = divmod(round(at * 1_000_000), 1_000_000)
     return f"{_second(second)}.{micros:06d}" if micros else _second(second)
 
@@ -147,23 +140,23 @@ def _text(value: Any) -> str:
 @cache
 def _record_statement() -> Statement:
     table = Job._meta.db_table  # noqa: SLF001  Django's documented place of it
-    changes = [f'"{name}" = excluded."{name}"' for name in JobRow._fields if name != "id"]
-    # The same record again is written again: a resync may have read it before its acceptance was heard.
+    changes = [f'"{name}" = excluded."{name}"' for name in JOB_COLUMNS if name != "id"]
+    # The same record again is written again: a resync may have read it before its acceptance was received.
     return _insert(
         table,
-        JobRow._fields,
+        JOB_COLUMNS,
         f'ON CONFLICT (id) DO UPDATE SET {", ".join(changes)} WHERE excluded."revision" >= "{table}"."revision"',
     )
 
 
 @cache
 def _job_statement() -> Statement:
-    return _insert(Job._meta.db_table, JobRow._fields, "ON CONFLICT (id) DO NOTHING")  # noqa: SLF001
+    return _insert(Job._meta.db_table, JOB_COLUMNS, "ON CONFLICT (id) DO NOTHING")  # noqa: SLF001
 
 
 @cache
 def _event_statement() -> Statement:
-    return _insert(JobEvent._meta.db_table, EventRow._fields, "ON CONFLICT (seq) DO NOTHING")  # noqa: SLF001
+    return _insert(JobEvent._meta.db_table, EVENT_COLUMNS, "ON CONFLICT (seq) DO NOTHING")  # noqa: SLF001
 
 
 def _insert(table: str, columns: Sequence[str], conflict: str) -> Statement:

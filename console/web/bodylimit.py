@@ -132,13 +132,13 @@ def _declared(scope: Scope) -> int:
 
 def _nothing() -> Receive:
     """Messages of an empty body, and then of a client that waits for its answer."""
-    is_told = False
+    is_reported = False
 
     async def receive() -> Message:
-        nonlocal is_told
-        if is_told:
+        nonlocal is_reported
+        if is_reported:
             await asyncio.Event().wait()  # Django gives up listening once it has answered
-        is_told = True
+        is_reported = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
     return receive

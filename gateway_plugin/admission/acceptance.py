@@ -8,7 +8,7 @@ import msgspec
 
 from gateway_plugin.admission.idempotency import HEADER as IDEMPOTENCY_KEY
 from gateway_plugin.admission.idempotency import Idempotency, IdempotencyEntry, digest_of
-from gateway_plugin.admission.queues import Admission
+from gateway_plugin.admission.queues import QueueAdmission
 from gateway_plugin.admission.submission import SubmitOptions, Submitter
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
@@ -45,7 +45,7 @@ class Acceptance:
     def __init__(
         self,
         submitter: Submitter,
-        admission: Admission,
+        admission: QueueAdmission,
         idempotency: Idempotency,
         *,
         instance: str,
@@ -85,8 +85,8 @@ class Acceptance:
         is_waiting: bool,
         is_short_lived: bool = False,
     ) -> Submission:
-        """The job, in the class it goes into, but not yet written. Raises as ``check`` and :meth:`Admission.admit`, and
-        as :meth:`Submitter.require_room` where there is no room for its result.
+        """The job, in the class it goes into, but not yet written. Raises as ``check``, as
+        :meth:`QueueAdmission.admit`, and as :meth:`Submitter.require_room` where there is no room for its result.
 
         What an earlier try was named for stands: in another class it would be another message, and run twice.
         """

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 _RATE_OVER_S: Final = 0.1
 
 
-class Told(NamedTuple):
-    """What the server tells of a class: jobs that wait, and those that its consumer has given since it was made."""
+class QueueCounts(NamedTuple):
+    """What the server knows of a class: jobs that wait, and those that its consumer has given since it was made."""
 
     waiting: int
     delivered: int
@@ -51,14 +51,14 @@ class QueueEstimate:
         """Note that the server is being asked: jobs let in from now on are not in its answer."""
         self._asked = self.since
 
-    def measured(self, told: Told, now: float) -> None:
+    def measured(self, reported: QueueCounts, now: float) -> None:
         """Store the answer to the last :meth:`ask`.
 
         nats-server counts what waits some time after it has acknowledged it, a busy one after seconds. So what was let
         in and not given to a worker waits, whatever it counts.
         """
-        waiting, given = told.waiting, told.delivered - self._delivered
-        self._delivered = told.delivered
+        waiting, given = reported.waiting, reported.delivered - self._delivered
+        self._delivered = reported.delivered
         if given >= 0:  # by the same consumer
             waiting = max(waiting, self._asked - max(0, int(given) - self.waiting))
             self._taken += max(0, min(int(given), self.waiting + self._asked - waiting))

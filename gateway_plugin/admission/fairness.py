@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from gateway_plugin.admission.estimate import QueueEstimate, Told
+from gateway_plugin.admission.estimate import QueueCounts, QueueEstimate
 from signalbox.wire.names import PRIORITIES, Priority
 
 LEAST: Final = PRIORITIES[-1]
@@ -36,10 +36,10 @@ class Shares:
         """Jobs that wait if none was taken since the last measurement."""
         return self._waiting + self.since
 
-    def measured(self, told: Mapping[Priority, Told], now: float) -> None:
+    def measured(self, reported: Mapping[Priority, QueueCounts], now: float) -> None:
         """Store what the server tells of each class; see :meth:`QueueEstimate.measured`."""
         for priority, estimate in self.estimates.items():
-            estimate.measured(told[priority], now)
+            estimate.measured(reported[priority], now)
         estimates = self.estimates.values()
         self._waiting = sum(estimate.waiting for estimate in estimates)
         self.since = sum(estimate.since for estimate in estimates)

@@ -23,7 +23,7 @@ _REFUSED: Final = (
     "Send a valid API key as Authorization: Bearer sbx_... (or X-Api-Key): it is missing, mistyped, unknown, "
     "revoked, expired, or not for the address you call from."
 )
-_NOBODY: Final = ApiKey(id="", hmac="0" * 64)
+_NOBODY: Final = ApiKey(id="", account_id="", hmac="0" * 64)
 """Stands in for an unknown key; no digest is all zeros."""
 _MOST_PROVEN: Final = 10_000
 _UNKNOWN: Final = "unknown"

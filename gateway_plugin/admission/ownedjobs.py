@@ -58,7 +58,7 @@ class OwnedJobs:
         return await self._records.may_have_gone(named_at, now=self._wall(), kept_s=kept_s)
 
     async def cancel(self, job_id: str, account: str) -> Found:
-        """As :func:`signalbox.jobs.cancel.cancel`, for its owner.
+        """Cancel a job for its owner. Raises as :func:`signalbox.jobs.cancel.cancel`.
 
         Raises :class:`NotFound` as :meth:`find`, and :class:`Conflict` when the job has ended otherwise.
         """
@@ -70,5 +70,5 @@ class OwnedJobs:
         return found
 
     async def give_up(self, job: Job) -> None:
-        """As :func:`signalbox.jobs.cancel.withdraw`."""
+        """Cancel a job whose caller has left, if no worker has claimed it. Best effort: raises nothing of ours."""
         await withdraw(self._records, job, now=self._wall())

@@ -8,7 +8,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from gateway_plugin.admission.estimate import Told
+from gateway_plugin.admission.estimate import QueueCounts
 from gateway_plugin.admission.fairness import LEAST, Shares
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.bus.client import Bus
@@ -42,7 +42,7 @@ class _Queue:
         self.measured_at = float("-inf")
 
 
-class Admission:
+class QueueAdmission:
     """Guards the queues' lengths and the shares in them. fair_room: see :class:`Shares`."""
 
     def __init__(self, bus: Bus, workers: LiveWorkers, *, fair_room: int) -> None:
@@ -108,5 +108,5 @@ class Admission:
             estimate.ask()
         infos = await delivery.states(self._bus, name, self._workers.generation)
         queue.measured_at = self._loop.time()
-        told = {priority: Told(info.num_pending, info.delivered) for priority, info in infos.items()}
-        queue.shares.measured(told, queue.measured_at)
+        reported = {priority: QueueCounts(info.num_pending, info.delivered) for priority, info in infos.items()}
+        queue.shares.measured(reported, queue.measured_at)

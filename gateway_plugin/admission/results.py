@@ -4,7 +4,7 @@
 ``STATE`` takes no more when it is full, so acceptance stops before: what is left takes the ends of jobs accepted until
 then. ``PAYLOADS`` gives its oldest large results away for new ones, so acceptance stops when these are nearly as young
 as results are promised to be kept. Both are looked at once a second, in the background: no request waits but the first,
-and those that could, with the largest records there are, fill what was left at the last look.
+and those that could, with the largest records there are, fill what was left when last asked.
 
 Where three quarters of that room are taken, results go as soon as they may. What an account takes then is what its
 jobs stored within that least time, which the workers tell in their presence. It may be no more than is still free, so
@@ -95,9 +95,9 @@ class ResultsRoom:
         self._since += 1
         may_be_full = not self._is_full and self._since * self._record_bytes > self._left
         if age_s > _STALE_S or may_be_full:
-            self._looking.start(None, self._look)  # where it fails NATS is away, which the job's own write meets too
+            self._looking.start(None, self._measure)  # where it fails NATS is away, which the job's own write meets too
         if (may_be_full or self._is_full) and None in self._looking:
-            await self._looking.ask(None, self._look)
+            await self._looking.ask(None, self._measure)
         for room in self._short:
             self._require_share(account, room, share)
         if self._is_full:
@@ -124,7 +124,7 @@ class ResultsRoom:
             limit_bytes=most,
         )
 
-    async def _look(self) -> None:
+    async def _measure(self) -> None:
         self._since = 0
         state, large = await asyncio.gather(
             *(self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}") for stream in (Stream.STATE, Stream.PAYLOADS))

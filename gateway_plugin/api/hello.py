@@ -17,7 +17,7 @@ class Hello:
     limit_bytes = 0
 
     def takes(self, head: str) -> bool:
-        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        """Whether the path is the one of ``/hello``."""
         return head.partition("?")[0] == _PATH
 
     def keyless(self, request: Request) -> JsonResponse:
@@ -27,7 +27,7 @@ class Hello:
         return json_response(200, {"status": "pass"})
 
     async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
-        """See :meth:`keyless`."""
+        """Answer as :meth:`keyless` does: no key is needed."""
         return self.keyless(request)
 
     def refusal(self, error: SignalboxError) -> JsonResponse:

@@ -221,7 +221,7 @@ class Decoder:
 
 
 def _inflated(ask: ParseAsk) -> bytes:
-    """As :func:`inflate`; what is no gzip is nothing to TensorFlow Serving."""
+    """The body inflated as by :func:`inflate`; what is no gzip is nothing to TensorFlow Serving."""
     try:
         return inflate(ask.body, ask.limit_bytes, ask.encoding)
     except TooLarge:

@@ -74,7 +74,7 @@ def tokens(doc: Any, *, is_strict: bool) -> bytes:
 
 
 def _strict(value: Any) -> Any:
-    """The same with strings in place of the numbers that are not finite."""
+    """The value with strings in place of the numbers that are not finite."""
     if isinstance(value, np.ndarray | np.generic):
         value = plain(value)
     if isinstance(value, dict):

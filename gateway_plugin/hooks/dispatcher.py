@@ -29,7 +29,7 @@ _HOOKS: Final = frozenset({AUTH, POST, UPSTREAM_AUTH})
 _MOST_SPECS: Final = 64
 _LONGEST_SPEC: Final = 4096
 """Longest caller's spec that is remembered, in characters; a longer one is checked in each call."""
-_MOST_TOLD: Final = 64
+_MOST_REPORTED: Final = 64
 """Times that a caller is logged as refused."""
 
 ANSWERS = metrics.counter(
@@ -110,7 +110,7 @@ class Dispatcher:
         self._auth = auth
         self._post = post
         self._secret = secret.encode()
-        self._told = 0
+        self._reported = 0
         self._judge_once = lru_cache(maxsize=_MOST_SPECS)(self._judge)
         self._outcomes = Outcomes()
 
@@ -175,8 +175,8 @@ class Dispatcher:
     def _judge(self, config: str, api: str, org: str) -> bool:
         is_ours = (not self._apis or api in self._apis) and (not self._orgs or org in self._orgs)
         is_ours = self._holds_secret(config) and is_ours
-        if not is_ours and self._told < _MOST_TOLD:  # unknown callers must not fill the log
-            self._told += 1
+        if not is_ours and self._reported < _MOST_REPORTED:  # unknown callers must not fill the log
+            self._reported += 1
             log.error("gateway.caller_refused", api_id=api[:60], org_id=org[:60])
         return is_ours
 

@@ -16,7 +16,7 @@ from signalbox.jobs import times
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.queues import Queues
 from signalbox.jobs.records import Found
-from signalbox.jobs.waiting import Decided, hindrance
+from signalbox.jobs.waiting import Decision, hindrance
 from signalbox.program.errors import SignalboxError
 from signalbox.program.words import counted
 from signalbox.wire.messages import Record, State
@@ -127,7 +127,7 @@ class Descriptions:
     def _why_waiting(self, record: Record, position: QueuePosition) -> str:
         name = record.model
         model = self._catalog.find(name)
-        decided = Decided(model.is_enabled, model.replicas, self._workers.is_paused(name)) if model else None
+        decided = Decision(model.is_enabled, model.replicas, self._workers.is_paused(name)) if model else None
         if why := hindrance(name, record.version, decided, self._workers.present):
             return f"waiting: {why}"
         if record.attempt:

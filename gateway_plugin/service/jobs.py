@@ -42,7 +42,7 @@ from signalbox.wire.tensors import Tensor
 WAITING = metrics.gauge("callers_waiting", "Callers a gateway plugin keeps waiting for a result.")
 
 
-class Asked(NamedTuple):
+class Prediction(NamedTuple):
     """A prediction that was read and checked against its version's signature."""
 
     ready: PreparedVersion
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     options: SubmitOptions = SubmitOptions()
 
 
-class Ran(NamedTuple):
+class PredictionResult(NamedTuple):
     """A prediction that succeeded."""
 
     record: Record
@@ -121,8 +121,8 @@ class Jobs:
     # ------------------------------------------------------------------ submissions
 
     async def predict(
-        self, key: ApiKey, headers: Mapping[str, str], asked: Asked, *, wait_s: float | None = None
-    ) -> Ran:
+        self, key: ApiKey, headers: Mapping[str, str], asked: Prediction, *, wait_s: float | None = None
+    ) -> PredictionResult:
         """The outputs of one prediction, of a key that may use its model.
 
         wait_s: the caller's own deadline, seconds from now, which ends the job too; None: the model's longest wait.
@@ -144,14 +144,14 @@ class Jobs:
         end = await self._complete(submission, wait_s, key)
         if end is None:
             raise DeadlineExceeded("Timed out", job_id=submission.job.id)
-        return Ran(end.record, await self.outputs(end))
+        return PredictionResult(end.record, await self.outputs(end))
 
     async def submit(
         self,
         key: ApiKey,
         request: Request,
         target: Sequence[object],
-        read: Callable[[], Awaitable[Asked]],
+        read: Callable[[], Awaitable[Prediction]],
         patience: Patience | None,
     ) -> Outcome:
         """Submit what a request asks for, once for each Idempotency-Key, and wait for its end where one waits.

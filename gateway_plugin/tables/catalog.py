@@ -16,7 +16,7 @@ from signalbox.wire.names import MODEL_NAME, token, untoken
 _RETRY_AFTER_S: Final = 10.0
 
 
-class _Asked(NamedTuple):
+class _ModelInUse(NamedTuple):
     """A model that was asked for since it, or what is served of it, last changed. ready: the versions that were."""
 
     model: Model
@@ -30,7 +30,7 @@ class Catalog:
     def __init__(self, table: Table[Model], serving: Table[Serving]) -> None:
         self._table = table
         self._serving = serving
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _ModelInUse] = {}
         table.on_change(self._forget)
         serving.on_change(self._forget)
 
@@ -81,13 +81,13 @@ class Catalog:
         """The version that requests by a label, or without one, get now; None for no such label, or no versions."""
         return rollout.resolve(model, self._serving.get(token(model.name)), label)
 
-    def _find(self, name: str) -> _Asked | None:
+    def _find(self, name: str) -> _ModelInUse | None:
         asked = self._asked.get(name)
         if asked is None and MODEL_NAME.match(name) is not None:
             key = token(name)
             model = self._table.get(key)
             if model is not None:
-                asked = self._asked[name] = _Asked(model, self._serving.get(key), {})
+                asked = self._asked[name] = _ModelInUse(model, self._serving.get(key), {})
         return asked
 
     def _forget(self, key: str, *_: object) -> None:

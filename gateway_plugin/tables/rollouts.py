@@ -27,15 +27,15 @@ _MOMENT_S: Final = 0.01
 """A timer may be early by the resolution of its clock."""
 
 
-class _Told(NamedTuple):
+class _Presence(NamedTuple):
     """What decisions read of a worker's presence. The rest changes every two seconds."""
 
     place: tuple[str, str, bool, bool, tuple[str, ...]]
     residencies: frozenset[tuple[str, int, str]]
 
 
-def _told(worker: Worker) -> _Told:
-    return _Told(
+def _reported(worker: Worker) -> _Presence:
+    return _Presence(
         (worker.device.id, worker.host, worker.state == "draining", bool(worker.token), worker.serves),
         frozenset((resident.model, resident.version, resident.state) for resident in worker.models),
     )
@@ -55,7 +55,7 @@ class RolloutController:
         self._dirty: set[str] = set()
         self._open: set[str] = set()
         """Models whose requests do not get the published version yet."""
-        self._told: dict[str, _Told] = {}
+        self._reported: dict[str, _Presence] = {}
         self._deserted_at: dict[str, float] = {}
         self._delays_s: dict[str, float] = {}
         """Seconds until a model is looked at again after the next failure."""
@@ -82,12 +82,12 @@ class RolloutController:
 
     def _concerned(self, key: str, worker: Worker | None) -> set[str]:
         """The open models of which a worker's presence says what it did not say before."""
-        before, told = self._told.pop(key, None), None
+        before, reported = self._reported.pop(key, None), None
         if worker is not None:
-            told = self._told[key] = _told(worker)
-        if before is None or told is None or before.place != told.place:
+            reported = self._reported[key] = _reported(worker)
+        if before is None or reported is None or before.place != reported.place:
             return self._open
-        return self._open & {token(model) for model, *_ in before.residencies ^ told.residencies}
+        return self._open & {token(model) for model, *_ in before.residencies ^ reported.residencies}
 
     async def _keep(self) -> None:
         while True:
@@ -95,7 +95,7 @@ class RolloutController:
             self._wake.clear()
             for key in self._taken():
                 try:
-                    await self._look(key)
+                    await self._check(key)
                 except SignalboxError as error:
                     log.warning("rollout.not_recorded", model=key, why=str(error))
                     self._retry(key)
@@ -110,7 +110,7 @@ class RolloutController:
         dirty, self._dirty = self._dirty, set()
         return sorted(dirty)
 
-    async def _look(self, key: str) -> None:
+    async def _check(self, key: str) -> None:
         """Record what requests of one model get from now on, if that changes."""
         model = self._models.get(key)
         if model is None:
@@ -152,7 +152,7 @@ class RolloutController:
         )
 
     async def _forget(self, key: str) -> None:
-        """Remove the record of a removed model, but not where this gateway has not heard of the model yet."""
+        """Remove the record of a removed model, but not where this gateway has not seen the model yet."""
         record = self._serving.get(key)
         if record is None or self._models.revision(key) <= record.publication:
             return

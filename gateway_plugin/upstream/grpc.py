@@ -145,13 +145,13 @@ class GrpcUpstream:
         found = counted(error, name)
         means = meaning(found.code)
         self._outcomes.count(_GRPC, means.http)
-        told = []
+        reported = []
         if isinstance(job_id := found.facts.get("job_id"), str):
-            told.append(("x-signalbox-job-id", job_id))
+            reported.append(("x-signalbox-job-id", job_id))
         if found.retry_after_s is not None:
-            told.append(("retry-after", str(max(1, round(found.retry_after_s)))))
+            reported.append(("retry-after", str(max(1, round(found.retry_after_s)))))
         try:
-            await context.abort(grpc.StatusCode[means.grpc], _cut(found.public_message), tuple(told))
+            await context.abort(grpc.StatusCode[means.grpc], _cut(found.public_message), tuple(reported))
         except grpc.aio.InternalError:  # gRPC has answered already
             raise asyncio.CancelledError from None
 

@@ -22,6 +22,6 @@ async def report(bus: Bus, refused_connections: Callable[[], RefusedConnections 
     while True:
         found = refused_connections()
         if found is not None:
-            told = header(replace(found, name=bus.instance))
-            await bus.publish(names.KEY_USE, b"[]", headers={Header.FRONT: told})
+            reported = header(replace(found, name=bus.instance))
+            await bus.publish(names.KEY_USE, b"[]", headers={Header.FRONT: reported})
         await asyncio.sleep(EVERY_S)

@@ -46,7 +46,7 @@ class ConsumerInfo(NamedTuple):
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> "ConsumerInfo":
-        """As the server tells it. A field that is zero may be missing."""
+        """The state in the server's words. A field that is zero may be missing."""
         delivered = info.get("delivered", {})
         return cls(
             name=info["name"],
@@ -168,7 +168,7 @@ class Bus(Requests):
         return sorted(found, key=lambda stored: stored.seq)
 
     async def list_pages(self, stream: str, subjects: Sequence[str]) -> AsyncIterator[list[Stored]]:
-        """The same, some at a time and in no order of theirs: for a caller that does not keep what it reads."""
+        """Yield messages some at a time and in no order of theirs: for a caller that does not keep what it reads."""
         if stream not in ALLOWS_DIRECT:
             yield await self._list_by_leader(stream, subjects)
             return

@@ -27,7 +27,7 @@ class StreamDamage(NamedTuple):
         return counted(self.size_bytes, "byte is lost", "bytes are lost")
 
 
-async def look(bus: Bus) -> list[StreamDamage]:
+async def find(bus: Bus) -> list[StreamDamage]:
     """Every declared stream of which the server has lost something. Raises as :meth:`Bus.request_json`.
 
     The server tells it until it is started again. It tells nothing of a block that ends too early or of a stream that

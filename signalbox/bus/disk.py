@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from signalbox.program import readiness
 from signalbox.program.errors import Unavailable
 
-LOOK_S: Final = 0.25
+POLL_S: Final = 0.25
 """How long an answer about the room is good: a disk fills in seconds."""
 _RETRY_AFTER_S: Final = 5.0
 _MIB: Final = 1024 * 1024
@@ -43,7 +43,7 @@ class Reserve:
     def __init__(self, store: str, reserve_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._room = Room(Path(store), reserve_bytes) if store else None
         self._clock = clock
-        self._looked_at = float("-inf")
+        self._read_at = float("-inf")
         self._is_low = False
         if self._room is not None:
             readiness.add(self)
@@ -56,8 +56,8 @@ class Reserve:
     def is_low(self) -> bool:
         """Whether the reserve has been reached, as of a moment ago."""
         now = self._clock()
-        if self._room is not None and now >= self._looked_at + LOOK_S:
-            self._looked_at = now
+        if self._room is not None and now >= self._read_at + POLL_S:
+            self._read_at = now
             self._is_low = self._room.is_low()
         return self._is_low
 

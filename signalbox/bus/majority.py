@@ -1,6 +1,6 @@
 """Checks that the leader of a stream still leads. One that is cut off from the others answers reads for seconds more.
 
-The other nodes elect no new leader before they have heard nothing of theirs for four seconds. So a leader's answers are
+The other nodes elect no new leader before theirs was silent for four seconds. So a leader's answers are
 true until :data:`LEADS_S` after a majority of its replicas last answered it, which ``STREAM.INFO`` tells.
 """
 
@@ -18,7 +18,7 @@ LEADS_S: Final = 3.0
 _RETRY_AFTER_S: Final = 2.0
 
 
-def unheard_s(info: dict[str, Any]) -> float:
+def silent_s(info: dict[str, Any]) -> float:
     """Seconds since enough replicas for a majority had answered the leader that gave ``info``; 0 without replicas."""
     replicas = (info.get("cluster") or {}).get("replicas") or ()
     needed = (len(replicas) + 1) // 2  # with the leader itself that is more than half
@@ -56,4 +56,4 @@ class Majority:
     async def _fetch(self, stream: Stream) -> None:
         asked_at = self._loop.time()
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
-        self._until[stream] = asked_at - unheard_s(info) + LEADS_S
+        self._until[stream] = asked_at - silent_s(info) + LEADS_S

@@ -68,7 +68,7 @@ class Delivery:
         return self._job
 
 
-class _Asked:
+class _PullRequest:
     __slots__ = ("remaining", "timer")
 
     def __init__(self, remaining: int, timer: asyncio.TimerHandle) -> None:
@@ -96,7 +96,7 @@ class Puller:
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._loop = asyncio.get_running_loop()
         self._inbox = bus.new_inbox()
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _PullRequest] = {}
         self.outstanding = 0
         """Deliveries asked for that the server still owes."""
         self._given_up: set[int] = set()
@@ -120,7 +120,7 @@ class Puller:
         does_not_wait = is_one_shot or not expires_s
         answered_s = max(expires_s, _ANSWERED_S) if does_not_wait else expires_s
         timer = self._loop.call_later(answered_s + _GRACE_S, self._expire, number)
-        self._asked[number] = _Asked(n, timer)
+        self._asked[number] = _PullRequest(n, timer)
         self.outstanding += n
         doc: dict[str, int | bool] = {"batch": n}
         if expires_s:
@@ -204,7 +204,7 @@ class Puller:
             self.is_unanswered = True
             self._tell_idle()
 
-    def _close_request(self, number: int) -> _Asked | None:
+    def _close_request(self, number: int) -> _PullRequest | None:
         asked = self._asked.pop(number, None)
         if asked is not None:
             asked.timer.cancel()

@@ -170,11 +170,11 @@ class Requests:
         self._count += 1
         token = b"m%x" % self._count
         end: asyncio.Future[Reply] = self._loop.create_future()
-        last_heard = self._loop.time()
+        last_seen = self._loop.time()
 
         def feed(head: bytes, body: bytes) -> None:
-            nonlocal last_heard
-            last_heard = self._loop.time()
+            nonlocal last_seen
+            last_seen = self._loop.time()
             if end.done():
                 return
             if status(head):
@@ -189,11 +189,11 @@ class Requests:
         try:
             self.send(subject, self._inbox + token, b"", _encode_json(doc))
             while True:
-                quiet_at = last_heard + limit_s
+                quiet_at = last_seen + limit_s
                 done, _ = await asyncio.wait([end], timeout=quiet_at - self._loop.time())
                 if done:
                     break
-                if self._loop.time() >= last_heard + limit_s:
+                if self._loop.time() >= last_seen + limit_s:
                     raise unanswered(subject, f"no answer within {limit_s} s", is_write=False)
             head, body = end.result()
         finally:

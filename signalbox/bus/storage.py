@@ -12,7 +12,7 @@ WATCHED: Final = tuple(stream for stream in SHARES if stream != Stream.EVENTS)
 """Streams whose use is reported. ``EVENTS`` is history, which is full by design and drops its oldest."""
 
 
-class Filled(NamedTuple):
+class StreamFill(NamedTuple):
     """One stream. limit_bytes: its ``max_bytes``, the same on every node."""
 
     stream: str
@@ -25,12 +25,12 @@ class Filled(NamedTuple):
         return self.used_bytes / self.limit_bytes
 
 
-async def read(bus: Bus) -> list[Filled]:
+async def read(bus: Bus) -> list[StreamFill]:
     """Every watched stream that has a limit, the fullest first. Raises as :meth:`Bus.request_json`."""
     found = []
     for stream in WATCHED:
         info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
         limit = info["config"].get("max_bytes", -1)
         if limit > 0:
-            found.append(Filled(str(stream), info["state"]["bytes"], limit))
+            found.append(StreamFill(str(stream), info["state"]["bytes"], limit))
     return sorted(found, key=lambda filled: filled.share, reverse=True)

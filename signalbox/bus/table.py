@@ -2,7 +2,7 @@
 
 A table subscribes first and then reads the bucket as a whole, so no change is missed. Every change of a bucket is
 republished, so stream sequences without a gap prove that nothing was missed, and the leader's last sequence proves it
-of a table that heard nothing. After a gap what came since is read, after a reconnect the bucket as a whole.
+of a table that received nothing. After a gap what came since is read, after a reconnect the bucket as a whole.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from signalbox.bus.client import Bus, Message, Stored, Subscription
-from signalbox.bus.majority import unheard_s
+from signalbox.bus.majority import silent_s
 from signalbox.bus.packed import Packed
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
@@ -166,7 +166,7 @@ class Table(Generic[T]):
 
     async def _read_after(self, known_to: int) -> None:
         """Read what came after a sequence. The replica asked may be behind: the leader proves that it was all."""
-        heard = self._last_seq or 0
+        received = self._last_seq or 0
         while True:
             found = await self._list_after(known_to)
             for stored in found:
@@ -174,7 +174,7 @@ class Table(Generic[T]):
                 known_to = stored.seq
             if len(found) < _AFTER_LIMIT:
                 break
-        if known_to < heard:
+        if known_to < received:
             await self._read_behind(known_to)
             return
         self._last_seq = max(self._last_seq or 0, known_to)
@@ -258,7 +258,7 @@ class Table(Generic[T]):
             self._missed()
         else:
             # A leader that was cut off still answers: its answer is as old as its last contact with the others.
-            self._proven_at = max(self._proven_at, asked_at - unheard_s(info))
+            self._proven_at = max(self._proven_at, asked_at - silent_s(info))
 
     def _apply(self, stored: Stored) -> str:
         key = stored.subject[self._key_prefix :]

@@ -131,7 +131,7 @@ class Client:
 
 
 class SyncClient:
-    """The same methods for code without an event loop. One thread at a time may use it."""
+    """The methods of :class:`Client` for code without an event loop. One thread at a time may use it."""
 
     def __init__(self, url: str, key: str, *, timeout_s: float = 60.0) -> None:
         self._runner = asyncio.Runner()
@@ -149,27 +149,27 @@ class SyncClient:
         self._runner.close()
 
     def predict(self, model: str, **arguments: Any) -> dict[str, Any]:
-        """See :meth:`Client.predict`."""
+        """Predict and return the result. Arguments and errors: :meth:`Client.predict`."""
         return self._runner.run(self._client.predict(model, **arguments))
 
     def submit(self, model: str, **arguments: Any) -> JobStatus:
-        """See :meth:`Client.submit`."""
+        """Submit a job and return it. Arguments and errors: :meth:`Client.submit`."""
         return self._runner.run(self._client.submit(model, **arguments))
 
     def job(self, job_id: str) -> JobStatus:
-        """See :meth:`Client.job`."""
+        """Return a job as it is now. Arguments and errors: :meth:`Client.job`."""
         return self._runner.run(self._client.job(job_id))
 
     def wait(self, job_id: str, *, timeout_s: float = 300.0) -> JobStatus:
-        """See :meth:`Client.wait`."""
+        """Wait for a job's end and return it. Arguments and errors: :meth:`Client.wait`."""
         return self._runner.run(self._client.wait(job_id, timeout_s=timeout_s))
 
     def cancel(self, job_id: str) -> JobStatus:
-        """See :meth:`Client.cancel`."""
+        """Cancel a job and return it. Arguments and errors: :meth:`Client.cancel`."""
         return self._runner.run(self._client.cancel(job_id))
 
     def models(self) -> dict[str, Any]:
-        """See :meth:`Client.models`."""
+        """Return the models that the key may use. Arguments and errors: :meth:`Client.models`."""
         return self._runner.run(self._client.models())
 
 

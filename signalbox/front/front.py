@@ -68,7 +68,7 @@ class Front:
                 return
             exchange = scope[EXCHANGE] = gate.begin()
 
-            async def told(message: Message) -> None:
+            async def reported(message: Message) -> None:
                 if not exchange.is_started:
                     exchange.is_started = True
                     gate.outward.expect_head()
@@ -79,7 +79,7 @@ class Front:
                     gate.outward.release()
                     gate.answered(exchange)
 
-            await inner(scope, receive, told)
+            await inner(scope, receive, reported)
 
         return answer
 

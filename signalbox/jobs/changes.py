@@ -31,7 +31,7 @@ class RecordChange(Generic[A]):
     """One record to write. make: the new record from the present one; body: what it carries.
 
     before, expect: the record it was made from and its revision. They are not the attempt's own, which change when a
-    cancellation or another's end is heard of meanwhile: this record would then overwrite one that it does not include.
+    cancellation or another's end comes meanwhile: this record would then overwrite one that it does not include.
     """
 
     __slots__ = ("attempt", "before", "body", "expect", "is_claim", "make", "outcome", "record", "text")
@@ -79,7 +79,7 @@ class RecordChange(Generic[A]):
         self.outcome = WriteOutcome.OURS
 
     def settled(self, found: Record | None, revision: int) -> Settled:
-        """As :func:`records.settled`."""
+        """Settle a write by :func:`records.settled`."""
         assert self.record is not None, "prepared before it is written"
         return settled(found, revision, self.record, self.expect)
 

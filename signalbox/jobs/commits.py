@@ -97,7 +97,7 @@ class Commits:
 
     async def refresh(self, attempt: Attempt) -> bool:
         """Learn from the leader what the job's record holds. False: the job has ended, and its record has gone."""
-        found, may_be_claimed = await self._look(attempt)
+        found, may_be_claimed = await self._read(attempt)
         if found is None:
             attempt.record, attempt.revision = None, 0
             return may_be_claimed
@@ -123,7 +123,7 @@ class Commits:
             return record.token > self._token
         return await persist(lambda: is_held(self._bus, record.gpu, record.token))
 
-    async def _look(self, attempt: Attempt) -> tuple[tuple[Record, int, bytes] | None, bool]:
+    async def _read(self, attempt: Attempt) -> tuple[tuple[Record, int, bytes] | None, bool]:
         """The record, and whether the job may be claimed without one.
 
         A fresh delivery, or the message in the queue, proves that. Later a missing record may also mean that the job
@@ -301,8 +301,8 @@ class Commits:
         if record is None:
             return
         if not record.state.is_terminal:
-            told = joblog.claimed if record.state is State.RUNNING else joblog.retried
-            told(record)
+            reported = joblog.claimed if record.state is State.RUNNING else joblog.retried
+            reported(record)
             return
         _WON.inc()
         joblog.ended(record, slow_s=self._slow_job_s)

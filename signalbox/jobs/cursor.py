@@ -64,7 +64,7 @@ class StreamCursor:
         made = await self.make({"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, start)})
         self._created = made["created"]
         self._puller = await self._bus.pull(self._name, self._take, stream=self._stream)
-        self._puller.on_idle = self._told_idle
+        self._puller.on_idle = self._reported_idle
         return int(made.get("num_pending", 0))
 
     async def make(self, start: dict[str, Any]) -> dict[str, Any]:
@@ -134,9 +134,9 @@ class StreamCursor:
         self._is_shared |= delivery.number != self._last_number + 1
         self._last_number = delivery.number
         self._taken.append(delivery)
-        self._told_idle()
+        self._reported_idle()
 
-    def _told_idle(self) -> None:
+    def _reported_idle(self) -> None:
         self._ended.set()
         if self._wake is not None:
             self._wake()

@@ -301,8 +301,8 @@ async def plan(bus: Bus, job_id: str, *, after: str = "") -> tuple[Letter, str]:
     new_id = redriven_id(letter, after)
     last = letter.redriven.job if letter.redriven is not None else ""
     if last not in {new_id, after}:
-        told = f"It was redriven as job {last}" if last else "It has not been redriven yet"
-        raise Conflict(f"{told}; name that as the redrive before, to redrive it once more.")
+        reported = f"It was redriven as job {last}" if last else "It has not been redriven yet"
+        raise Conflict(f"{reported}; name that as the redrive before, to redrive it once more.")
     if letter.notice is not None and letter.notice.error.code == UNREADABLE:
         raise Conflict("It was no job; it can only be discarded.")
     if letter.job is None:

@@ -35,11 +35,11 @@ def held(subjects: Mapping[str, int]) -> int:
 
 
 def tell_refused(bus: Bus, stored: StoredInput) -> None:
-    """Ask the worker that reconciles to remove an input whose job ``JOBS`` refused. If no worker hears it, the input
+    """Ask the worker that reconciles to remove an input whose job ``JOBS`` refused. If no worker receives it, the input
     is removed after an hour (:mod:`workers.recovery.inputs`)."""
-    told = RefusedInput(subject=stored.ref.subject, last_seq=stored.last_seq)
+    reported = RefusedInput(subject=stored.ref.subject, last_seq=stored.last_seq)
     if bus.is_connected:
-        bus.send(names.INPUT_REFUSED, b"", b"", encode(told))
+        bus.send(names.INPUT_REFUSED, b"", b"", encode(reported))
 
 
 async def remove(bus: Bus, subjects: Iterable[str]) -> None:

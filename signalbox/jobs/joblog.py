@@ -56,9 +56,9 @@ def ended(record: Record, *, slow_s: float = _NEVER_SLOW_S) -> None:
     done = phases.get("done", 0.0)
     is_slow = done - phases.get("pulled", done) > slow_s * 1000
     state = record.state
-    is_told = is_slow or record.attempt > 1 or state is State.FAILED or state is State.EXPIRED
-    if is_told or log.is_debug:
-        say = log.info if is_told else log.debug
+    is_reported = is_slow or record.attempt > 1 or state is State.FAILED or state is State.EXPIRED
+    if is_reported or log.is_debug:
+        say = log.info if is_reported else log.debug
         say(
             "job.ended",
             **_attempt(record),

@@ -14,14 +14,14 @@ _GONE: Final = frozenset({10043, 10057})
 """The server's codes for deleting what is not there: within the stream, and before its first message."""
 
 
-class Accepted(NamedTuple):
+class Acceptance(NamedTuple):
     """A job that is durable. seq: of its message. is_new: False where the message was there before this call."""
 
     seq: int
     is_new: bool
 
 
-async def submit(bus: Bus, job: Job, body: bytes = b"") -> Accepted:
+async def submit(bus: Bus, job: Job, body: bytes = b"") -> Acceptance:
     """Write the job's message; when this returns it is durable. body: its inputs, where they are not stored apart.
 
     A write whose outcome is unknown is repeated, which is safe: the subject is the job's own, and it must be empty.
@@ -33,11 +33,11 @@ async def submit(bus: Bus, job: Job, body: bytes = b"") -> Accepted:
     headers: dict[str, str] = {Header.JOB: header(job)}
     for repeat in range(_REPEATS + 1):
         try:
-            return Accepted(await writer.write(subject, body, headers=headers, expect=0), is_new=True)
+            return Acceptance(await writer.write(subject, body, headers=headers, expect=0), is_new=True)
         except StaleRevision as error:
             # Only this job is written to its subject: an earlier try arrived after all.
             if error.last:
-                return Accepted(error.last, is_new=repeat > 0)
+                return Acceptance(error.last, is_new=repeat > 0)
             raise _unknown(job, error) from error
         except Ambiguous as error:
             if repeat == _REPEATS:

@@ -46,7 +46,7 @@ class Fate(Enum):
     REQUEUED = "requeued"
 
 
-class Repaired(NamedTuple):
+class Repair(NamedTuple):
     """The outcome for an open job. record: as it was to be written. seq: of its message in ``JOBS``, 0 = none."""
 
     fate: Fate
@@ -54,7 +54,7 @@ class Repaired(NamedTuple):
     seq: int = 0
 
 
-async def repair(bus: Bus, records: Records, record: Record, revision: int, *, now: float) -> Repaired:
+async def repair(bus: Bus, records: Records, record: Record, revision: int, *, now: float) -> Repair:
     """Judge an open record that no worker attends to, and do what its job needs. now: UTC seconds.
 
     A job that waits in ``JOBS`` is left to the queue until its deadline, and then ended. One that the queue has lost is
@@ -65,17 +65,17 @@ async def repair(bus: Bus, records: Records, record: Record, revision: int, *, n
     if queued is None:
         found = await records.read(record.id)
         if found is None or found[1] != revision:
-            return Repaired(Fate.MOVED, record)  # it was claimed, ended and acknowledged between two looks
+            return Repair(Fate.MOVED, record)  # it was claimed, ended and acknowledged between two reads
         log.error("reconciler.vanished", job=record.id, model=record.model, attempt=record.attempt)
         if not is_over and record.input is not None:
             return await _queue_again(bus, records, record, revision, now)
         ended = _end_of(record, now) if is_over else life.failed(record, _LOST, now=now)
     elif record.deadline_at + GRACE_S >= now:
-        return Repaired(Fate.OPEN, record)  # the queue offers it to a worker
+        return Repair(Fate.OPEN, record)  # the queue offers it to a worker
     else:
         ended = _end_of(record, now)
     is_done = await _end(bus, records, ended, revision, _job_in(queued)) is not None
-    return Repaired(Fate.ENDED if is_done else Fate.MOVED, ended, queued.seq if queued is not None else 0)
+    return Repair(Fate.ENDED if is_done else Fate.MOVED, ended, queued.seq if queued is not None else 0)
 
 
 async def expire(bus: Bus, records: Records, found: Found, *, now: float, job: Job | None = None) -> Found | None:
@@ -117,16 +117,16 @@ def _end_of(record: Record, now: float) -> Record:
     return life.expired(record, now=now)
 
 
-async def _queue_again(bus: Bus, records: Records, record: Record, revision: int, now: float) -> Repaired:
+async def _queue_again(bus: Bus, records: Records, record: Record, revision: int, now: float) -> Repair:
     if record.state is State.RUNNING:
         record = life.requeued(record, _LOST_ONCE, now=now)
         try:
             await records.write(record, expect=revision)
         except StaleRevision:
-            return Repaired(Fate.MOVED, record)
+            return Repair(Fate.MOVED, record)
     accepted = await submit(bus, life.queued_again(record))
     # Not new: its old message's sequence counts as long as the subject is not purged.
-    return Repaired(Fate.REQUEUED if accepted.is_new else Fate.MOVED, record)
+    return Repair(Fate.REQUEUED if accepted.is_new else Fate.MOVED, record)
 
 
 async def _end(bus: Bus, records: Records, ended: Record, expect: int, job: Job | None) -> Found | None:

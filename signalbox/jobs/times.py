@@ -90,7 +90,7 @@ class Timed(Protocol):
 
     @property
     def attempt(self) -> int:
-        """As in :class:`Record`; so are the others."""
+        """The field of :class:`Record`; so are the others."""
 
     @property
     def worker(self) -> str: ...  # noqa: D102  see above

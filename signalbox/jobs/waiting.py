@@ -8,7 +8,7 @@ from signalbox.wire.messages import Worker
 _MAY_RUN: Final = frozenset({"ready", "loading", "spare", "crowded"})
 
 
-class Decided(NamedTuple):
+class Decision(NamedTuple):
     """What was decided on a model."""
 
     is_enabled: bool
@@ -21,7 +21,7 @@ def able(model: str, workers: Iterable[Worker]) -> list[Worker]:
     return [one for one in workers if one.state != "draining" and (not one.serves or model in one.serves)]
 
 
-def hindrance(model: str, version: int, decided: Decided | None, workers: Iterable[Worker]) -> str:
+def hindrance(model: str, version: int, decided: Decision | None, workers: Iterable[Worker]) -> str:
     """Why a job of a model's version is not begun now, in words that follow "waiting:"; empty where it can be.
 
     decided: None where there is no such model. workers: presence.

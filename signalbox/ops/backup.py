@@ -17,7 +17,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops import snapshots
 from signalbox.ops.replicas import wait_current
-from signalbox.ops.snapshots import Saved
+from signalbox.ops.snapshots import SavedStream
 from signalbox.program.errors import Misconfigured
 from signalbox.program.words import counted
 from signalbox.wire.assets import AGES, COUNTED, STREAMS
@@ -43,7 +43,7 @@ WRITES_PER_S: Final = 1000
 """More writes than any of :data:`COUNTED` gets in a second, so that new sequences begin above all given since."""
 _FORMAT: Final = 1
 _MIB: Final = 1024 * 1024
-_TOLD_EVERY_S: Final = 1.0
+_REPORT_EVERY_S: Final = 1.0
 
 Say = Callable[[str], None]
 """Called with a line a person should read."""
@@ -55,7 +55,7 @@ class Backup(msgspec.Struct, frozen=True):
     format: int
     taken_at: float
     server: str
-    streams: tuple[Saved, ...]
+    streams: tuple[SavedStream, ...]
     counted: dict[str, int]
 
 
@@ -69,9 +69,9 @@ async def take(bus: Bus, folder: Path, say: Say) -> Backup:
     taken_at = time.time()
     streams = []
     for name in KEPT:
-        told = _Progress(name, say)
-        streams.append(await snapshots.save(bus, name, folder / _file(name), told.add))
-        say(f"{name}: {counted(streams[-1].state['messages'], 'message')}, {told}")
+        reported = _Progress(name, say)
+        streams.append(await snapshots.save(bus, name, folder / _file(name), reported.add))
+        say(f"{name}: {counted(streams[-1].state['messages'], 'message')}, {reported}")
     last = {name: await _last(bus, name) for name in COUNTED}
     made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), last)
     _sign(folder, made)
@@ -91,9 +91,9 @@ async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = No
     await _count_on(bus, found, copies)
     # JOBS, saved first, comes last: before it nothing is accepted and nothing runs.
     for saved in reversed(found.streams):
-        told = _Progress(saved.name, say)
-        await snapshots.put_back(bus, _as_declared(saved, copies), folder / _file(saved.name), told.add)
-        say(f"{saved.name}: {counted(saved.state['messages'], 'message')}, {told}")
+        reported = _Progress(saved.name, say)
+        await snapshots.put_back(bus, _as_declared(saved, copies), folder / _file(saved.name), reported.add)
+        say(f"{saved.name}: {counted(saved.state['messages'], 'message')}, {reported}")
     say("waiting until every copy is current")
     await wait_current(bus, (*COUNTED, *KEPT), copies)
     return found
@@ -159,7 +159,7 @@ async def _count_on(bus: Bus, found: Backup, replicas: int) -> None:
             await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
 
 
-def _as_declared(saved: Saved, replicas: int) -> Saved:
+def _as_declared(saved: SavedStream, replicas: int) -> SavedStream:
     """For so many replicas and as this version declares it; only disk and age stay what the operator gave it."""
     own = {"max_bytes": saved.config["max_bytes"]}
     if saved.name in AGES:
@@ -184,7 +184,7 @@ class _Progress:
         self._name = name
         self._say = say
         self._bytes = 0
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def __str__(self) -> str:
         return f"{self._bytes / _MIB:.1f} MiB"
@@ -193,6 +193,6 @@ class _Progress:
         """So much more."""
         self._bytes += size_bytes
         now = time.monotonic()
-        if now - self._told_at >= _TOLD_EVERY_S:
-            self._told_at = now
+        if now - self._reported_at >= _REPORT_EVERY_S:
+            self._reported_at = now
             self._say(f"{self._name}: {self} so far")

@@ -98,10 +98,10 @@ async def _list(bus: Bus, arguments: argparse.Namespace) -> None:
         print(msgspec.json.format(msgspec.json.encode(doc)).decode())
         return
     for letter in page.letters:
-        told = summary(letter)
-        again = f" redriven as {told['redriven_as']}" if told["redriven_as"] else ""
+        reported = summary(letter)
+        again = f" redriven as {reported['redriven_as']}" if reported["redriven_as"] else ""
         print(
-            f"{told['at']} {letter.id} {letter.model} {told['error'] or '?'} "
+            f"{reported['at']} {letter.id} {letter.model} {reported['error'] or '?'} "
             f"{letter.size_bytes / _MIB:.2f} MiB {letter.input_is}{again}"
         )
     if not page.letters:

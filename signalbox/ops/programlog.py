@@ -31,7 +31,7 @@ _TAIL_BYTES: Final = 16_384
 class ProgramLog:
     """The log of one program across its restarts: ``path``, and ``KEPT`` older files beside it.
 
-    heard: is given each piece of output before it is written, in whatever thread copies it; it must not block or raise.
+    on_output: gets each piece of output before it is written, in whatever thread copies it; must not block or raise.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class ProgramLog:
         *,
         limit_bytes: int = LIMIT_BYTES,
         kept: int = KEPT,
-        heard: Callable[[bytes], None] | None = None,
+        on_output: Callable[[bytes], None] | None = None,
     ) -> None:
-        self._heard = heard
+        self._on_output = on_output
         self._file = _RotatingFile(path, limit_bytes, kept)
         self._pipes: set[int] = set()
         self._lock = threading.Lock()
@@ -102,8 +102,8 @@ class ProgramLog:
         data = os.read(pipe, _READ_BYTES)
         if not data:
             raise EOFError
-        if self._heard is not None:
-            self._heard(data)
+        if self._on_output is not None:
+            self._on_output(data)
         self._file.write(data)
 
 

@@ -21,8 +21,8 @@ from signalbox.program.errors import Ambiguous, Misconfigured, SignalboxError, U
 CHUNK_BYTES: Final = 128 * 1024
 _QUIET_S: Final = 60.0
 """The server checks a whole stream before it sends the first chunk, and reads it back after the last."""
-_UNHEARD_S: Final = 0.1
-_UNHEARD_TRIES: Final = 50
+_UNSEEN_S: Final = 0.1
+_UNSEEN_TRIES: Final = 50
 _WHOLE: Final = 204
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -30,7 +30,7 @@ OnBytes = Callable[[int], None]
 """Called with the bytes of each chunk."""
 
 
-class Saved(msgspec.Struct, frozen=True):
+class SavedStream(msgspec.Struct, frozen=True):
     """A stream in a file. config, state: as the server told them. sha256: hex, of ``size_bytes`` bytes."""
 
     name: str
@@ -40,7 +40,7 @@ class Saved(msgspec.Struct, frozen=True):
     sha256: str
 
 
-async def save(bus: Bus, name: str, path: Path, on_bytes: OnBytes) -> Saved:
+async def save(bus: Bus, name: str, path: Path, on_bytes: OnBytes) -> SavedStream:
     """Write a stream into a new file, which is on the disk when this returns.
 
     Raises :class:`NotFound`, :class:`Unavailable` when the server falls silent, and :class:`Misconfigured` where it
@@ -52,7 +52,7 @@ async def save(bus: Bus, name: str, path: Path, on_bytes: OnBytes) -> Saved:
         sid = bus.connection.listen(subject, taker.take)
         try:
             await bus.flush()
-            told = await bus.request_json(
+            reported = await bus.request_json(
                 f"$JS.API.STREAM.SNAPSHOT.{name}", {"deliver_subject": subject, "chunk_size": CHUNK_BYTES, "jsck": True}
             )
             await taker.finish()
@@ -60,19 +60,19 @@ async def save(bus: Bus, name: str, path: Path, on_bytes: OnBytes) -> Saved:
             bus.connection.unlisten(sid)
         file.flush()
         os.fsync(file.fileno())
-    return Saved(name, told["config"], told["state"], taker.size_bytes, taker.digest.hexdigest())
+    return SavedStream(name, reported["config"], reported["state"], taker.size_bytes, taker.digest.hexdigest())
 
 
-async def put_back(bus: Bus, saved: Saved, path: Path, on_bytes: OnBytes) -> None:
+async def put_back(bus: Bus, saved: SavedStream, path: Path, on_bytes: OnBytes) -> None:
     """Make a stream of its file again, consumers included, with sequences as they were.
 
     Raises :class:`Misconfigured` with the server's words where it refuses, or where it has made less of the file
     than was in it.
     """
-    told = await bus.request_json(
+    reported = await bus.request_json(
         f"$JS.API.STREAM.RESTORE.{saved.name}", {"config": saved.config, "state": saved.state}
     )
-    subject = told["deliver_subject"]
+    subject = reported["deliver_subject"]
     for chunk in _chunks(path):
         await _send(bus, subject, chunk)
         on_bytes(len(chunk))
@@ -81,7 +81,7 @@ async def put_back(bus: Bus, saved: Saved, path: Path, on_bytes: OnBytes) -> Non
         raise Misconfigured(f"NATS has made {saved.name} only up to {made['state']['last_seq']}.")
 
 
-def is_whole(saved: Saved, path: Path) -> bool:
+def is_whole(saved: SavedStream, path: Path) -> bool:
     """Whether the file is there, byte for byte as it was written."""
     digest = hashlib.sha256()
     try:
@@ -102,14 +102,14 @@ class _Taker:
         self._name = name
         self._file = file
         self._on_bytes = on_bytes
-        self._heard = asyncio.Event()
+        self._received = asyncio.Event()
         self._is_over = False
         self._fault: SignalboxError | None = None
         bus.on_disconnect(self._lose)
 
     def take(self, subject: bytes, reply: bytes, head: bytes, body: bytes) -> None:
         """One chunk; an empty one is the last, and says in its header what went wrong."""
-        self._heard.set()
+        self._received.set()
         if not body:
             self._is_over = True
             if status(head) not in {0, _WHOLE}:
@@ -129,15 +129,15 @@ class _Taker:
     def _lose(self) -> None:
         """What was under way is lost, and the server might go on after it as if nothing were missing."""
         self._fault = Unavailable(f"The connection was lost during {self._name}; try again.")
-        self._heard.set()
+        self._received.set()
 
     async def finish(self) -> None:
         """Return when all is written."""
         while not self._is_over and self._fault is None:
-            self._heard.clear()
+            self._received.clear()
             try:
                 async with asyncio.timeout(_QUIET_S):
-                    await self._heard.wait()
+                    await self._received.wait()
             except TimeoutError:
                 raise Unavailable(f"NATS has stopped sending {self._name}; try again.") from None
         if self._fault is not None:
@@ -154,7 +154,7 @@ async def _send(bus: Bus, subject: str, chunk: bytes) -> dict[str, Any]:
 
 async def _ask(bus: Bus, subject: str, chunk: bytes) -> Reply:
     """Send a chunk until a node listens: our node of a cluster learns a little later that another one does."""
-    tries = _UNHEARD_TRIES
+    tries = _UNSEEN_TRIES
     while True:
         try:
             return await bus.request(subject, chunk, timeout_s=_QUIET_S, is_write=True)
@@ -164,7 +164,7 @@ async def _ask(bus: Bus, subject: str, chunk: bytes) -> Reply:
             tries -= 1
             if not tries:
                 raise
-            await asyncio.sleep(_UNHEARD_S)
+            await asyncio.sleep(_UNSEEN_S)
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ _KEY: Final = re.compile(
 )
 
 
-class Parsed(NamedTuple):
+class KeyParts(NamedTuple):
     """A well-formed key. ``kid`` is its public id; ``text`` is the secret whole and must not be logged."""
 
     env: str
@@ -45,12 +45,12 @@ def mint(env: str = "live") -> tuple[str, str]:
     return body + _checksum(body), kid
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str) -> KeyParts:
     """The parts of a key, checked for form and checksum alone. Raises :class:`Unauthorized`."""
     found = _KEY.match(text)
     if found is None or not hmac.compare_digest(_checksum(text[:-_CRC_SIZE]), found.group(4)):
         raise Unauthorized("The API key is malformed: check that it was copied whole.")
-    return Parsed(found.group(1), found.group(2), text)
+    return KeyParts(found.group(1), found.group(2), text)
 
 
 def digest(pepper: str, text: str) -> str:

@@ -53,7 +53,7 @@ class _Stderr:
             return 0
 
     def flush(self) -> None:
-        """Likewise."""
+        """Flush standard error where it is open."""
         try:
             sys.stderr.flush()
         except OSError as error:

@@ -227,7 +227,7 @@ STREAMS: Final[tuple[Config, ...]] = (
     _bucket(Bucket.MODELS, "What the console decided about each model", max_msg_size=JOB_MAX_BYTES),
     _bucket(Bucket.KEYS, "API keys: keyed hashes and grants"),
     _bucket(Bucket.IDEM, "Idempotency records", is_event_source=False, max_age=DAY),
-    _bucket(Bucket.DESIRED, "Operators' wishes: drain, pause"),
+    _bucket(Bucket.DESIRED, "Desired state: drain, pause"),
     _bucket(
         Bucket.DUTIES, "Who does what one worker does for all", is_event_source=False, is_direct=False, expires=True
     ),

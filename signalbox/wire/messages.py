@@ -330,12 +330,13 @@ class ApiKey(Doc, frozen=True, kw_only=True):
 
     scopes: of ``jobs:submit, jobs:read, jobs:cancel, jobs:urgent`` (priority ``hi``). models: allow list, empty = all.
     rate per ``per_s`` seconds and quota per ``quota_window_s`` seconds; 0 = unlimited.
-    account_id: of its account, which owns its jobs; its own id where none is given. account_models: what the account
-    may use, empty = all; a call needs both lists. share: the account's, the same in each of its keys.
+    account_id: of its account, which owns its jobs. account_models: what the account may use, empty = all; a call needs
+    both lists. share: the account's, the same in each of its keys.
     networks: CIDR blocks it may be used from, empty = everywhere.
     """
 
     id: str
+    account_id: str
     name: str = ""
     hmac: str
     pepper: str = "1"
@@ -348,15 +349,9 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     expires_at: float | None = None
     revoked_at: float | None = None
     updated_at: float = 0.0
-    account_id: str = ""
     account_models: tuple[str, ...] = ()
     share: Share = Share()
     networks: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Make the key its own account's where it has none."""
-        if not self.account_id:
-            msgspec.structs.force_setattr(self, "account_id", self.id)
 
 
 class Idem(Doc, frozen=True, kw_only=True):

@@ -298,9 +298,9 @@ def event_of_state(job_id: str = "") -> str:
     return f"evt.{state(job_id)}" if job_id else f"{EVENT_STATE}.>"
 
 
-def look(model: str = "*") -> str:
+def redeliver(model: str = "*") -> str:
     """Core subject that asks whoever serves a model to read its queue anew: a delivery may have been lost."""
-    return f"look.{model if model == '*' else token(model)}"
+    return f"redeliver.{model if model == '*' else token(model)}"
 
 
 def anew(model: str = "*", priority: str = "*") -> str:

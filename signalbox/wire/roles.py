@@ -20,8 +20,8 @@ from signalbox.wire.names import (
     Stream,
     anew,
     event_of_state,
-    look,
     program_alive,
+    redeliver,
     token,
 )
 
@@ -139,7 +139,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "dlp.in.*.*",  # a dead letter's input, kept as long as the letter
             "rsp.*.*",
             anew(),
-            look(),  # the one that reconciles for all: a job was not delivered
+            redeliver(),  # the one that reconciles for all: a job was not delivered
             *_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS),
             # The one that reconciles for all: publishes again what the queue lost, reads headers of both streams.
             *_keys(Bucket.DUTIES, Bucket.POISON),
@@ -159,7 +159,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "cancel.*",
             "release.*",
             "evt.jobs.>",  # a model that slept has a job
-            look(),
+            redeliver(),
             anew(),
             *_events(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.MODELS, Bucket.DESIRED),
             *_events(Bucket.POISON, Bucket.SERVING),

@@ -165,8 +165,8 @@ def test_the_metadata_of_what_is_no_dense_tensor_says_what_it_is_made_of(served:
     packed = GetModelMetadataResponse.FromString(
         call(served, "/tensorflow.serving.PredictionService/GetModelMetadata", asked)
     ).metadata["signature_def"]
-    told = SignatureDefMap.FromString(packed.value).signature_def["sparse"].outputs["words"]
-    assert told.coo_sparse.values_tensor_name == sparse["coo_sparse"]["values_tensor_name"]
+    reported = SignatureDefMap.FromString(packed.value).signature_def["sparse"].outputs["words"]
+    assert reported.coo_sparse.values_tensor_name == sparse["coo_sparse"]["values_tensor_name"]
     for path in ("/v2/models/composite", "/v2/models/sparse_input/config", "/v1/models/sparse_input/metadata"):
         assert served.client.get(path).status_code == 200
 

@@ -268,17 +268,17 @@ def test_post_hook_learns_client_address_and_a_fresh_request_id(front: Front) ->
 
 
 def test_forwarded_addresses_in_one_line_reach_the_hooks_whole(front: Front) -> None:
-    told = "10.0.0.1, 192.0.2.7"
-    seen = front.seen(headers={"X-Forwarded-For": told})["request"]["headers"]
-    assert seen["X-Forwarded-For"] == told
+    reported = "10.0.0.1, 192.0.2.7"
+    seen = front.seen(headers={"X-Forwarded-For": reported})["request"]["headers"]
+    assert seen["X-Forwarded-For"] == reported
 
 
 def test_of_two_lines_of_forwarded_addresses_tyk_shows_only_the_client_s_own(front: Front) -> None:
     """So a proxy before Tyk must write one line (docs/tyk.md)."""
     lines = [("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-For", "192.0.2.7")]
     answer = front.client.get(front.url + "/v1/probe", headers=lines)
-    told = answer.json()["request"]["headers"]["X-Forwarded-For"]
-    assert told == "10.0.0.1"
+    reported = answer.json()["request"]["headers"]["X-Forwarded-For"]
+    assert reported == "10.0.0.1"
 
 
 def test_headers_changed_by_the_auth_hook_are_seen_by_post(front: Front) -> None:

@@ -79,7 +79,7 @@ def test_a_websocket_is_asked_for_whatever_else_the_browser_says(front: Front, c
     assert (seen["connection"], seen["upgrade"]) == ("Upgrade", "websocket")
 
 
-def test_a_refused_key_gets_the_dialects_error_and_the_upstream_hears_nothing(front: Front) -> None:
+def test_a_refused_key_gets_the_dialects_error_and_the_upstream_receives_nothing(front: Front) -> None:
     tag = f"refused-{uuid.uuid4()}"
     answer = ask(front, {"auth": {"refuses": "no key, «really»"}}, {"tag": tag})
     assert (answer.status_code, answer.json()) == (401, {"error": "no key, «really»"})

@@ -18,23 +18,23 @@ from console.accounts.acts import ROLES
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.catalog import inspection
-from console.catalog.inspection import Inspection
+from console.catalog.inspection import Inspection, Verdict
 from console.config import ConsoleSettings
 from console.operators import throttle
+from signalbox.wire.messages import Signature, TensorSpec
 
 T = TypeVar("T")
 PASSWORD = "correct horse battery staple"
 FOUND = Inspection(
     signatures={
-        "serving_default": {
-            "inputs": {"x": {"dtype": "float32", "shape": [-1]}},
-            "outputs": {"y": {"dtype": "float32", "shape": [-1]}},
-        }
+        "serving_default": Signature(
+            inputs={"x": TensorSpec(dtype="float32", shape=(-1,))},
+            outputs={"y": TensorSpec(dtype="float32", shape=(-1,))},
+        )
     },
     size_bytes=100,
     digest="d" * 64,
-    forbidden={},
-    unknown=[],
+    verdict=Verdict(forbidden={}, unknown=[]),
 )
 
 

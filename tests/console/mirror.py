@@ -65,7 +65,7 @@ class Viewer:
         self.topics: set[str] = set()
         self.mirror = Mirror()
         self.source: dict[str, Any] = {}
-        self._heard = asyncio.Event()
+        self._received = asyncio.Event()
 
     def push(self, frame: Frame) -> None:
         """Called by the hub."""
@@ -73,14 +73,14 @@ class Viewer:
         if message["t"] == "tick":
             self.source = message["src"]
         self.mirror.take(frame.text)
-        self._heard.set()
+        self._received.set()
 
     async def until(self, is_true: Callable[[], object], *, timeout_s: float = 60.0) -> None:
         """Returns once ``is_true()``, looked at after every frame; a tick comes each second."""
         async with asyncio.timeout(timeout_s):
             while not is_true():
-                self._heard.clear()
-                await self._heard.wait()
+                self._received.clear()
+                await self._received.wait()
 
     def row(self, topic: str, key: str) -> dict[str, Any]:
         """One row as the browser holds it, or an empty one."""

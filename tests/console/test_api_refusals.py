@@ -39,7 +39,7 @@ def program(cast: dict[str, User]) -> Client:
 
 @pytest.fixture
 def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
-    """The live feed of this process, which hears of one worker."""
+    """The live feed of this process, which learns of one worker."""
     feed = Feed(Wire())
     feed.view.presence("w1", worker("w1"), 1_000_000.0)
     monkeypatch.setattr(running, "feed", feed)

@@ -82,16 +82,16 @@ async def test_a_log_that_is_whole_in_itself_but_was_cut_or_made_anew_is_found(
 
 
 async def test_the_controller_s_part_notes_what_moved(bus: Bus) -> None:
-    told: asyncio.Queue[AuditMark] = asyncio.Queue()
-    await bus.subscribe(AUDIT_HEAD, lambda note: told.put_nowait(decode(AuditMark, note.data)))
+    reported: asyncio.Queue[AuditMark] = asyncio.Queue()
+    await bus.subscribe(AUDIT_HEAD, lambda note: reported.put_nowait(decode(AuditMark, note.data)))
     await in_thread(act, 2)
     part = asyncio.create_task(marks.keep_marked(bus, 0.01))
     try:
         async with asyncio.timeout(60):
-            first = await told.get()
+            first = await reported.get()
             assert (first.number, first.digest) == (2, (await in_thread(AuditHead.objects.get)).digest)
             await in_thread(act)
-            assert (await told.get()).number == 3
+            assert (await reported.get()).number == 3
     finally:
         part.cancel()
         await asyncio.wait([part])

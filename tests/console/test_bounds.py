@@ -181,7 +181,7 @@ def test_a_page_link_that_is_damaged_says_so(browser: Callable[[str], Client], b
         "/api/jobs?q=model:%00",
     ],
 )
-def test_a_nul_is_refused_before_the_database_hears_it(
+def test_a_nul_is_refused_before_the_database_receives_it(
     program: Client, browser: Callable[[str], Client], path: str
 ) -> None:
     client = program if path.startswith("/api/") else browser("admin")

@@ -56,7 +56,7 @@ def now(number: int) -> messages.Job:
     return replace(accepted(number), created_at=time.time(), deadline_at=time.time() + 900)
 
 
-async def told() -> dict[str, str]:
+async def reported() -> dict[str, str]:
     """The alarms that the database knows of."""
     found = await unpublished()
     assert found is not None
@@ -70,7 +70,7 @@ async def test_jobs_that_went_with_their_stream_end_at_once_and_are_counted(bus:
     async with projecting(bus):
         await run_job(bus, ended)
         await until(lambda: states() == {lost.id: "queued", ended.id: "succeeded"})
-    assert await told() == {}
+    assert await reported() == {}
     await lose(bus, Stream.JOBS)
     await accept(bus, later)
     async with projecting(bus):
@@ -78,7 +78,7 @@ async def test_jobs_that_went_with_their_stream_end_at_once_and_are_counted(bus:
     assert await reconciler(bus).settle_vanished_jobs() == 1
     row = await in_thread(Job.objects.get, pk=lost.id)
     assert (row.state, row.error_code) == ("failed", "input_lost")
-    alarms = await told()
+    alarms = await reported()
     assert alarms.keys() == {"damage:JOBS", "damage:jobs"}
     assert "made again" in alarms["damage:JOBS"]
     assert alarms["damage:jobs"].startswith("1 accepted job was lost")
@@ -95,7 +95,7 @@ async def test_results_that_went_with_the_records_are_counted(bus: Bus) -> None:
     await lose(bus, Stream.STATE)
     async with projecting(bus):
         await until(Damage.objects.filter(pk="STATE").exists)
-    alarms = await told()
+    alarms = await reported()
     assert alarms.keys() == {"damage:STATE"}
     assert "results of up to 2 ended jobs are gone" in alarms["damage:STATE"]
     assert await reconciler(bus).settle_vanished_jobs() == 0, "JOBS holds it yet"
@@ -128,7 +128,7 @@ async def test_a_block_that_nats_cannot_read_is_told_on_the_board(own_nats: Nats
         for number in range(20):
             await accept(bus, now(number))
         await reconciler(bus).note_damage()
-        assert await told() == {}
+        assert await reported() == {}
     await own_nats.kill()  # after an orderly end it looks at a block only when somebody reads it
     block = blocks_of(own_nats, "JOBS")[-1]
     data = bytearray(block.read_bytes())
@@ -137,7 +137,7 @@ async def test_a_block_that_nats_cannot_read_is_told_on_the_board(own_nats: Nats
     await own_nats.start()
     async with connected(own_nats) as bus:
         await reconciler(bus).note_damage()
-        alarms = await told()
+        alarms = await reported()
         await reconciler(bus).note_damage()
-        assert await told() == alarms
+        assert await reported() == alarms
     assert "are lost" in alarms["damage:JOBS"]

@@ -17,7 +17,7 @@ from console.audit.models import AuditEntry
 from console.config import ConsoleSettings
 from console.feed.health import read_health
 from console.jobs import deadletters as service
-from console.jobs.fold import Heard
+from console.jobs.fold import JobMessage
 from console.jobs.models import Job
 from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
@@ -238,7 +238,7 @@ def _redrive_without_nats(admin: Actor) -> str:
 
 async def test_a_redriven_job_names_the_old_one_on_its_page(cast: dict[str, User]) -> None:
     job = accepted(1, redrive_of=accepted(2).id)
-    await in_thread(store.write, [Heard(job.created_at, 0, job=job)])
+    await in_thread(store.write, [JobMessage.accepted(job, job.created_at)])
     row = await in_thread(Job.objects.get, pk=job.id)
     assert row.redrive_of == accepted(2).id
 
@@ -271,7 +271,7 @@ async def test_page_list_and_command_count_what_ended_a_job_alike(
     await commits.apply([commits.failure(attempt, error, penalty=penalty)])
     found = await records.read(attempt.job.id)
     assert found is not None
-    await in_thread(store.write, [Heard(time.time(), found[1], record=found[0])])
+    await in_thread(store.write, [JobMessage(time.time(), found[1], found[0])])
 
     def page() -> str:
         client = Client()
@@ -283,8 +283,8 @@ async def test_page_list_and_command_count_what_ended_a_job_alike(
     assert "crashed" not in shown
     (listed,) = (await call("viewer")("get", "")).json()["letters"]
     assert (listed["attempt"], listed["strikes"], listed["failures"]) == (3, strikes, failures)
-    told = (await run("dead", "show", attempt.job.id, SIGNALBOX_NATS_URL=wire.nats_url))[1]
-    assert f"attempt: 3\nstrikes: {strikes}\nfailures: {failures}\n" in told
+    reported = (await run("dead", "show", attempt.job.id, SIGNALBOX_NATS_URL=wire.nats_url))[1]
+    assert f"attempt: 3\nstrikes: {strikes}\nfailures: {failures}\n" in reported
 
 
 async def test_a_letter_that_is_not_there_is_not_found(call: Callable[[str], Call], admin: Actor) -> None:

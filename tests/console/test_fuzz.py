@@ -96,7 +96,7 @@ def seeds() -> Iterator[bytes]:
 def test_no_call_with_odd_numbers_filters_and_bodies_is_our_own_fault(
     program: Client, cast: dict[str, User], base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "_TOLD_WITHIN_S", 0.0)
+    monkeypatch.setattr(outbox, "_REPORT_WITHIN_S", 0.0)
     catalog.register(system_actor("tests"), "digits", str(base))
     for number in range(1, 4):
         make(number, state="failed" if number % 2 else "succeeded")

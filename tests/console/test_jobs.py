@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.jobs import fresh, listing, query, retention, services, standing, timeline
-from console.jobs.fold import Heard
+from console.jobs.fold import JobMessage
 from console.jobs.models import Job, JobEvent
 from console.keys.models import Account, ApiKey
 from console.outbox.models import OutboxEntry
@@ -274,7 +274,7 @@ def retried() -> Record:
 
 def test_page_list_header_and_api_tell_the_same_parts_of_each_attempt(browser: Browser, db: None) -> None:
     record = retried()
-    store.write([Heard(record.created_at, 9, record=record)])
+    store.write([JobMessage(record.created_at, 9, record)])
     job = Job.objects.get(pk=record.id)
     said = [
         ("Attempt 1", "runner_crashed, a strike", {"queue": 1e3, "other-model": 13e3, "run": 1e4, "runner": 3e3}),
@@ -290,8 +290,8 @@ def test_page_list_header_and_api_tell_the_same_parts_of_each_attempt(browser: B
     assert [(one.what, one.how, {part.name: part.ms for part in one.parts}) for one in lines] == said
     assert sum(part.percent for one in lines for part in one.parts) == pytest.approx(100, abs=0.05)
     described = descriptions.attempts(record)
-    told = [{part["part"]: part["ms"] for part in one["parts"] if part["ms"]} for one in described]
-    assert told == [parts for _, _, parts in said]
+    reported = [{part["part"]: part["ms"] for part in one["parts"] if part["ms"]} for one in described]
+    assert reported == [parts for _, _, parts in said]
     assert [(one["ended"], one["counts_as"]) for one in described] == [
         ("runner_crashed", "strike"),
         ("runner_crashed", "strike"),
@@ -303,7 +303,7 @@ def test_page_list_header_and_api_tell_the_same_parts_of_each_attempt(browser: B
     for name, lasted, attempt in header:
         if ms := float(lasted.removeprefix("dur=")):
             timed[int(attempt.removeprefix('desc="attempt ').removesuffix('"')) - 1][name] = ms
-    assert timed == told
+    assert timed == reported
     page = browser("viewer").get(f"/jobs/{job.pk}").content.decode()
     assert 'aria-label="Attempt 3: retry 1.00 s, queue 1.00 s, unknown 19.00 s"' in page
     assert "lost with its worker" in page
@@ -315,7 +315,7 @@ def test_page_list_header_and_api_tell_the_same_parts_of_each_attempt(browser: B
 def test_attempts_that_a_record_no_longer_keeps_are_counted(browser: Browser, db: None) -> None:
     record = retried()
     newest = record.attempts[1:]
-    store.write([Heard(record.created_at, 9, record=replace(record, attempts=newest))])
+    store.write([JobMessage(record.created_at, 9, replace(record, attempts=newest))])
     page = browser("viewer").get(f"/jobs/{record.id}").content.decode()
     assert "1 older attempt not kept" in page
     assert 'aria-label="Attempt 1:' not in page
@@ -356,12 +356,12 @@ def test_nats_is_asked_for_a_job_without_a_row_before_the_act_writes(
 
 
 def test_rows_to_forget_are_found_through_an_index_before_anything_is_locked(some: list[Job]) -> None:
-    with CaptureQueriesContext(connection) as heard:
+    with CaptureQueriesContext(connection) as received:
         assert retention.delete_oldest(NOW, 500) == 4
-    told = [query["sql"] for query in heard.captured_queries]
-    locked = next(n for n, sql in enumerate(told) if sql.startswith(("SAVEPOINT", "BEGIN")))
-    chosen = [sql for sql in told if sql.startswith("SELECT") and "created_at" in sql]
-    assert chosen == told[:locked]
+    reported = [query["sql"] for query in received.captured_queries]
+    locked = next(n for n, sql in enumerate(reported) if sql.startswith(("SAVEPOINT", "BEGIN")))
+    chosen = [sql for sql in reported if sql.startswith("SELECT") and "created_at" in sql]
+    assert chosen == reported[:locked]
     for sql in chosen if connection.vendor == "sqlite" else ():  # so few rows PostgreSQL reads as they lie
         with connection.cursor() as cursor:
             cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
@@ -383,14 +383,14 @@ def test_what_no_index_serves_is_looked_for_a_bounded_number_of_rows_at_a_time(
         looks += 1
         if page.older is None:
             break
-        assert page.looked_to is not None
+        assert page.searched_to is not None
         before = page.older
     assert found == [3, 2]
     assert looks > 2
     failed = listing.page(query.parse("model:digits account:shop state:failed", NOW))
     assert [int(job.pk[-4:], 16) for job in failed.jobs] == [15, 12, 9, 6]  # few fail: they are looked through
     shown = browser("viewer").get("/jobs", {"q": "version:2"}).content.decode()
-    assert "Look further back" in shown
+    assert "Search further back" in shown
 
 
 def test_counts_say_where_they_stopped(db: None, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,7 +432,7 @@ FILTERS = (
 
 
 @pytest.mark.parametrize("text", FILTERS)
-def test_every_look_is_served_by_an_index_and_bounded(db: None, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_search_is_served_by_an_index_and_bounded(db: None, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the table holds: no statement reads all of it, nor sorts more than what an index and a bound leave."""
     monkeypatch.setattr(listing, "SCAN", 500)
     monkeypatch.setattr(listing, "COUNTED", 500)

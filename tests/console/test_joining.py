@@ -18,7 +18,7 @@ from console.catalog import services
 from console.catalog.joining import State, state_of
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
-from console.controller.joining import keep_joinings
+from console.controller.readiness import keep_noted
 from console.operators import services as operators
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
@@ -238,7 +238,7 @@ async def test_the_controller_notes_what_workers_tell(bus: Bus, base: Path) -> N
         beat_at=0.0,
         models=(resident,),
     )
-    keeping = asyncio.create_task(keep_joinings(bus))
+    keeping = asyncio.create_task(keep_noted(bus))
     try:
         await put(bus, Bucket.WORKERS, token("w1"), worker, ttl_s=60)
         async with asyncio.timeout(30):

@@ -13,7 +13,7 @@ from console.audit.models import AuditEntry
 from console.config import ConsoleSettings
 from console.keys import services
 from console.keys.models import ApiKey
-from console.keys.usage import hear
+from console.keys.usage import receive
 from console.operators import services as operators
 from console.outbox.models import OutboxEntry
 from signalbox.bus.client import Message
@@ -266,9 +266,9 @@ def test_a_key_names_the_pepper_it_was_made_under(admin: Actor, console: Console
 async def test_what_gateways_tell_of_use_is_written_down(admin: Actor) -> None:
     used, _ = await in_thread(services.create, admin, services.KeyGrant(name="a"))
     idle, _ = await in_thread(services.create, admin, services.KeyGrant(name="b"))
-    await hear(Message(KEY_USE, "", b"", f'["{used.id}", "unknown"]'.encode()))
-    await hear(Message(KEY_USE, "", b"", b"nonsense"))
-    await hear(Message(KEY_USE, "", b"", b'["\xff"]'))
+    await receive(Message(KEY_USE, "", b"", f'["{used.id}", "unknown"]'.encode()))
+    await receive(Message(KEY_USE, "", b"", b"nonsense"))
+    await receive(Message(KEY_USE, "", b"", b'["\xff"]'))
     await in_thread(used.refresh_from_db)
     await in_thread(idle.refresh_from_db)
     assert used.last_used_at is not None

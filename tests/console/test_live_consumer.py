@@ -73,7 +73,7 @@ class Tab:
         assert output["type"] == "websocket.send", output
         return str(output["text"])
 
-    async def hear(self, kind: str, topic: str = "") -> dict[str, Any]:
+    async def receive(self, kind: str, topic: str = "") -> dict[str, Any]:
         """The next frame of a kind (and topic)."""
         while True:
             message: dict[str, Any] = json.loads(await self.text())
@@ -152,7 +152,7 @@ async def test_a_socket_is_closed_when_its_operator_logs_out(feed: Feed, monkeyp
     tab = Tab(cookie)
     await tab.open()
     await tab.subscribe("lanes")
-    await tab.hear("tick")
+    await tab.receive("tick")
     monkeypatch.setattr(consumer, "RECHECK_S", 0.0)
     await sync_to_async(client.logout)()
     assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
@@ -163,7 +163,7 @@ async def test_a_socket_is_closed_when_its_operator_loses_the_role(feed: Feed, m
     tab = Tab(cookie)
     await tab.open()
     await tab.subscribe("lanes")
-    await tab.hear("tick")
+    await tab.receive("tick")
     user = await get_user_model().objects.aget(username="ada-viewer")
     await sync_to_async(user.groups.clear)()
     monkeypatch.setattr(consumer, "RECHECK_S", 0.0)
@@ -175,10 +175,10 @@ async def test_a_viewer_that_resumes_within_the_ring_gets_deltas_and_no_snapshot
     tab = Tab(cookie)
     await tab.open()
     await tab.subscribe("lanes")
-    snapshot = await tab.hear("snap", "lanes")
+    snapshot = await tab.receive("snap", "lanes")
     railway = Railway(bus)
     await railway.acquire("worker-a")
-    await tab.hear("delta", "lanes")
+    await tab.receive("delta", "lanes")
     held = {"epoch": snapshot["epoch"], "lanes": snapshot["seq"]}
     again = Tab(cookie)
     await again.open()

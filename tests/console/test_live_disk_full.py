@@ -42,7 +42,7 @@ async def keep_writing(bus: Bus, subject: str) -> None:
         await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize(("role", "subject"), [("gateway", "jobs.m.mid.j"), ("worker", "$KV.workers.w")])
+@pytest.mark.parametrize(("role", "subject"), [("gateway", "jobs.m.mid.t.s.j"), ("worker", "$KV.workers.w")])
 async def test_the_board_says_that_nats_stores_nothing_as_programs_without_answers_report(
     server: NatsServer, disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, role: str, subject: str
 ) -> None:

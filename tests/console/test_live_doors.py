@@ -144,7 +144,7 @@ async def test_the_end_of_a_session_closes_its_sockets_at_once_and_asks_for_a_lo
     tab = Tab(cookie)
     await tab.open()
     await tab.subscribe("lanes")
-    await tab.hear("tick")
+    await tab.receive("tick")
     await sync_to_async(end)(client)
     assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
 
@@ -154,7 +154,7 @@ async def test_a_message_after_the_end_of_the_session_asks_for_a_login_too(feed:
     tab = Tab(cookie)
     await tab.open()
     await tab.subscribe("lanes")
-    await tab.hear("snap")
+    await tab.receive("snap")
     await sync_to_async(client.session.delete)()  # which no signal tells
     await tab.subscribe("queues")
     assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
@@ -168,7 +168,7 @@ async def test_a_role_that_may_not_see_the_board_is_told_so_at_once(
     tab = Tab(cookie)
     await tab.open()
     await tab.subscribe("lanes")
-    await tab.hear("tick")
+    await tab.receive("tick")
     user = await User.objects.aget(username="ada-viewer")
     await sync_to_async(user.groups.clear)()
     sessions.doubted.send(sender=None, user_id=user.pk)
@@ -180,7 +180,7 @@ async def test_a_new_role_closes_the_socket_at_once_and_asks_for_a_new_login(fee
     tab = Tab(cookie)
     await tab.open()
     await tab.subscribe("lanes")
-    await tab.hear("tick")
+    await tab.receive("tick")
     await sync_to_async(_log_in)("admin")  # somebody must stay admin
     await sync_to_async(accounts.set_role)(ME, "ada-operator", "viewer")
     assert await tab.closed() == consumer.Close.NOT_LOGGED_IN
@@ -196,19 +196,19 @@ async def test_one_operator_opens_only_so_many_tabs(feed: Feed, console: Console
     for tab in tabs:
         await tab.open()
         await tab.subscribe("lanes")
-        await tab.hear("snap")
+        await tab.receive("snap")
     third = Tab(cookie)
     await third.open()
     assert await third.closed() == consumer.Close.TOO_MANY
     theirs = Tab(other)
     await theirs.open()
     await theirs.subscribe("lanes")
-    await theirs.hear("snap")
+    await theirs.receive("snap")
     await tabs[0].leave()
     fourth = Tab(cookie)
     await fourth.open()
     await fourth.subscribe("lanes")
-    await fourth.hear("snap")
+    await fourth.receive("snap")
     for tab in (tabs[1], theirs, fourth):
         await tab.leave()
     user = await User.objects.aget(username="ada-viewer")

@@ -402,9 +402,9 @@ async def test_running_jobs_are_on_the_lane_and_in_the_ticker(bus: Bus, wire: Wi
                 in (["succeeded"], ["failed"])
             )
         )
-        told = [e for e in viewer.mirror.entries["ticker"] if e["id"] == document.id]
-        assert [e["state"] for e in told][:2] == ["queued", "running"]
-        assert told[1]["token"] == held
+        reported = [e for e in viewer.mirror.entries["ticker"] if e["id"] == document.id]
+        assert [e["state"] for e in reported][:2] == ["queued", "running"]
+        assert reported[1]["token"] == held
         assert viewer.row("lanes", GPU.id)["job_count"] == 0
         await puller.close()
 
@@ -467,8 +467,8 @@ async def in_history(bus: Bus) -> None:
     async with asyncio.timeout(60):
         while True:
             now = await bus.leader_get(Bucket.LEASES.stream, key(Bucket.LEASES, gpu))
-            told = await bus.direct_get(Stream.EVENTS, event_of_key(Bucket.LEASES, gpu))
-            if now is not None and told is not None and told.data == now.data:
+            reported = await bus.direct_get(Stream.EVENTS, event_of_key(Bucket.LEASES, gpu))
+            if now is not None and reported is not None and reported.data == now.data:
                 return
             await asyncio.sleep(0.01)
 
@@ -522,7 +522,7 @@ async def test_the_board_says_that_nats_is_away_and_comes_back_by_itself(own_nat
     await bus.close()
 
 
-async def test_a_program_of_the_console_that_falls_silent_is_an_alarm_until_it_is_heard_again(
+async def test_a_program_of_the_console_that_falls_silent_is_an_alarm_until_it_is_received_again(
     bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "SILENT_S", 2.0)

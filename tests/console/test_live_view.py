@@ -577,8 +577,8 @@ def test_loading_is_used_time_of_its_own_and_both_together_are_at_most_all() -> 
     for second in range(0, 20, 2):
         at = T0 + second
         held(board, "a", 7, at, token=7)
-        told = worker("a", token=7, beat_at=at, computing_s=0.7 * second, loading_s=0.6 * second)
-        board.presence("a", told, at)
+        reported = worker("a", token=7, beat_at=at, computing_s=0.7 * second, loading_s=0.6 * second)
+        board.presence("a", reported, at)
     used = row(board, "lanes", GPU).used[0]
     assert (used.computing, used.loading) == (pytest.approx(0.7), pytest.approx(0.3))
 
@@ -683,7 +683,7 @@ def test_a_holder_that_computes_nothing_while_its_jobs_wait_is_an_alarm() -> Non
     assert row(board, "alarms", f"idle:{GPU}") is None
 
 
-def test_the_ticker_stands_in_order_of_time_whatever_was_heard_first() -> None:
+def test_the_ticker_stands_in_order_of_time_whatever_was_received_first() -> None:
     board = view()
     running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
     board.record(running, T0 + 0.02, T0)

@@ -1,6 +1,5 @@
 """Models in the catalog: register, settings, versions, labels, and what is published of them."""
 
-import dataclasses
 import re
 import shutil
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.catalog import inspection, roots, services
+from console.catalog.inspection import Verdict
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
 from console.controller import readiness
@@ -58,7 +58,7 @@ def test_registering_again_adds_only_what_is_new(admin: Actor, base: Path) -> No
     assert [v.version for v in published().versions] == [1, 2, 7]
 
 
-OTHER = dataclasses.replace(FOUND, digest="e" * 64)
+OTHER = replace(FOUND, digest="e" * 64)
 
 
 def test_a_version_that_never_loaded_is_registered_again_with_other_files(
@@ -108,7 +108,7 @@ def test_new_files_that_need_approval_do_not_take_a_served_version_away(
 ) -> None:
     services.register(admin, "digits", str(base / "1"))
     services.set_label(admin, "digits", "stable", 1)
-    raised = dataclasses.replace(OTHER, forbidden={"ReadFile": "reads files"})
+    raised = replace(OTHER, verdict=Verdict(forbidden={"ReadFile": "reads files"}, unknown=[]))
     monkeypatch.setattr(inspection, "inspect", lambda _: raised)
     with pytest.raises(Conflict, match="take its labels away first"):
         services.register(admin, "digits", str(base / "1"))
@@ -158,9 +158,9 @@ def test_a_model_moves_with_the_root_it_lies_in(
     settings.CONSOLE = replace(console, repository_roots=(f"here={new}",))
     document = services.find("digits").document()
     assert [v.path for v in document.versions] == [f"{new}/digits/1", f"{new}/digits/2"]
-    told = browser("viewer").get("/api/models/digits").json()
-    assert told["base_path"] == f"{new}/digits"
-    assert {v["path"] for v in told["versions"]} == {f"{new}/digits/1", f"{new}/digits/2"}
+    reported = browser("viewer").get("/api/models/digits").json()
+    assert reported["base_path"] == f"{new}/digits"
+    assert {v["path"] for v in reported["versions"]} == {f"{new}/digits/1", f"{new}/digits/2"}
 
 
 def test_an_absolute_path_is_kept_relative_once_its_root_has_a_name(

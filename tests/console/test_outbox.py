@@ -47,22 +47,22 @@ async def test_a_registered_model_is_published_with_what_it_takes(bus: Bus) -> N
     assert len(model.versions[0].digest) == 64
 
 
-async def test_a_revoked_key_is_published_without_waiting_for_the_next_look(bus: Bus) -> None:
+async def test_a_revoked_key_is_published_without_waiting_for_the_next_poll(bus: Bus) -> None:
     publishing = asyncio.create_task(Publisher(bus, 600).run())
-    told: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
+    reported: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
     subject = names.event_of_key(Bucket.KEYS)
-    heard = await bus.subscribe(
-        subject, lambda message: told.put_nowait(messages.decode(messages.ApiKey, message.data))
+    received = await bus.subscribe(
+        subject, lambda message: reported.put_nowait(messages.decode(messages.ApiKey, message.data))
     )
     try:
         async with asyncio.timeout(60):
             key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
-            assert (await told.get()).revoked_at is None
+            assert (await reported.get()).revoked_at is None
             await in_thread(keys.revoke, ME, key.id)
         async with asyncio.timeout(60):
-            assert (await told.get()).revoked_at is not None
+            assert (await reported.get()).revoked_at is not None
     finally:
-        await heard.close()
+        await received.close()
         publishing.cancel()
         await asyncio.wait([publishing])
 
@@ -208,12 +208,12 @@ async def queue_job(bus: Bus, model: str = "m") -> messages.Job:
     return job
 
 
-async def test_cancelling_a_queued_job_ends_it_and_a_worker_hears(bus: Bus) -> None:
+async def test_cancelling_a_queued_job_ends_it_and_a_worker_receives(bus: Bus) -> None:
     from console.outbox.services import post
 
     job = await queue_job(bus)
-    heard = asyncio.Event()
-    listening = await bus.subscribe(names.cancel(job.id), lambda _: heard.set())
+    received = asyncio.Event()
+    listening = await bus.subscribe(names.cancel(job.id), lambda _: received.set())
     await in_thread(post, OutboxEntry(kind=OutboxEntry.CANCEL, key=job.id))
     await Publisher(bus, 5).publish_due()
     found = await Records(bus).read(job.id)
@@ -222,7 +222,7 @@ async def test_cancelling_a_queued_job_ends_it_and_a_worker_hears(bus: Bus) -> N
     assert found[0].error is not None
     assert found[0].error.message == "Cancelled by an operator."
     async with asyncio.timeout(60):
-        await heard.wait()
+        await received.wait()
     await listening.close()
 
 

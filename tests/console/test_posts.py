@@ -44,7 +44,7 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     job = make(1, state="running", worker="w1", gpu="GPU-1")
     old, _ = keys.create(admin, keys.KeyGrant(name="old"))
     lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
-    key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "hmac": "00"}')
+    key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "account_id": "a", "hmac": "00"}')
     model = {"args": ["digits"]}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "model-approve": (model, {"version": "1"}),

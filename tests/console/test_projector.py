@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.roles import sync_groups
 from console.jobs import services, standing, timeline
-from console.jobs.fold import Heard, fold
+from console.jobs.fold import JobMessage, fold
 from console.jobs.models import Job, JobEvent
 from console.live.lifespan import lifespan
 from console.projector import store
@@ -235,12 +235,12 @@ async def test_a_cursor_beyond_the_end_of_its_stream_begins_again(bus: Bus) -> N
 async def test_records_taken_when_the_database_failed_are_read_again(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     apply, calls = store.apply, 0
 
-    def failing_first(heard: Sequence[Heard], *upto: int) -> int:
+    def failing_first(received: Sequence[JobMessage], *upto: int) -> int:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise DatabaseError
-        return apply(heard, *upto)
+        return apply(received, *upto)
 
     monkeypatch.setattr(store, "apply", failing_first)
     job = accepted(1)
@@ -292,10 +292,10 @@ async def test_rows_are_written_once_a_second_and_a_job_that_ended_meanwhile_onc
     writes: list[tuple[float, list[str]]] = []
     apply = store.apply
 
-    def noting(heard: Sequence[Heard], *upto: int) -> int:
-        states = [one.record.state if one.record else "queued" for one in heard]
+    def noting(received: Sequence[JobMessage], *upto: int) -> int:
+        states: list[str] = [one.record.state for one in received]
         writes.append((time.monotonic(), states))
-        return apply(heard, *upto)
+        return apply(received, *upto)
 
     monkeypatch.setattr(store, "apply", noting)
     async with projecting(bus) as projector:
@@ -330,7 +330,7 @@ async def test_two_projectors_at_once_lose_nothing(bus: Bus, wire: Wire) -> None
 
 
 async def some(cursor: StreamCursor, limit: int) -> list[Delivery]:
-    """What the first sweep finds that finds anything: a consumer hears of a message a moment after its writer."""
+    """What the first sweep finds that finds anything: a consumer learns of a message a moment after its writer."""
     async with asyncio.timeout(60):
         while not (found := await cursor.sweep(limit)):
             pass
@@ -435,18 +435,18 @@ def test_instants_are_written_to_sqlite_as_django_writes_them(at: float, micros:
         assert ours == str(aware.replace(tzinfo=None))
 
 
-def heard(record: Record, revision: int) -> Heard:
+def received(record: Record, revision: int) -> JobMessage:
     """A record as it is read."""
-    return Heard(NOW, revision, record=record)
+    return JobMessage(NOW, revision, record)
 
 
 def test_an_older_record_never_overwrites_a_newer_one() -> None:
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
     done = life.succeeded(running, now=NOW + 1, batch=1, size_bytes=1)
-    rows = fold([heard(done, 9), heard(running, 8), Heard(NOW, 0, job=job)])
-    assert rows.recorded[job.id].state == "succeeded"
-    assert rows.recorded[job.id].size_in == 64
+    rows = fold([received(done, 9), received(running, 8), JobMessage.accepted(job, NOW)])
+    assert rows.recorded[job.id]["state"] == "succeeded"
+    assert rows.recorded[job.id]["size_in"] == 64
     assert not rows.accepted
     assert not rows.events  # the end tells the claim
 
@@ -455,9 +455,9 @@ def test_neither_a_late_record_nor_a_late_acceptance_sets_a_stored_row_back() ->
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
     done = life.succeeded(running, now=NOW + 1, batch=1, size_bytes=1)
-    store.write([heard(done, 9)])
-    store.write([heard(running, 8)])
-    store.write([Heard(NOW, 0, job=job)])
+    store.write([received(done, 9)])
+    store.write([received(running, 8)])
+    store.write([JobMessage.accepted(job, NOW)])
     row = Job.objects.get()
     assert (row.state, row.revision, row.size_in) == ("succeeded", 9, 64)
     assert row.finished_at is not None
@@ -466,7 +466,7 @@ def test_neither_a_late_record_nor_a_late_acceptance_sets_a_stored_row_back() ->
     assert again.count() == 1
 
 
-def test_lost_attempts_their_errors_and_wishes_to_cancel_are_kept_as_events() -> None:
+def test_lost_attempts_their_errors_and_requests_to_cancel_are_kept_as_events() -> None:
     job = accepted(1)
     running = life.claimed(job, None, worker="w1", gpu="g", token=1, now=NOW)
     error = ErrorInfo(code="runner_crashed", message="The process died.")
@@ -474,19 +474,19 @@ def test_lost_attempts_their_errors_and_wishes_to_cancel_are_kept_as_events() ->
     second = life.claimed(job, again, worker="w2", gpu="g", token=2, now=NOW + 1)
     asked = life.cancel_asked(second)
     end = life.cancelled(asked, now=NOW + 2)
-    rows = fold([heard(r, n) for n, r in enumerate((running, again, second, asked, end), 1)])
-    assert rows.recorded[job.id].strikes == 1
-    assert [(event.seq, event.attempt, event.state) for event in rows.events] == [
+    rows = fold([received(r, n) for n, r in enumerate((running, again, second, asked, end), 1)])
+    assert rows.recorded[job.id]["strikes"] == 1
+    assert [(event["seq"], event["attempt"], event["state"]) for event in rows.events] == [
         (1, 1, "running"),
         (2, 1, "queued"),
         (4, 2, "running"),
     ]
-    assert rows.events[1].error_code == "runner_crashed"
-    assert rows.events[2].is_cancel_asked
+    assert rows.events[1]["error_code"] == "runner_crashed"
+    assert rows.events[2]["is_cancel_asked"]
 
 
 def test_two_projectors_take_turns_and_write_each_record_once() -> None:
-    claims = [heard(life.claimed(accepted(n), None, worker="w1", gpu="g", token=1, now=NOW), n) for n in range(1, 6)]
+    claims = [received(life.claimed(accepted(n), None, worker="w1", gpu="g", token=1, now=NOW), n) for n in range(1, 6)]
     assert store.apply(claims[:4], 4) == 4
     assert store.apply(claims[:4], 4) == 0
     assert store.apply(claims[3:], 5) == 1
@@ -495,8 +495,8 @@ def test_two_projectors_take_turns_and_write_each_record_once() -> None:
 
 
 def test_an_acceptance_does_not_move_the_cursor() -> None:
-    store.apply([Heard(NOW, 0, job=accepted(1))], 0)
-    store.apply([Heard(NOW, 0, job=accepted(1))], 0)
+    store.apply([JobMessage.accepted(accepted(1), NOW)], 0)
+    store.apply([JobMessage.accepted(accepted(1), NOW)], 0)
     assert states() == {accepted(1).id: "queued"}
     assert store.read_cursor().seq == 0
 
@@ -506,7 +506,7 @@ def test_rows_written_in_one_transaction_with_the_cursor_or_not_at_all(monkeypat
     broken = store.Statement("INSERT INTO no_such_table VALUES (%s)", "INSERT INTO no_such_table SELECT %s")
     monkeypatch.setattr(store, "_event_statement", lambda: broken)
     with pytest.raises(DatabaseError):
-        store.apply([heard(claim, 1)], 1)
+        store.apply([received(claim, 1)], 1)
     assert store.read_cursor().seq == 0
     assert not Job.objects.exists()
     assert connection.in_atomic_block is False

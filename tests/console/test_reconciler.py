@@ -16,7 +16,7 @@ from console.controller import readiness
 from console.controller import reconciler as module
 from console.controller.reconciler import ConsoleReconciler
 from console.fleet import services as fleet
-from console.jobs.fold import Heard
+from console.jobs.fold import JobMessage
 from console.jobs.models import Job
 from console.keys import services as keys
 from console.outbox.models import OutboxEntry
@@ -46,8 +46,8 @@ def reconciler(bus: Bus) -> ConsoleReconciler:
 
 async def know(*jobs: messages.Job) -> None:
     """Rows as the projector makes them from acceptances."""
-    heard = [Heard(job.created_at, 0, job=job) for job in jobs]
-    await in_thread(store.write, heard)
+    received = [JobMessage.accepted(job, job.created_at) for job in jobs]
+    await in_thread(store.write, received)
 
 
 async def test_documents_that_nats_lost_are_posted_again(bus: Bus) -> None:
@@ -69,7 +69,7 @@ async def test_a_document_changed_by_hand_is_put_right(bus: Bus) -> None:
     key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
-    forged = messages.encode(messages.ApiKey(id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
+    forged = messages.encode(messages.ApiKey(id=key.id, account_id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
     await bus.write(names.key(Bucket.KEYS, key.id), forged)
     assert await reconciler(bus).repost_lost_documents() == 1
     assert await reconciler(bus).repost_lost_documents() == 0  # it waits in the outbox already
@@ -164,8 +164,8 @@ async def test_a_job_whose_message_vanished_ends_as_failed_for_everybody(
     assert await in_thread(lambda: Job.objects.get(pk=vanished.id).state) == "failed"
     assert await in_thread(lambda: Job.objects.get(pk=waiting.id).state) == "queued"
     assert await Records(bus).read(waiting.id) is None
-    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    events = [line["event"] for line in told if line.get("job") == vanished.id]
+    reported = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    events = [line["event"] for line in reported if line.get("job") == vanished.id]
     assert {"reconciler.job_lost", "job.ended"} <= set(events)
 
 

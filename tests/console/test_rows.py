@@ -13,7 +13,7 @@ from tests.console.test_jobs import make
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def told(name: str, table: str = "") -> float | None:
+def reported(name: str, table: str = "") -> float | None:
     return REGISTRY.get_sample_value(name, {"table": table} if table else {})
 
 
@@ -26,10 +26,10 @@ async def test_rows_of_each_table_and_bytes_of_all_are_told() -> None:
 
     await in_thread(fill)
     await rows.measure()
-    jobs = told("signalbox_console_rows", "jobs_job") or 0
+    jobs = reported("signalbox_console_rows", "jobs_job") or 0
     assert jobs == 3 or (jobs > 3 and connection.vendor == "postgresql")  # which counts about
-    assert told("signalbox_console_rows", "audit_auditentry") == 0
-    assert (told("signalbox_console_database_bytes") or 0) > 10_000
+    assert reported("signalbox_console_rows", "audit_auditentry") == 0
+    assert (reported("signalbox_console_database_bytes") or 0) > 10_000
 
 
 async def test_nothing_is_told_while_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,5 +40,5 @@ async def test_nothing_is_told_while_the_database_is_away(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(rows, "_count", away)
     await rows.measure()
-    assert told("signalbox_console_rows", "jobs_job") is None
-    assert math.isnan(told("signalbox_console_database_bytes") or 0.0)
+    assert reported("signalbox_console_rows", "jobs_job") is None
+    assert math.isnan(reported("signalbox_console_database_bytes") or 0.0)

@@ -152,15 +152,15 @@ async def test_without_nats_the_console_serves_says_so_and_tells_later_what_was_
     async with server:
         bus = await Bus.connect(Wire(nats_url=url), role="admin")
         try:
-            told: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
+            reported: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
 
             def take(message: Message) -> None:
-                told.put_nowait(messages.decode(messages.ApiKey, message.data))
+                reported.put_nowait(messages.decode(messages.ApiKey, message.data))
 
             await bus.subscribe(names.event_of_key(Bucket.KEYS, kid), take)
             await topology.apply(bus)
             async with asyncio.timeout(60):
-                assert (await told.get()).id == kid
+                assert (await reported.get()).id == kid
         finally:
             await bus.close()
 

@@ -21,7 +21,7 @@ Browser = Callable[[str], Client]
 
 @pytest.fixture
 def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
-    """The live feed of this process, which hears NATS: w1 holds its GPU under token 41."""
+    """The live feed of this process, which receives NATS: w1 holds its GPU under token 41."""
     feed = Feed(Wire())
     feed.view.presence("w1", worker("w1", token=41), T0)
     monkeypatch.setattr(running, "feed", feed)
@@ -65,22 +65,22 @@ def test_page_list_and_rest_tell_an_open_attempt_s_time_up_to_now(browser: Brows
     waiting = make(2, state="queued", worker="", created_at=accepted_at, attempt=0)
     client = browser("viewer")
 
-    def told(job: Job) -> tuple[dict[str, float], str, str]:
+    def reported(job: Job) -> tuple[dict[str, float], str, str]:
         page, listed = (client.get(url).content.decode() for url in (f"/jobs/{job.pk}", f"/jobs?q=state:{job.state}"))
         line = page.split('class="shares"')[1]
         over_rest = client.get(f"/api/jobs/{job.pk}").json()["job"]["parts"]
         ran = listed.split('data-label="Ran"')[1].split(">")[1].split("<")[0]
         return over_rest, line.split('aria-label="')[1].split('"')[0], ran
 
-    over_rest, line, ran = told(running)
+    over_rest, line, ran = reported(running)
     assert 39_000 <= over_rest["run"] <= 60_000
     assert re.fullmatch(r"Attempt 1: queue 900 ms, run [3-5]\d\.\d+ s", line)
     assert re.fullmatch(r"[3-5]\d\.\d+ s", ran)
-    over_rest, line, _ = told(waiting)
+    over_rest, line, _ = reported(waiting)
     assert 40_000 <= over_rest["queue"] <= 60_000
     assert re.fullmatch(r"Not begun: queue [4-5]\d\.\d+ s", line)
     feed.view.presence("w1", None, T0 + 20)
-    over_rest, line, ran = told(running)
+    over_rest, line, ran = reported(running)
     assert over_rest | {"unknown": 0} == {**parts, "unknown": 0}
     assert 39_000 <= over_rest["unknown"] <= 60_000
     assert re.fullmatch(r"Attempt 1: queue 900 ms, run 100 ms, unknown [3-5]\d\.\d+ s", line)
@@ -125,14 +125,14 @@ def test_a_queued_job_that_no_worker_can_begin_says_why_in_the_job_api_s_words(b
         waits("no worker serves digits")
 
 
-def test_without_nats_an_open_job_is_what_was_last_heard_and_an_ended_one_has_ended(
+def test_without_nats_an_open_job_is_what_was_last_known_and_an_ended_one_has_ended(
     browser: Browser, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Feed, "is_blind", True)
     job = make(1, state="running", worker="w1", token=41)
     client = browser("viewer")
     shown, why = said(client, job)
-    assert shown == 'unknown">running when last heard of'
+    assert shown == 'unknown">running when last known'
     assert "NATS" in why
     Job.objects.filter(pk=job.pk).update(state="succeeded")
     assert said(client, job) == ('succeeded">succeeded', "")

@@ -93,14 +93,14 @@ async def test_the_controller_s_figures_are_scraped(own_nats: NatsServer, small:
     assert await bootstrap.wait() == 0
     controller = await asyncio.create_subprocess_exec(*program, "controller", **quiet)
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         found = await asyncio.to_thread(scraped, port)
         used = found.get('signalbox_stream_bytes{stream="DLQ"}', 0.0)
         limit = found.get('signalbox_stream_limit_bytes{stream="DLQ"}', 1.0)
         return used / limit > 0.8
 
     try:
-        await becomes(is_told)
+        await becomes(is_reported)
     finally:
         controller.kill()
         await controller.wait()

@@ -35,10 +35,10 @@ ME = system_actor("tests")
 
 
 def doc(**changes: object) -> messages.ApiKey:
-    return messages.ApiKey(**{"id": "k", "hmac": "0" * 64, **changes})  # type: ignore[arg-type]  # a test's fields
+    return messages.ApiKey(**{"id": "k", "account_id": "k", "hmac": "0" * 64, **changes})  # type: ignore[arg-type]  # a test's fields
 
 
-async def told(bus: Bus, kid: str) -> messages.ApiKey:
+async def reported(bus: Bus, kid: str) -> messages.ApiKey:
     """What gateways know of a key."""
     stored = await bus.leader_get(Bucket.KEYS.stream, names.key(Bucket.KEYS, kid))
     assert stored is not None
@@ -84,7 +84,7 @@ async def test_a_database_of_before_a_revocation_does_not_undo_it(bus: Bus) -> N
     await in_thread(OutboxEntry.objects.all().delete)
     await in_thread(lambda: ApiKey.objects.filter(pk=kid).update(**before))
     await settle(bus)
-    assert (await told(bus, kid)).revoked_at is not None
+    assert (await reported(bus, kid)).revoked_at is not None
     row = await in_thread(ApiKey.objects.get, pk=kid)
     assert row.state() == "revoked"
     assert "NATS knew of it" in row.revoked_reason
@@ -101,7 +101,7 @@ async def test_a_posting_of_before_a_revocation_does_not_undo_it(bus: Bus) -> No
     entry = OutboxEntry(kind=OutboxEntry.DOCUMENT, bucket=Bucket.KEYS.value, key=kid, body=stale)
     await in_thread(entry.save)
     await Publisher(bus, 5).publish_due()
-    assert (await told(bus, kid)).revoked_at is not None
+    assert (await reported(bus, kid)).revoked_at is not None
 
 
 async def test_a_database_of_before_a_replacement_takes_the_earlier_expiry(bus: Bus) -> None:
@@ -114,7 +114,7 @@ async def test_a_database_of_before_a_replacement_takes_the_earlier_expiry(bus: 
     await in_thread(lambda: ApiKey.objects.filter(pk=kid).update(**before))
     await settle(bus)
     assert (await in_thread(ApiKey.objects.get, pk=kid)).state() == "expired"
-    ends_at = (await told(bus, kid)).expires_at
+    ends_at = (await reported(bus, kid)).expires_at
     assert ends_at is not None
     assert ends_at <= time.time()
     assert await in_thread(UnknownKey.objects.filter(pk=new.pk).exists)
@@ -128,22 +128,22 @@ async def test_a_nats_of_before_a_revocation_is_told_again(bus: Bus) -> None:
     await Publisher(bus, 5).publish_due()
     await bus.write(names.key(Bucket.KEYS, kid), before.data)
     await settle(bus)
-    assert (await told(bus, kid)).revoked_at is not None
+    assert (await reported(bus, kid)).revoked_at is not None
 
 
 async def test_a_key_that_only_nats_knows_is_shown_and_adopted_as_it_is(bus: Bus) -> None:
     kid = await made(bus, rate=7, networks=["192.0.2.0/24"])
-    known = await told(bus, kid)
+    known = await reported(bus, kid)
     await lose_database()
     await settle(bus)
-    assert await told(bus, kid) == known, "it goes on"
+    assert await reported(bus, kid) == known, "it goes on"
     found = await unpublished()
     assert found is not None
     assert found["keys:unknown"].text.startswith("1 API key is in force")
     key = await in_thread(lambda: unknown.adopt(ME, kid))
     assert (key.name, key.rate, key.account_id) == ("shop", 7, kid)
     await settle(bus)
-    adopted = await told(bus, kid)
+    adopted = await reported(bus, kid)
     assert (adopted.hmac, adopted.networks, adopted.revoked_at) == (known.hmac, known.networks, None)
     assert not await in_thread(UnknownKey.objects.exists)
     with pytest.raises(Conflict):
@@ -156,7 +156,7 @@ async def test_a_key_that_only_nats_knows_is_revoked(bus: Bus) -> None:
     await settle(bus)
     await in_thread(lambda: keys.revoke(ME, kid, reason="not ours"))
     await Publisher(bus, 5).publish_due()
-    assert (await told(bus, kid)).revoked_at is not None
+    assert (await reported(bus, kid)).revoked_at is not None
     assert (await in_thread(ApiKey.objects.get, pk=kid)).revoked_reason == "not ours"
     await settle(bus)
     assert not await in_thread(UnknownKey.objects.exists)
@@ -177,7 +177,7 @@ def test_a_key_that_has_ended_takes_no_place_among_unknown_ones() -> None:
 
 
 async def test_the_alarm_counts_every_unknown_key() -> None:
-    many = [UnknownKey(id=f"k{n}", document=f'{{"id": "k{n}", "hmac": "00"}}') for n in range(1200)]
+    many = [UnknownKey(id=f"k{n}", document=f'{{"id": "k{n}", "account_id": "a", "hmac": "00"}}') for n in range(1200)]
     await in_thread(lambda: UnknownKey.objects.bulk_create(many))
     found = await unpublished()
     assert found is not None
@@ -197,7 +197,7 @@ def test_what_is_compared_takes_as_many_queries_however_many_keys_there_are() ->
 
 
 def test_read_only_mode_still_offers_to_revoke_an_unknown_key(browser: Callable[[str], Client], admin: Actor) -> None:
-    UnknownKey.objects.create(id="k", document='{"id": "k", "name": "old", "hmac": "00"}')
+    UnknownKey.objects.create(id="k", document='{"id": "k", "name": "old", "account_id": "a", "hmac": "00"}')
     accounts.switch_read_only(admin, is_read_only=True, message="Moving house.")
     page = browser("admin").get("/keys").content.decode()
     assert ("/keys/k/revoke" in page, "/keys/k/adopt" in page) == (True, False)
@@ -217,7 +217,9 @@ def test_page_and_api_show_what_is_unknown_and_act_on_it(
 ) -> None:
     ended = (timezone.now() - timedelta(days=1)).timestamp()
     for kid, more in (("lives", ""), ("over", f', "expires_at": {ended}')):
-        UnknownKey.objects.create(id=kid, document=f'{{"id": "{kid}", "name": "old {kid}", "hmac": "00"{more}}}')
+        UnknownKey.objects.create(
+            id=kid, document=f'{{"id": "{kid}", "name": "old {kid}", "account_id": "a", "hmac": "00"{more}}}'
+        )
     admin, viewer = browser("admin"), browser("viewer")
     listed = program(cast["admin"], "get", "unknown-keys").json()
     assert [(one["id"], one["name"], one["state"]) for one in listed] == [

@@ -110,7 +110,7 @@ async def test_its_page_says_so_as_long_as_it_stands(browser: Callable[[str], Cl
 
 @pytest.fixture
 async def refusing(bus: Bus) -> AsyncIterator[Callable[[], Any]]:
-    """A publisher, and a NATS that takes no key and no wish when told so."""
+    """A publisher, and a NATS that takes no key and no desired state when asked so."""
 
     task = asyncio.create_task(Publisher(bus, 0.1).run())
     try:

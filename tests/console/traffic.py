@@ -1,26 +1,15 @@
-"""A small railway: leases, presence, jobs and records as workers write them, without TensorFlow.
+"""A small railway: leases, presence, jobs and records as workers write them, without TensorFlow."""
 
-``python -m tests.console.traffic --seconds 60`` starts a nats-server of its own unless ``--nats`` names one,
-and keeps two workers handing one GPU to each other. Every write is a real one.
-"""
-
-import argparse
 import asyncio
-import contextlib
 import random
-import tempfile
 import time
 import uuid
 from collections import Counter
-from pathlib import Path
 
-from signalbox.bus import topology
 from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.bus.table import put, remove
 from signalbox.jobs import delivery, life
-from signalbox.program.settings import Wire
 from signalbox.wire.messages import (
-    Desired,
     Device,
     ErrorInfo,
     Job,
@@ -36,19 +25,16 @@ from signalbox.wire.messages import (
     header,
 )
 from signalbox.wire.names import (
-    PRIORITIES,
     Bucket,
     Header,
     Priority,
     Stream,
-    ask_release,
     job,
     new_job_id,
     state,
     ticket,
     token,
 )
-from tests.rigs.natsserver import NatsServer
 
 TTL_S = 20
 GPU = Device(id="CPU-1f0c2a9b-0", kind="cpu", name="cpu:0", memory_bytes=8 * 1024**3)
@@ -94,9 +80,6 @@ class Railway:
         self.running: dict[str, Job] = {}
         self.waiting: dict[str, int] = {}
         self.queue: asyncio.Queue[Delivery] = asyncio.Queue()
-        self._held = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     async def lay_track(self, models: dict[str, int] | None = None) -> None:
         """Models."""
@@ -174,7 +157,6 @@ class Railway:
         self.token = 0
         self.lease_rev = await self._lease()
         self.token = self.lease_rev
-        self._held.set()
         await remove(self.bus, Bucket.WAITERS, ticket(GPU.id, worker))
         return self.token
 
@@ -186,7 +168,6 @@ class Railway:
     async def release(self, next_worker: str) -> None:
         """Hands over."""
         self.holder = ""
-        self._held.clear()
         self.lease_rev = await put(
             self.bus,
             Bucket.LEASES,
@@ -227,7 +208,6 @@ class Railway:
         """Claim, run, commit, and remove the message, as the reconciler does."""
         document = pulled.job
         self.running[document.id] = document
-        self._idle.clear()
         claimed, revision = await self.claim(document)
         await asyncio.sleep(self.random.uniform(0.01, 0.12))
         if self.random.random() < 0.04:
@@ -242,20 +222,7 @@ class Railway:
         await self.bus.write(state(document.id), b"out", headers={Header.RECORD: header(ended)}, expect=revision)
         await self.bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": pulled.seq})
         self.running.pop(document.id, None)
-        if not self.running:
-            self._idle.set()
         self.done[claimed.worker] += 1
-
-    async def run(self, *, hold_s: float, rate: float) -> None:
-        """Until cancelled."""
-        await self.lay_track()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._passengers(rate))
-            group.create_task(self._beats())
-            group.create_task(self._pull())
-            group.create_task(self._hand_over(hold_s))
-            for _ in range(3):
-                group.create_task(self._train())
 
     async def _lease(self) -> int:
         return await put(
@@ -277,80 +244,3 @@ class Railway:
             expect=self.lease_rev or None,
             ttl_s=TTL_S,
         )
-
-    async def _passengers(self, rate: float) -> None:
-        while True:
-            model = self.random.choices(["digits", "half_plus_two", "large"], [6, 3, 0.2])[0]
-            await submit(self.bus, accepted(model, priority=self.random.choice(PRIORITIES)))
-            await asyncio.sleep(self.random.expovariate(rate))
-
-    async def _beats(self) -> None:
-        while True:
-            for worker in self.workers:
-                await self.presence(worker)
-            if self.holder:
-                await self.renew()
-            await asyncio.sleep(2)
-
-    async def _pull(self) -> None:
-        pullers = [await self.pull(m, p) for m in MODELS if m != "large" for p in PRIORITIES]
-        while True:
-            for puller in pullers:
-                if puller.outstanding < 1 and self.queue.qsize() < 4:
-                    puller.ask(1)
-            await asyncio.sleep(0.02)
-
-    async def _train(self) -> None:
-        while True:
-            pulled = await self.queue.get()
-            await self._held.wait()
-            await self.run_one(pulled)
-
-    async def _hand_over(self, hold_s: float) -> None:
-        asked = asyncio.Event()
-        await self.bus.subscribe(ask_release(GPU.id), lambda _: asked.set())
-        for turn in range(10**6):
-            mine, other = self.workers if turn % 2 == 0 else self.workers[::-1]
-            await self.acquire(mine)
-            await asyncio.sleep(hold_s / 3)
-            await self.queue_up(other)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asked.wait(), hold_s)
-            asked.clear()
-            await self._idle.wait()
-            await self.release(other)
-            await asyncio.sleep(0.4)
-
-
-async def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nats", default="")
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--hold", type=float, default=12)
-    parser.add_argument("--rate", type=float, default=25)
-    parser.add_argument("--pause", default="", help="pause this model's queue")
-    given = parser.parse_args()
-    async with contextlib.AsyncExitStack() as stack:
-        url = given.nats
-        if not url:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            url = (await stack.enter_async_context(NatsServer(Path(folder)))).url
-        bus = await Bus.connect(Wire(nats_url=url), role="admin", name="traffic")
-        stack.push_async_callback(bus.close)
-        await topology.apply(bus)
-        print(url, flush=True)
-        if given.pause:
-            await put(
-                bus,
-                Bucket.DESIRED,
-                f"model.{token(given.pause)}",
-                Desired(is_paused=True, actor="ada", reason="new weights", updated_at=time.time()),
-            )
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(given.seconds):
-                await Railway(bus).run(hold_s=given.hold, rate=given.rate)
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

@@ -13,7 +13,7 @@ import pytest
 from signalbox.bus import topology
 from signalbox.ops.backup import MANIFEST
 from signalbox.program.errors import NotFound, Unavailable
-from tests.rigs import models, outage
+from tests.rigs import lightworker, outage
 from tests.rigs.outage import Caller, Holders, House, becomes, floats
 
 BUSY_S = 5.0
@@ -21,9 +21,9 @@ BUSY_S = 5.0
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with outage.house(tmp_path / "data") as made:
-        await made.add_model("half", models.half_plus_two(), floats())
-        await made.add_model("slow", models.slow(), floats("seconds"))
+    async with outage.house(tmp_path / "data", is_light=True) as made:
+        await made.add_model("half", lightworker.version("half"), floats())
+        await made.add_model("slow", lightworker.version("slow"), floats("seconds"))
         await made.set_workers(1)
         yield made
 

@@ -152,9 +152,9 @@ def test_a_key_made_in_the_browser_calls_a_model_and_is_refused_within_a_second_
     page.get_by_label("Reason").fill("the test is over")
     page.locator("#confirm-yes").click()
     page.get_by_text("revoked").first.wait_for()
-    told_at = time.monotonic()
+    reported_at = time.monotonic()
     while (status := _predict(house, text)[0]) != 401:
-        assert time.monotonic() < told_at + 1.0, f"still answered with {status}"
+        assert time.monotonic() < reported_at + 1.0, f"still answered with {status}"
     assert _predict(house, key)[0] == 200
     page.context.close()
 
@@ -203,9 +203,9 @@ def test_an_idle_board_touches_only_what_has_changed_and_animates_nothing(window
     page.evaluate(WATCH)
     before = recalculated()
     renewals = int(lane.locator(".lane-held-for span").nth(1).inner_text().split()[0])
-    told = lane.locator(".lane-held-for span").nth(1)
-    expect(told).to_have_text(re.compile("|".join(f"^{renewals + more} " for more in range(4, 100))))
-    renewed = int(told.inner_text().split()[0]) - renewals
+    reported = lane.locator(".lane-held-for span").nth(1)
+    expect(reported).to_have_text(re.compile("|".join(f"^{renewals + more} " for more in range(4, 100))))
+    renewed = int(reported.inner_text().split()[0]) - renewals
     changes = recalculated() - before
     assert changes <= renewed * 12, "a renewal is two seconds: a few changes of text, not a frame each 16 ms"
     assert page.evaluate("window.needless") == []
@@ -324,7 +324,7 @@ def test_the_browsers_mirror_takes_every_frame_as_the_one_proven_in_python(windo
     page = window.tab()
     page.goto(window.url("/models"))
     runs = [_random_frames(seed) for seed in range(depth.at(short=40, full=200))]
-    told = page.evaluate(
+    reported = page.evaluate(
         """async (runs) => {
             const { Mirror } = await import("/static/js/live.js");
             return runs.map((frames) => {
@@ -338,7 +338,7 @@ def test_the_browsers_mirror_takes_every_frame_as_the_one_proven_in_python(windo
         }""",
         runs,
     )
-    for frames, states in zip(runs, told, strict=True):
+    for frames, states in zip(runs, reported, strict=True):
         mirror = Mirror()
         for text, state in zip(frames, states, strict=True):
             mirror.wants.clear()

@@ -158,7 +158,7 @@ async def test_no_secret_and_no_payload_gets_into_a_log_or_a_refusal(tmp_path: P
 
         await becomes(answers, limit_s=120)
         await provoker.provoke()
-        told = await provoker.fail()
+        reported = await provoker.fail()
         said = await provoke_console(house.console_url, planted)
         await break_things(house, provoker)
         secrets = read_all((folder / "secrets").iterdir())
@@ -175,7 +175,7 @@ async def test_no_secret_and_no_payload_gets_into_a_log_or_a_refusal(tmp_path: P
     echoed = {name: text for name, text in provoker.refusals.items() if name.startswith("wrong dtype")}
     assert {leak.name for leak in leaks(echoed, planted)} == {"text"}
     assert leaks({**everything, **{n: t for n, t in provoker.refusals.items() if n not in echoed}}, planted) == []
-    assert str(NUMBER) in told
+    assert str(NUMBER) in reported
     assert [name for name, text in everything.items() if str(NUMBER) in text] == []
 
 

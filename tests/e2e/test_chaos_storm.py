@@ -15,6 +15,8 @@ pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]
 SEED = 20_260_727
 FAULTS, JOBS = depth.at(short=(12, 500), full=(60, 4_000))
+ENGINE = depth.at(short="toy", full="mixed")
+"""What workers compute with: one of three with TensorFlow, or none."""
 LIMIT_S = 900
 """Far above the two minutes the long one takes: a busy machine is no fault of the stack's."""
 
@@ -36,6 +38,8 @@ def test_faults_over_jobs_break_no_law(tmp_path: Path) -> None:
             str(JOBS),
             "--callers",
             "10",
+            "--engine",
+            ENGINE,
             "--folder",
             str(folder),
         ],

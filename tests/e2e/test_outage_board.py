@@ -1,4 +1,4 @@
-"""Programs of a whole stack killed or drained, and what board, job list, job page and both APIs say of it."""
+"""Programs of a whole stack killed or stopped, and what board, job list, job page and both APIs say of it."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ WORKERS = ("worker-1", "worker-2")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A stack with a console and two workers, which serves a model that is slow."""
-    async with outage.house(tmp_path_factory.mktemp("board") / "data") as made:
+    async with outage.house(tmp_path_factory.mktemp("board") / "data", is_light=True) as made:
         await made.start_console()
         for number in (1, 2):
             await made.start_worker(number)
@@ -129,42 +129,3 @@ async def test_a_stopped_projector_and_controller_are_seen_on_board_and_list(
     await becomes(is_said, limit_s=30)
     await house.revive("projector", "controller")
     await board.until(lambda: not board.row("alarms", "controller") and not board.row("alarms", "projector"))
-
-
-async def test_a_drained_worker_says_when_it_may_be_stopped_and_all_drained_is_an_alarm(
-    operator: httpx.AsyncClient, caller: Caller, board: Viewer
-) -> None:
-    for name in WORKERS:
-        assert (await operator.put(f"/api/workers/{name}/drain", json={"on": True})).status_code in {200, 202}
-    await board.until(lambda: {board.row("workers", name).get("state") for name in WORKERS} == {"drained"})
-    await board.until(lambda: "Every worker drains" in board.row("alarms", "drained").get("text", ""))
-    waiting = await submit(caller, 0.0)
-    await board.until(lambda: board.row("queues", "slow").get("waiting") == 1)
-    for name in WORKERS:
-        await operator.put(f"/api/workers/{name}/drain", json={"on": False})
-    await board.until(lambda: not board.row("alarms", "drained"))
-
-    async def is_ended() -> bool:
-        return str((await caller.job(waiting))["state"]) == "succeeded"
-
-    await becomes(is_ended, limit_s=90)
-
-
-async def test_without_nats_nothing_is_said_to_be_well_and_submissions_are_said_to_be_refused(
-    house: House, operator: httpx.AsyncClient, caller: Caller, board: Viewer
-) -> None:
-    await house.kill("nats")
-    await board.until(lambda: "refused with 503" in board.row("alarms", "away").get("text", ""))
-    assert {row["state"] for key, row in board.mirror.rows["health"].items() if key != "nats"} == {"unknown"}
-    assert {row["label"] for row in board.mirror.rows["workers"].values()} <= {"not known now", "lost"}
-    refused = await caller.call("POST", "/v1/jobs", json={"model": "slow", "input": {"seconds": [0.0]}})
-    assert refused.status_code == 503
-
-    async def is_said() -> bool:
-        (model,) = (await operator.get("/api/models")).json()
-        listed = (await operator.get("/api/jobs")).json()
-        return (model["condition"], "NATS" in listed["old_rows"]) == ("not known now", True)
-
-    await becomes(is_said, limit_s=30)
-    await house.revive("nats")
-    await board.until(lambda: not board.row("alarms", "away"), timeout_s=90)

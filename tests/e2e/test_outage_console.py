@@ -29,7 +29,7 @@ async def database() -> AsyncIterator[Postgres]:
 async def house(database: Postgres, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A stack whose console bootstrapped on PostgreSQL and has registered a model."""
     settings = {"console": {"SIGNALBOX_CONSOLE_DATABASE_URL": database.url}}
-    async with outage.house(tmp_path_factory.mktemp("outage") / "data", settings) as made:
+    async with outage.house(tmp_path_factory.mktemp("outage") / "data", settings, is_light=True) as made:
         await made.start_console()
         await made.start_worker(1)
         async with ConsoleClient(made.console_url, await made.operator_token()) as console:

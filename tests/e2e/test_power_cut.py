@@ -187,11 +187,11 @@ def test_only_jobs_of_the_forgotten_time_may_be_lost(at: float, asked: float, is
 
 def test_an_end_that_was_forgotten_may_come_out_otherwise_and_no_other() -> None:
     final = [{"at": 40.0, "job": "j", "model": "half", "seq": 9, "state": "succeeded", "y": 3.0, "attempt": 1}]
-    told = answer("j", 15.0, 14.9, event="seen", state="cancelled", y=None)
+    reported = answer("j", 15.0, 14.9, event="seen", state="cancelled", y=None)
     first = answer("j", 5.0, 4.9)
-    assert checks.check(History(ledger=[first, told], final=final, faults=[GAP])) == []
-    earlier = {**told, "at": 9.0, "asked": 8.9}
-    later = {**told, "at": 29.0, "asked": 28.9}
+    assert checks.check(History(ledger=[first, reported], final=final, faults=[GAP])) == []
+    earlier = {**reported, "at": 9.0, "asked": 8.9}
+    later = {**reported, "at": 29.0, "asked": 28.9}
     for seen in (earlier, later):
         found = checks.check(History(ledger=[first, seen], final=final, faults=[GAP]))
         assert [violation.law for violation in found] == ["double terminal"]

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.tyk, pytest.mark.postgres, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     try:
-        machine.look()
+        machine.describe()
     except Misconfigured as error:
         pytest.skip(error.public_message)
     data = tmp_path_factory.mktemp("production") / "data"
@@ -43,10 +43,10 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(scope="module")
 def doc(up: Up) -> dict[str, Any]:
-    return told(up)
+    return reported(up)
 
 
-def told(up: Up) -> dict[str, Any]:
+def reported(up: Up) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((up.data / "up.json").read_text())
     return found
 
@@ -116,7 +116,7 @@ def test_a_prediction_goes_through_each_plugin(doc: dict[str, Any]) -> None:
 
 
 def test_predictions_go_on_when_a_nats_node_is_killed(up: Up, doc: dict[str, Any]) -> None:
-    killed = told(up)["processes"]["nats-2"]
+    killed = reported(up)["processes"]["nats-2"]
     os.kill(killed, signal.SIGKILL)
     up.wait_for_line(r"nats-2 was ended by SIGKILL; starting it again")
     deadline = time.monotonic() + WAIT_S
@@ -124,7 +124,7 @@ def test_predictions_go_on_when_a_nats_node_is_killed(up: Up, doc: dict[str, Any
         assert status in RETRYABLE
         assert time.monotonic() < deadline
     up.wait_for_line(r"nats-2 is back")
-    assert told(up)["processes"]["nats-2"] != killed
+    assert reported(up)["processes"]["nats-2"] != killed
 
 
 def test_stopping_leaves_the_data_and_nothing_else(up: Up, doc: dict[str, Any]) -> None:

@@ -55,7 +55,7 @@ FAULTS = (
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """``up.json`` of a production stack."""
     try:
-        machine.look()
+        machine.describe()
     except Misconfigured as error:
         pytest.skip(error.public_message)
     if why := namespace.reason_against():

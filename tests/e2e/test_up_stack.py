@@ -129,7 +129,7 @@ def test_a_job_is_cancelled_by_the_readmes_command(doc: dict[str, Any], tmp_path
     assert json.loads(call(doc, cancel, tmp_path, JOB=job))["id"] == job
 
 
-def told_of(job: str, data: Path, folder: Path, *, until: str) -> list[dict[str, Any]]:
+def reported_of(job: str, data: Path, folder: Path, *, until: str) -> list[dict[str, Any]]:
     """What the logs tell of a job once they tell ``until``, by the command that docs/operations.md gives for it."""
     (command,) = re.findall(r"^grep -h .*$", OPERATIONS, re.MULTILINE)
     deadline = time.monotonic() + END_S
@@ -142,9 +142,9 @@ def told_of(job: str, data: Path, folder: Path, *, until: str) -> list[dict[str,
             text=True,
             check=True,
         ).stdout.splitlines()
-        told: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        if any(until in str(one) for one in told):
-            return told
+        reported: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        if any(until in str(one) for one in reported):
+            return reported
         assert time.monotonic() < deadline, f"no {until} in {lines}"
         time.sleep(0.05)
 
@@ -154,10 +154,10 @@ def test_a_job_is_followed_through_the_logs_of_all_programs(up: Up, doc: dict[st
     answer = call(doc, half.replace("-s", "-si", 1).replace("5.0]", "4711.125]"), tmp_path)
     assert "2357.5625" in answer
     (job,) = re.findall(r"(?i)x-signalbox-job-id: (\S+)", answer)
-    told = told_of(job, up.data, tmp_path, until="'state': 'succeeded', 'revision'")
+    reported = reported_of(job, up.data, tmp_path, until="'state': 'succeeded', 'revision'")
 
     def events(program: str) -> list[str]:
-        found = [one["event"] for one in told if one["program"] == program]
+        found = [one["event"] for one in reported if one["program"] == program]
         return [event for event in found if event not in {"job.claimed", "job.loading"}]
 
     assert events("gateway_plugin") == ["job.accepted", "job.reply_received", "job.rendered"]
@@ -166,8 +166,8 @@ def test_a_job_is_followed_through_the_logs_of_all_programs(up: Up, doc: dict[st
     # Whoever gets the device next reads what is still in the queue, ended jobs too until they are removed.
     assert set(events("worker")[len(path) :]) <= {"job.pulled"}
     assert set(events("projector")) == {"job.projected"}
-    assert {one["event"] for one in told} <= set(re.findall(r"^\| `(job\.\w+)`", OPERATIONS, re.MULTILINE))
-    (end,) = [one for one in told if one["event"] == "job.ended"]
+    assert {one["event"] for one in reported} <= set(re.findall(r"^\| `(job\.\w+)`", OPERATIONS, re.MULTILINE))
+    (end,) = [one for one in reported if one["event"] == "job.ended"]
     assert {name: end[name] for name in ("job", "model", "version", "attempt", "state", "code", "level")} == {
         "job": job,
         "model": "half_plus_two",

@@ -41,7 +41,7 @@ MOST_BYTES = 96 * MIB
 RECORD = names.state("00000000-0000-0000-0000-000000000001")
 
 
-def unheard(line: str) -> None:
+def unseen(line: str) -> None:
     """For what a person should read, and a test need not."""
 
 
@@ -91,10 +91,10 @@ async def contents(bus: Bus, stream: str) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = [(info["messages"], info["last_seq"])]
     for seq in range(max(1, info["first_seq"]), info["last_seq"] + 1):
         try:
-            told = await bus.request_json(f"$JS.API.STREAM.MSG.GET.{stream}", {"seq": seq})
+            reported = await bus.request_json(f"$JS.API.STREAM.MSG.GET.{stream}", {"seq": seq})
         except NotFound:
             continue
-        message = told["message"]
+        message = reported["message"]
         found.append((message["seq"], message["subject"], message.get("hdrs"), message["time"], message.get("data")))
     return found
 
@@ -107,7 +107,7 @@ async def test_what_is_restored_is_what_was_saved_message_for_message(full: Bus,
     was = {name: await contents(full, name) for name in KEPT}
     said: list[str] = []
     await backup.take(full, tmp_path / "kept", said.append)
-    await backup.restore(empty, tmp_path / "kept", unheard)
+    await backup.restore(empty, tmp_path / "kept", unseen)
     assert {name: await contents(empty, name) for name in KEPT} == was
     assert was[Stream.PAYLOADS][0][0] == 20
     assert "PAYLOADS: 20 messages, 19.1 MiB" in said
@@ -124,9 +124,9 @@ async def test_jobs_that_were_delivered_when_they_were_saved_are_delivered_again
     puller = await full.pull(names.consumer("m", "hi", 0), lambda _: None)
     puller.ask(3)
     await counted(full, "m", "hi", waiting=JOBS - 3)
-    await backup.take(full, tmp_path / "kept", unheard)
+    await backup.take(full, tmp_path / "kept", unseen)
     await puller.close()
-    await backup.restore(empty, tmp_path / "kept", unheard)
+    await backup.restore(empty, tmp_path / "kept", unseen)
     assert await delivery.queued_models(empty, ["m"]) == {"m"}
     made = await delivery.make_anew(empty, "m", "hi", 0)
     assert made.num_pending == JOBS
@@ -136,20 +136,20 @@ async def test_three_nodes_take_the_backup_of_one_and_one_takes_theirs(
     full: Bus, empty: Bus, cluster: Cluster, tmp_path: Path
 ) -> None:
     was = {name: await contents(full, name) for name in KEPT}
-    await backup.take(full, tmp_path / "of one", unheard)
+    await backup.take(full, tmp_path / "of one", unseen)
     three = await Bus.connect(cluster.wire("admin"), role="admin")
     try:
         await becomes(lambda: is_whole(three))
-        await backup.restore(three, tmp_path / "of one", unheard, replicas=3)
+        await backup.restore(three, tmp_path / "of one", unseen, replicas=3)
         info = await three.request_json("$JS.API.STREAM.INFO.PAYLOADS")
         assert len(info["cluster"]["replicas"]) == 2
         assert {name: await contents(three, name) for name in KEPT} == was
         assert await topology.check(three) == []
         await counted(three, "m", "hi", waiting=JOBS)
-        await backup.take(three, tmp_path / "of three", unheard)
+        await backup.take(three, tmp_path / "of three", unseen)
     finally:
         await three.close()
-    await backup.restore(empty, tmp_path / "of three", unheard, replicas=1)
+    await backup.restore(empty, tmp_path / "of three", unseen, replicas=1)
     assert {name: await contents(empty, name) for name in KEPT} == was
     await counted(empty, "m", "hi", waiting=JOBS)
     assert await topology.check(empty) == []
@@ -205,10 +205,10 @@ async def is_whole(bus: Bus) -> bool:
 
 
 async def test_what_was_counted_goes_on_above_every_number_ever_given(full: Bus, empty: Bus, tmp_path: Path) -> None:
-    await backup.take(full, tmp_path / "kept", unheard)
+    await backup.take(full, tmp_path / "kept", unseen)
     writes = [full.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60) for _ in range(20)]
     last = max(await asyncio.gather(*writes))  # tokens that the backup knows nothing of
-    await backup.restore(empty, tmp_path / "kept", unheard)
+    await backup.restore(empty, tmp_path / "kept", unseen)
     assert (await contents(empty, Bucket.LEASES.stream))[0][0] == 0
     assert await empty.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60) > last
 
@@ -216,11 +216,11 @@ async def test_what_was_counted_goes_on_above_every_number_ever_given(full: Bus,
 async def test_what_was_numbered_by_the_clock_since_the_backup_is_not_given_again(
     full: Bus, empty: Bus, tmp_path: Path
 ) -> None:
-    await backup.take(full, tmp_path / "kept", unheard)
+    await backup.take(full, tmp_path / "kept", unseen)
     by_clock = {"seq": topology.numbers_from(time.time())}  # as where the stream was lost
     await full.request_json(f"$JS.API.STREAM.PURGE.{Bucket.LEASES.stream}", by_clock)
     last = await full.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60)
-    await backup.restore(empty, tmp_path / "kept", unheard)
+    await backup.restore(empty, tmp_path / "kept", unseen)
     assert await empty.write(names.key(Bucket.LEASES, "gpu"), b"{}", ttl_s=60) > last
 
 
@@ -236,7 +236,7 @@ async def test_a_job_that_ends_while_streams_are_saved_is_not_lost(
         await bus.write(JOB, b"input")
         await bus.write(RECORD, b"running")
         await backup.take(bus, tmp_path / "kept", once(lambda: asyncio.run(end_it())))
-    await backup.restore(empty, tmp_path / "kept", unheard)
+    await backup.restore(empty, tmp_path / "kept", unseen)
     found = await empty.leader_get(Stream.STATE, RECORD)
     assert found is not None
     assert found.data == b"succeeded"
@@ -259,10 +259,10 @@ def once(act: Callable[[], None]) -> Callable[[str], None]:
 
 
 async def test_nothing_is_restored_over_what_exists(full: Bus, tmp_path: Path) -> None:
-    await backup.take(full, tmp_path / "kept", unheard)
+    await backup.take(full, tmp_path / "kept", unseen)
     was = {name: await contents(full, name) for name in KEPT}
     with pytest.raises(Misconfigured, match=r"already has JOBS, .*empty store folder"):
-        await backup.restore(full, tmp_path / "kept", unheard)
+        await backup.restore(full, tmp_path / "kept", unseen)
     assert {name: await contents(full, name) for name in KEPT} == was
 
 
@@ -272,7 +272,7 @@ async def test_a_harmed_backup_is_refused_before_anything_is_written(
 ) -> None:
     async with connected(own_nats) as bus:
         await bus.write(RECORD, b"succeeded")
-        await backup.take(bus, tmp_path / "kept", unheard)
+        await backup.take(bus, tmp_path / "kept", unseen)
     file, manifest = tmp_path / "kept" / "STATE.tar.s2", tmp_path / "kept" / MANIFEST
     data = file.read_bytes()
     if harm == "a byte":
@@ -288,7 +288,7 @@ async def test_a_harmed_backup_is_refused_before_anything_is_written(
         doc["streams"] = [one for one in doc["streams"] if one["name"] != "STATE"]
         manifest.write_text(json.dumps(doc))
     with pytest.raises(Misconfigured):
-        await backup.restore(empty, tmp_path / "kept", unheard)
+        await backup.restore(empty, tmp_path / "kept", unseen)
     assert (await empty.request_json("$JS.API.STREAM.NAMES"))["total"] == 0
 
 
@@ -297,7 +297,7 @@ async def test_a_stream_that_nats_cannot_read_makes_no_backup(full: Bus, own_nat
     assert len(blocks) > 2
     blocks[1].unlink()
     with pytest.raises(Misconfigured, match="NATS cannot read PAYLOADS"):
-        await backup.take(full, tmp_path / "kept", unheard)
+        await backup.take(full, tmp_path / "kept", unseen)
     with pytest.raises(Misconfigured, match="is not a whole backup"):
         backup.read(tmp_path / "kept")
 
@@ -341,9 +341,9 @@ async def test_a_backup_is_for_its_owner_alone_and_never_goes_into_another(
 ) -> None:
     folder = tmp_path / "all" / "tonight"
     async with connected(own_nats) as bus:
-        await backup.take(bus, folder, unheard)
+        await backup.take(bus, folder, unseen)
         with pytest.raises(Misconfigured, match="tonight cannot be made: File exists"):
-            await backup.take(bus, folder, unheard)
+            await backup.take(bus, folder, unseen)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     saved = [stat.S_IMODE(file.stat().st_mode) for file in folder.glob("*.s2")]
     assert saved == [0o600] * len(KEPT)

@@ -28,10 +28,10 @@ from signalbox.program.looplag import LoopWatch
 async def main():
     LoopWatch(abort_s=0.5, period_s=0.05).start()
     loop = asyncio.get_running_loop()
-    heard = asyncio.Event()
-    loop.add_reader(0, heard.set)
+    received = asyncio.Event()
+    loop.add_reader(0, received.set)
     sys.stdout.write("running\\n"); sys.stdout.flush()
-    await heard.wait()
+    await received.wait()
     await asyncio.sleep(0.5)
 asyncio.run(main())
 """
@@ -49,9 +49,9 @@ def start(text: str) -> subprocess.Popen[bytes]:
 
 def test_a_loop_that_stops_turning_ends_its_process_and_says_where_it_stood() -> None:
     process = start(BLOCKED)
-    _, told = process.communicate(timeout=50)
+    _, reported = process.communicate(timeout=50)
     assert process.returncode == -signal.SIGABRT
-    assert b"line 8 in main" in told
+    assert b"line 8 in main" in reported
 
 
 def test_a_process_that_was_stopped_for_longer_than_that_goes_on() -> None:
@@ -67,19 +67,19 @@ def test_a_process_that_was_stopped_for_longer_than_that_goes_on() -> None:
 
 
 async def test_a_late_beat_is_measured_and_counted() -> None:
-    told = threading.Event()
+    reported = threading.Event()
     before, stalls = sample("loop_lag_seconds_sum"), sample("loop_stalls_total")
-    watch = LoopWatch(warn_s=0.05, abort_s=60.0, period_s=0.01, on_stall=told.set).start()
+    watch = LoopWatch(warn_s=0.05, abort_s=60.0, period_s=0.01, on_stall=reported.set).start()
     threading.Event().wait(0.2)
     await asyncio.sleep(0.05)  # the beat is long overdue: the loop's next turn makes it
     watch.stop()
     assert sample("loop_lag_seconds_sum") - before > 0.15
     assert sample("loop_stalls_total") == stalls + 1
-    assert not told.is_set()
+    assert not reported.is_set()
 
 
 async def test_a_watch_that_was_stopped_says_nothing() -> None:
-    told = threading.Event()
-    watch = LoopWatch(abort_s=0.02, period_s=0.01, on_stall=told.set).start()
+    reported = threading.Event()
+    watch = LoopWatch(abort_s=0.02, period_s=0.01, on_stall=reported.set).start()
     watch.stop()
-    assert not told.wait(0.2)
+    assert not reported.wait(0.2)

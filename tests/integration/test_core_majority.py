@@ -71,7 +71,7 @@ async def test_a_leader_that_is_cut_off_proves_neither_absence_nor_a_table(
         await becomes(done(lambda: other.write(state("j"), b"x", expect=0)), limit_s=LIMIT_S)
         with pytest.raises(Unavailable):
             await majority.require(Stream.STATE)
-        revoked = ApiKey(id="k", hmac="", revoked_at=1.0)
+        revoked = ApiKey(id="k", account_id="k", hmac="", revoked_at=1.0)
         await becomes(done(lambda: table.put(other, Bucket.KEYS, "k", revoked)), limit_s=LIMIT_S)
         assert keys.get("k") is None
         assert keys.synced_age_s > loop.time() - cut_at - 0.5

@@ -12,6 +12,7 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
+from signalbox.program.errors import Bug
 from signalbox.program.settings import Wire
 from signalbox.wire.assets import STREAMS
 from signalbox.wire.names import Bucket
@@ -66,7 +67,7 @@ DATA = (
     "progress.j",
     "cancel.j",
     "release.GPU-1",
-    "look.m",
+    "redeliver.m",
     "anew.m.hi",
     "used.keys",
     "alive.controller",
@@ -125,7 +126,7 @@ LISTENED = (
     "progress.*",
     "cancel.*",
     "release.*",
-    "look.*",
+    "redeliver.*",
     "anew.*.*",
     "used.keys",
     "used.>",
@@ -206,7 +207,7 @@ _WORKER = {
     *_JOBS,
     "$KV.duties.reconcile",
     "$KV.poison.k",
-    "look.m",
+    "redeliver.m",
     "anew.m.hi",
     "$JS.API.CONSUMER.CREATE.JOBS.reconciler",
     *(f"$JS.API.CONSUMER.{a}.STATE.reconciler" for a in ("CREATE", "DELETE", "MSG.NEXT")),
@@ -214,7 +215,7 @@ _WORKER = {
 _WORKER_HEARS = {
     "cancel.*",
     "release.*",
-    "look.*",
+    "redeliver.*",
     "anew.*.*",
     "refused.input",
     "evt.jobs.>",
@@ -345,7 +346,7 @@ async def test_a_role_may_publish_its_own_subjects_and_no_other(guarded: NatsSer
 
 
 @pytest.mark.parametrize("user", MAY_HEAR)
-async def test_a_role_may_hear_its_own_subjects_and_no_other(guarded: NatsServer, user: str) -> None:
+async def test_a_role_may_receive_its_own_subjects_and_no_other(guarded: NatsServer, user: str) -> None:
     tried = set(subscribes())
     assert MAY_HEAR[user] <= tried
     lines = [f"SUB {subject} {n}\r\n".encode() for n, subject in enumerate(sorted(tried), 1)]
@@ -358,10 +359,10 @@ async def test_a_user_is_told_its_own_rights_and_they_are_the_declared_ones(guar
     wire = Wire(nats_url=guarded.url, nats_user=user, nats_password=PASSWORDS[user])
     role = "worker" if user in BOUND else user
     bus = await Bus.connect(wire, role=role)
-    told = (await bus.request_json(OWN_RIGHTS))["data"]["permissions"]
+    reported = (await bus.request_json(OWN_RIGHTS))["data"]["permissions"]
     declared = permissions(role, worker=user, gpus=GPUS[user]) if user in BOUND else permissions(user)
-    assert set(told["publish"]["allow"]) == set(declared.publish)
-    assert set(told["subscribe"]["allow"]) == set(declared.subscribe)
+    assert set(reported["publish"]["allow"]) == set(declared.publish)
+    assert set(reported["subscribe"]["allow"]) == set(declared.subscribe)
     await bus.close()
 
 
@@ -389,3 +390,8 @@ def test_every_right_a_role_has_is_tried_above(role: str) -> None:
         assert any(_matches(pattern, subject) for subject in MAY_PUBLISH[role]), pattern
     for pattern in declared.subscribe:
         assert pattern in MAY_HEAR[role], pattern
+
+
+def test_a_role_nobody_declared_is_a_bug() -> None:
+    with pytest.raises(Bug):
+        permissions("intern")

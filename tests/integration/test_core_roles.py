@@ -53,8 +53,8 @@ async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> N
         id=JOB_ID, model="m", version=1, signature="s", account_id="k", priority="hi", created_at=0.0, deadline_at=1.0
     )
     ref = (await store_input(gateway, accepted_job, b"x" * 600_000)).ref
-    told = asyncio.Event()
-    waiting = await gateway.subscribe("rsp.*.*", lambda _message: told.set())
+    reported = asyncio.Event()
+    waiting = await gateway.subscribe("rsp.*.*", lambda _message: reported.set())
     came = asyncio.Event()
     accepted = await worker.subscribe("evt.jobs.>", lambda _message: came.set())
     await gateway.grouped(Stream.JOBS).write(job("m", "hi", "t", JOB_ID), expect=0)
@@ -72,7 +72,7 @@ async def test_a_job_passes_through_gateway_and_worker(guarded: NatsServer) -> N
     await worker.write("dlq.m.1", b"")
     await worker.publish("rsp.g.1", b"done")
     async with asyncio.timeout(60):
-        await told.wait()
+        await reported.wait()
     (taken,) = deliveries
     assert taken.subject == job("m", "hi", "t", JOB_ID)
     assert await gateway.leader_get(Stream.STATE, f"st.{JOB_ID}") is not None
@@ -118,7 +118,7 @@ DENIED = {
         "$JS.API.CONSUMER.CREATE.JOBS.x",
         "$JS.API.CONSUMER.CREATE.JOBS.m_hi_0.jobs.m.hi.>",
         "$JS.API.STREAM.MSG.GET.KV_leases",
-        "look.m",
+        "redeliver.m",
     ),
     "worker": (
         "$KV.keys.a",
@@ -166,18 +166,18 @@ async def test_a_role_may_not_write_what_is_anothers(guarded: NatsServer, role: 
     await bus.close()
 
 
-async def test_nobody_hears_anothers_answers(guarded: NatsServer) -> None:
+async def test_nobody_receives_anothers_answers(guarded: NatsServer) -> None:
     gateway = await _as(guarded, "gateway")
-    heard: list[Message] = []
+    received: list[Message] = []
     for role in ("worker", "console"):
         spy = await _as(guarded, role)
-        await spy.subscribe("_INBOX_gateway.>", heard.append)
-        await spy.subscribe(">", heard.append)
+        await spy.subscribe("_INBOX_gateway.>", received.append)
+        await spy.subscribe(">", received.append)
         await gateway.leader_get(Stream.STATE, "st.secret")
         await gateway.flush()
         await spy.flush()
         await spy.close()
-    assert heard == []
+    assert received == []
     await gateway.close()
 
 

@@ -243,7 +243,7 @@ async def test_a_replica_that_is_behind_takes_nothing_away(bus: Bus, monkeypatch
     await watch.until(lambda: "model.a" in table.items())
     gone: list[str] = []
     table.on_change(lambda key, doc, _revision: gone.append(key) if doc is None else None)
-    old: list[list[Stored]] = [[], []]  # answers of a replica that has heard of nothing yet
+    old: list[list[Stored]] = [[], []]  # answers of a replica that has learned of nothing yet
     current, is_current = bus.list_pages, asyncio.Event()
 
     async def list_pages(stream: str, subjects: Sequence[str]) -> AsyncIterator[list[Stored]]:
@@ -323,7 +323,7 @@ async def test_a_bucket_that_stands_still_costs_one_request_whatever_it_holds(
     assert asked.messages == 0
 
 
-async def test_of_a_bucket_whose_changes_were_not_heard_only_those_are_read(
+async def test_of_a_bucket_whose_changes_were_not_received_only_those_are_read(
     bus: Bus, quick: Table[Desired], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch, asked = Watch(quick), Requests(bus, monkeypatch)
@@ -341,7 +341,7 @@ async def test_of_a_bucket_whose_changes_were_not_heard_only_those_are_read(
     assert set(asked.subjects) == {"STREAM.INFO.KV_desired", "DIRECT.GET.KV_desired"}
 
 
-async def test_what_lies_in_a_hole_is_read_though_what_came_after_it_was_heard(
+async def test_what_lies_in_a_hole_is_read_though_what_came_after_it_was_received(
     bus: Bus, quick: Table[Desired], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch, asked = Watch(quick), Requests(bus, monkeypatch)

@@ -30,10 +30,10 @@ PIECE = bytes(1_000_000)
 
 
 class Listener:
-    """Greets as it is told to, and keeps what it hears. heard: of each connection, once it ended."""
+    """Greets as it is told to, and keeps what it receives. received: of each connection, once it ended."""
 
     def __init__(self, **info: Any) -> None:
-        self.heard: asyncio.Queue[bytes] = asyncio.Queue()
+        self.received: asyncio.Queue[bytes] = asyncio.Queue()
         self.address = ""
         known = {"server_id": "x", "version": "2.12.0", "max_payload": 1_048_576, "headers": True}
         self._info = f"INFO {json.dumps(known | info)}\r\n".encode()
@@ -41,16 +41,16 @@ class Listener:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(self._info)
         said = await reader.read(1024)
-        self.heard.put_nowait(said)
+        self.received.put_nowait(said)
         writer.close()
 
 
 class Silent(Listener):
-    """Asks for TLS and says nothing more. heard: what came before it is left or leaves."""
+    """Asks for TLS and says nothing more. received: what came before it is left or leaves."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(self._info)
-        self.heard.put_nowait(await reader.read(1024))
+        self.received.put_nowait(await reader.read(1024))
         await reader.read()
         writer.close()
 
@@ -86,19 +86,19 @@ def wire(url: str, **fields: object) -> Wire:
 
 async def refusal(asked: Wire) -> str:
     """What a program is told that cannot connect. A busy machine's server may not have answered in the first wait."""
-    told = "no answer"
+    reported = "no answer"
     for patience_s in (WAIT_S, 10 * WAIT_S, ARRIVAL_S):
-        if "no answer" in told:
+        if "no answer" in reported:
             with pytest.raises(Unavailable) as error:
                 await Bus.connect(msgspec.structs.replace(asked, connect_timeout_s=patience_s), role="admin")
-            told = str(error.value)
-    return told
+            reported = str(error.value)
+    return reported
 
 
 async def test_a_server_without_tls_is_told_no_password_and_the_error_says_why() -> None:
     async with listening() as listener:
         assert "the server offers no TLS" in await refusal(wire(f"tls://{listener.address}"))
-        assert await asyncio.wait_for(listener.heard.get(), 60) == b""
+        assert await asyncio.wait_for(listener.received.get(), 60) == b""
 
 
 @pytest.mark.parametrize("url", ["{}", "nats://{}", "nats://{},tls://127.0.0.1:1"])
@@ -108,21 +108,21 @@ async def test_an_authority_or_one_tls_address_of_several_asks_for_it_too(url: s
         asked = wire(url.format(listener.address), nats_ca_file=ca_file)
         with pytest.raises(Unavailable):
             await Bus.connect(asked, role="gateway")
-        assert await asyncio.wait_for(listener.heard.get(), 60) == b""
+        assert await asyncio.wait_for(listener.received.get(), 60) == b""
 
 
 async def test_without_either_the_password_is_sent() -> None:
     async with listening(auth_required=True) as listener:
         with pytest.raises(Unavailable):
             await Bus.connect(wire(f"nats://{listener.address}"), role="gateway")
-        assert b"hunter22" in await asyncio.wait_for(listener.heard.get(), 60)
+        assert b"hunter22" in await asyncio.wait_for(listener.received.get(), 60)
 
 
 async def test_without_either_a_server_that_asks_for_tls_is_told_nothing_and_the_error_says_why() -> None:
     async with listening(auth_required=True, tls_required=True) as listener:
-        told = await refusal(wire(f"nats://{listener.address}"))
-        assert "Write tls:// in SIGNALBOX_NATS_URL" in told
-        assert await asyncio.wait_for(listener.heard.get(), 60) == b""
+        reported = await refusal(wire(f"nats://{listener.address}"))
+        assert "Write tls:// in SIGNALBOX_NATS_URL" in reported
+        assert await asyncio.wait_for(listener.received.get(), 60) == b""
 
 
 @pytest.mark.parametrize("scheme", ["tls", "nats"])
@@ -135,10 +135,10 @@ async def test_an_address_that_a_server_tells_of_is_not_connected_to(scheme: str
         asked = wire(f"{scheme}://{listener.address}", connect_timeout_s=ARRIVAL_S, reconnect_wait_s=0.01)
         connecting = asyncio.create_task(Bus.connect(asked, role="gateway"))
         for _ in range(4):
-            await asyncio.wait_for(listener.heard.get(), ARRIVAL_S)
+            await asyncio.wait_for(listener.received.get(), ARRIVAL_S)
         connecting.cancel()
         await asyncio.wait([connecting])
-        assert other.heard.empty()
+        assert other.received.empty()
 
 
 async def test_a_real_server_without_tls_is_refused(nats: NatsServer) -> None:
@@ -170,8 +170,8 @@ async def test_a_server_is_believed_for_its_authority_and_its_name_alone(
             (server.url, "", "local issuer"),
             (f"tls://127.1:{server.port}", ours, "Hostname mismatch"),
         ):
-            told = await refusal(Wire(nats_url=url, nats_ca_file=ca_file))
-            assert re.search(f"certificate is refused: .*{why}.* names", told)
+            reported = await refusal(Wire(nats_url=url, nats_ca_file=ca_file))
+            assert re.search(f"certificate is refused: .*{why}.* names", reported)
             assert set(logged) == {"bus.certificate_refused"}
         plain = server.url.replace("tls://", "nats://")
         assert "the server asks for TLS" in await refusal(Wire(nats_url=plain))
@@ -240,13 +240,13 @@ async def test_a_server_that_stands_still_holds_nobody_back(
                 await asyncio.sleep(0.01)
             with frozen(at):
                 for _ in range(16):  # more than the two sockets hold
-                    bus.send("nobody.hears", b"", b"", PIECE)
+                    bus.send("nobody.receives", b"", b"", PIECE)
                 await back.wait()
                 assert connected_to(bus, servers) not in {None, at}
             after = cast("NatsServer", connected_to(bus, servers))
             with frozen(after):
                 for _ in range(16):
-                    bus.send("nobody.hears", b"", b"", PIECE)
+                    bus.send("nobody.receives", b"", b"", PIECE)
                 await bus.close()
 
 
@@ -257,7 +257,7 @@ async def test_a_handshake_that_is_not_answered_is_left_and_tried_again() -> Non
         )
         connecting = asyncio.create_task(Bus.connect(asked, role="gateway"))
         for _ in range(3):
-            assert b"hunter22" not in await silent.heard.get()
+            assert b"hunter22" not in await silent.received.get()
         connecting.cancel()
         await asyncio.wait([connecting])
 
@@ -280,9 +280,9 @@ async def test_a_connection_that_is_closed_in_a_handshake_ends(tmp_path: Path, c
                 reconnect_wait_s=0.01,
             )
             bus = await Bus.connect(asked, role="admin")
-            while not silent.heard.empty():  # it was tried first
-                silent.heard.get_nowait()
-        await silent.heard.get()
+            while not silent.received.empty():  # it was tried first
+                silent.received.get_nowait()
+        await silent.received.get()
         await bus.close()
 
 
@@ -292,7 +292,7 @@ def connected_to(bus: Bus, servers: list[NatsServer]) -> NatsServer | None:
 
 
 @pytest.mark.parametrize(
-    ("url", "ca_file", "told"),
+    ("url", "ca_file", "reported"),
     [
         ("nats://10.255.255.1:4222,nats://127.0.0.1:1", "", ["10.255.255.1"]),
         ("tls://10.255.255.1:4222", "", None),
@@ -301,7 +301,7 @@ def connected_to(bus: Bus, servers: list[NatsServer]) -> NatsServer | None:
     ],
 )
 async def test_a_way_others_can_read_is_warned_of_at_the_start(
-    url: str, ca_file: str, told: list[str] | None, monkeypatch: pytest.MonkeyPatch
+    url: str, ca_file: str, reported: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[tuple[str, object]] = []
     monkeypatch.setattr(
@@ -310,4 +310,4 @@ async def test_a_way_others_can_read_is_warned_of_at_the_start(
     asked = wire(url, nats_ca_file=ca_file, connect_timeout_s=0.05)
     with pytest.raises(Unavailable):
         await Bus.connect(asked, role="gateway")
-    assert said == ([("bus.unencrypted", told)] if told else [])
+    assert said == ([("bus.unencrypted", reported)] if reported else [])

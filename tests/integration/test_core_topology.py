@@ -61,7 +61,7 @@ async def test_events_keep_every_lease_and_ticket_and_no_job(bus: Bus) -> None:
     await bus.grouped(Stream.JOBS).write("jobs.m.hi.1", b"in", expect=0)
     await bus.grouped(Stream.STATE).write("st.1", expect=0)
     await bus.write("$KV.waiters.gpu.w", expect=ticket, ttl_s=10, headers=purge)
-    found = await _told(bus, 4)
+    found = await _reported(bus, 4)
     assert sorted((d.subject, is_removal(d.headers)) for d in found) == [
         ("evt.kv.leases.gpu", False),
         ("evt.kv.leases.gpu", False),
@@ -191,7 +191,7 @@ async def _sourced(bus: Bus, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def _told(bus: Bus, count: int) -> list[Delivery]:
+async def _reported(bus: Bus, count: int) -> list[Delivery]:
     """The first so many messages in EVENTS."""
     found: list[Delivery] = []
     all_here = asyncio.Event()

@@ -17,9 +17,9 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.assets import MIB
 from signalbox.wire.roles import ROLES
+from tests.integration.test_compose_file import OURS, different, local, secrets
 from tests.integration.test_edge_nats_cluster import Cluster, cluster, tries
 from tests.rigs.natsserver import NatsServer
-from tests.unit.test_compose_file import OURS, different, local, secrets
 
 __all__ = ["cluster", "secrets"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ LET_BE = {"host.root", "host.core_dumps", "host.gpu_shared", "worker.runner_is_r
 def doctor(*arguments: str, **env: str) -> tuple[int, list[dict[str, Any]]]:
     """Exit status and findings of ``signalbox doctor --json``."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "signalbox", "doctor", "--json", *arguments],
         env=clean | {"PYTHONPATH": str(ROOT)} | env,
         cwd="/",
@@ -42,8 +42,8 @@ def doctor(*arguments: str, **env: str) -> tuple[int, list[dict[str, Any]]]:
         timeout=120,
         check=False,
     )
-    assert told.returncode in {0, 1}, told.stderr
-    return told.returncode, json.loads(told.stdout)["findings"]
+    assert reported.returncode in {0, 1}, reported.stderr
+    return reported.returncode, json.loads(reported.stdout)["findings"]
 
 
 def weak(found: list[dict[str, Any]]) -> set[str]:
@@ -203,7 +203,7 @@ def test_an_acceptance_nobody_can_need_is_refused(tmp_path: Path) -> None:
     for text in ('[accept]\n"made.up" = "x"\n', '[accept]\n"nats.plain" = ""\n', "not toml at all"):
         path = tmp_path / "doctor.toml"
         path.write_text(text)
-        told = subprocess.run(
+        reported = subprocess.run(
             [sys.executable, "-m", "signalbox", "doctor", "--offline", "--accept", str(path)],
             capture_output=True,
             text=True,
@@ -211,9 +211,9 @@ def test_an_acceptance_nobody_can_need_is_refused(tmp_path: Path) -> None:
             check=False,
             cwd=ROOT,
         )
-        assert told.returncode == 2
-        assert str(path) in told.stderr
-        assert "Traceback" not in told.stderr
+        assert reported.returncode == 2
+        assert str(path) in reported.stderr
+        assert "Traceback" not in reported.stderr
 
 
 async def test_a_block_that_nats_cannot_read_is_found(own_nats: NatsServer) -> None:

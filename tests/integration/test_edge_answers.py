@@ -16,7 +16,7 @@ INFER = "/v2/models/half/infer"
 GOOD = b'{"instances":[1.0]}'
 OF_ONE_REQUEST = {"X-Signalbox-Job-Id", "Location", "Server-Timing", "X-Signalbox-Queue-Ms"}
 """Headers whose values differ from one request to the next."""
-NOBODY = Key("sbx_test_nobody", ApiKey(id="nobody", hmac=""))
+NOBODY = Key("sbx_test_nobody", ApiKey(id="nobody", account_id="nobody", hmac=""))
 
 
 async def ask(

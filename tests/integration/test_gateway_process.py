@@ -144,13 +144,13 @@ def run(url: str, *arguments: str, **settings: object) -> subprocess.CompletedPr
 async def test_a_full_edge_says_so_once_in_its_log_and_to_the_board(own_nats: NatsServer) -> None:
     port = free_port()
     bus, _ = await published(own_nats.url)
-    told: asyncio.Queue[RefusedConnections] = asyncio.Queue()
+    reported: asyncio.Queue[RefusedConnections] = asyncio.Queue()
 
-    def hear(message: Message) -> None:
+    def receive(message: Message) -> None:
         if Header.FRONT in message.headers:
-            told.put_nowait(decode(RefusedConnections, message.headers[Header.FRONT]))
+            reported.put_nowait(decode(RefusedConnections, message.headers[Header.FRONT]))
 
-    await bus.subscribe(names.KEY_USE, hear)
+    await bus.subscribe(names.KEY_USE, receive)
     async with plugin(own_nats.url, "", edge_listen=f"127.0.0.1:{port}", http_connections=16) as process:
         held = [await dial(("127.0.0.1", port)) for _ in range(18)]
         for reader, _ in held[16:]:
@@ -159,7 +159,7 @@ async def test_a_full_edge_says_so_once_in_its_log_and_to_the_board(own_nats: Na
         said = await process.said("front.connections_refused")
         assert (said["open"], said["bound"]) == (16, 16)
         async with asyncio.timeout(LIMIT_S):
-            report = await told.get()
+            report = await reported.get()
         assert (report.open <= report.bound, report.bound) == (True, 16)
         assert report.refused == {"unavailable:connections": 2}
         for _, writer in held:

@@ -362,11 +362,11 @@ async def test_a_key_revoked_while_its_owner_waits_gets_no_result(
     waiters = front.gateway._waiters
     is_followed, follow = asyncio.Event(), waiters.follow
 
-    async def told(job_id: str, timeout_s: float) -> End | None:
+    async def reported(job_id: str, timeout_s: float) -> End | None:
         is_followed.set()
         return await follow(job_id, timeout_s)
 
-    monkeypatch.setattr(waiters, "follow", told)
+    monkeypatch.setattr(waiters, "follow", reported)
 
     def call() -> asyncio.Task[Reply]:
         return asyncio.create_task(front.call("POST", path, body, key=mine, headers=headers))

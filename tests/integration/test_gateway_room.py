@@ -90,7 +90,7 @@ async def test_whose_results_take_the_room_is_refused_and_a_neighbour_is_not(
             taken.append(reply.doc["id"])
             assert await ends.of(taken[-1]) is State.SUCCEEDED
             if len(taken) % 30 == 0:
-                await holds(rig.gateway._workers, lambda: told(rig, "theirs") > 600 * len(taken))
+                await holds(rig.gateway._workers, lambda: reported(rig, "theirs") > 600 * len(taken))
             reply = await submit(rig, theirs)
         assert reply.status == 429, reply.doc
         assert "those of your jobs" in reply.doc["detail"]
@@ -101,7 +101,7 @@ async def test_whose_results_take_the_room_is_refused_and_a_neighbour_is_not(
         assert (await submit(rig, theirs)).status == 429
 
 
-def told(rig: Rig, account: str) -> int:
+def reported(rig: Rig, account: str) -> int:
     """Bytes of an account's results that workers tell of."""
     workers = rig.gateway._workers.items().values()
     return sum(worker.results.get(account, 0) for worker in workers)

@@ -60,11 +60,11 @@ class Ends:
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        self._told = await self._bus.subscribe("evt.st.>", lambda _: self._changed.set())
+        self._reported = await self._bus.subscribe("evt.st.>", lambda _: self._changed.set())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._told.close()
+        await self._reported.close()
 
     async def of(self, job_id: str) -> State:
         async with asyncio.timeout(60):
@@ -203,7 +203,7 @@ async def test_a_refused_submission_may_be_tried_again_at_once(rig: Rig, reconci
     await shrink(rig.bus, Stream.JOBS, max_msgs=1)
     assert (await retried()).status in {429, 503}
     await shrink(rig.bus, Stream.JOBS, max_msgs=1_000_000)
-    told = InputRemoval._remove_orphan
+    reported = InputRemoval._remove_orphan
     accepted: list[Reply] = []
 
     async def retry_first(self: InputRemoval, subject: str, last_seq: int) -> bool:
@@ -212,7 +212,7 @@ async def test_a_refused_submission_may_be_tried_again_at_once(rig: Rig, reconci
         accepted.append(await retried())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self, "_is_orphan", lambda _: asyncio.sleep(0, judged))
-            return await told(self, subject, last_seq)
+            return await reported(self, subject, last_seq)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InputRemoval, "_remove_orphan", retry_first)
@@ -224,9 +224,12 @@ async def test_a_refused_submission_may_be_tried_again_at_once(rig: Rig, reconci
 
 
 @pytest.mark.parametrize(
-    "told", [b"no json", b'{"subject":"in.*.*.*","last_seq":9999}', b'{"subject":"in.>","last_seq":9999}', b"x" * 4_000]
+    "reported",
+    [b"no json", b'{"subject":"in.*.*.*","last_seq":9999}', b'{"subject":"in.>","last_seq":9999}', b"x" * 4_000],
 )
-async def test_nothing_but_one_refused_input_can_be_told_away(rig: Rig, reconciler: JobReconciler, told: bytes) -> None:
+async def test_nothing_but_one_refused_input_can_be_told_away(
+    rig: Rig, reconciler: JobReconciler, reported: bytes
+) -> None:
     ours = key()
     await rig.publish(ours)
     accepted = (await submit(rig, ours)).doc["id"]
@@ -234,7 +237,7 @@ async def test_nothing_but_one_refused_input_can_be_told_away(rig: Rig, reconcil
     (subject,) = info["state"]["subjects"]
     assert names.job_of_input(subject) == accepted
     mine = encode(RefusedInput(subject=subject, last_seq=1 << 40))
-    for body in (told, mine):
+    for body in (reported, mine):
         await rig.bus.publish(names.INPUT_REFUSED, body)
     await rig.bus.flush()
     await reconciler.turn()

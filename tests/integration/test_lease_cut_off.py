@@ -34,9 +34,9 @@ async def test_heartbeats_that_wait_for_a_majority_cost_the_lease_at_its_deadlin
         log,
     )
     try:
-        await worker.hear("held")
+        await worker.receive("held")
         routes.cut(0)
-        await worker.hear("lost")
+        await worker.receive("lost")
         assert '"why":"deadline","event":"lease.lost"' in log.read_text()
     finally:
         worker.kill()

@@ -67,7 +67,7 @@ class Worker:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{command}\n".encode())
 
-    async def hear(self, event: str, limit_s: float = LIMIT_S) -> Fact:
+    async def receive(self, event: str, limit_s: float = LIMIT_S) -> Fact:
         """The next fact of that kind."""
         assert self.process.stdout is not None
         what = "ended"
@@ -80,8 +80,8 @@ class Worker:
                         return fact
         except TimeoutError:
             what = f"{limit_s} s passed"
-        told = "\n".join(map(str, self.seen))
-        raise AssertionError(f"{what} before {event}:\n{told}\n{self.log.read_text()}")
+        reported = "\n".join(map(str, self.seen))
+        raise AssertionError(f"{what} before {event}:\n{reported}\n{self.log.read_text()}")
 
     def kill(self, sig: signal.Signals = signal.SIGKILL) -> None:
         self.process.send_signal(sig)
@@ -122,9 +122,9 @@ async def start(nats: NatsServer, tmp_path: Path, log: Path) -> AsyncIterator[St
 async def pair(start: Start, **rules: Any) -> tuple[Worker, Worker, Fact]:
     """A holder, a standby with its runner ready, and the fact of the hold."""
     holder = await start("w1", **rules)
-    held = await holder.hear("held")
+    held = await holder.receive("held")
     standby = await start("w2", **rules)
-    await standby.hear("ready")
+    await standby.receive("ready")
     return holder, standby, held
 
 
@@ -145,27 +145,27 @@ async def test_killed_holder_is_replaced_at_once_and_leaves_no_process(start: St
     holder, standby, held = await pair(start)
     killed_at = now()
     holder.kill()
-    taken = await standby.hear("held")
+    taken = await standby.receive("held")
     assert taken["at"] - killed_at < 1.0  # the record would have lasted 5 s: this is proof of death
     assert taken["token"] > held["token"]
     assert not is_alive(held["runner"])
     standby.tell("half 3")
-    assert (await standby.hear("answer"))["y"] == 3.5
+    assert (await standby.receive("answer"))["y"] == 3.5
 
 
 async def test_frozen_holder_is_fenced_and_rejoins_as_standby(start: Start) -> None:
     holder, standby, held = await pair(start, is_yielding=True)
     frozen_at = now()
     holder.kill(signal.SIGSTOP)
-    taken = await standby.hear("held")
+    taken = await standby.receive("held")
     assert taken["at"] - frozen_at <= QUICK["fence_s"] + QUICK["kill_s"]
     assert not is_alive(held["runner"])
     holder.kill(signal.SIGCONT)
-    assert (await holder.hear("lost"))["token"] == held["token"]
+    assert (await holder.receive("lost"))["token"] == held["token"]
     standby.tell("half 1")
-    assert (await standby.hear("answer"))["token"] == taken["token"]
+    assert (await standby.receive("answer"))["token"] == taken["token"]
     holder.tell("want")  # with a new runner it stands in the line like any other
-    again = await holder.hear("held")
+    again = await holder.receive("held")
     assert again["token"] > taken["token"]
 
 
@@ -184,38 +184,38 @@ async def test_with_the_real_constants_a_frozen_holder_is_out_within_fifteen_sec
     holder.kill(signal.SIGSTOP)
     await gone(held["runner"], limit_s=15.0)
     assert now() - frozen_at >= real["fence_s"] - real["heartbeat_s"] * 1.1 - 1.0
-    assert (await standby.hear("held"))["at"] - frozen_at <= 15.0
+    assert (await standby.receive("held"))["at"] - frozen_at <= 15.0
 
 
 async def test_job_longer_than_the_ttl_runs_once_under_one_token(start: Start) -> None:
     holder, standby, held = await pair(start, is_yielding=True)
     holder.tell(f"run {QUICK['ttl_s'] + 1}")
-    await holder.hear("started")  # an idle holder is asked to yield, and this one yields at once
+    await holder.receive("started")  # an idle holder is asked to yield, and this one yields at once
     standby.tell("want")
-    answer = await holder.hear("answer")
+    answer = await holder.receive("answer")
     assert answer["token"] == held["token"]
     assert answer["y"] == QUICK["ttl_s"] + 1
-    assert (await holder.hear("released"))["token"] == held["token"]
-    assert (await standby.hear("held"))["at"] >= answer["at"]
+    assert (await holder.receive("released"))["token"] == held["token"]
+    assert (await standby.receive("held"))["at"] >= answer["at"]
 
 
 async def test_blocked_loop_costs_the_lease_and_nothing_else(start: Start) -> None:
     holder, standby, held = await pair(start)
     holder.tell("block 5")
     blocked_at = now()
-    taken = await standby.hear("held")
+    taken = await standby.receive("held")
     assert taken["at"] - blocked_at <= QUICK["fence_s"] + QUICK["kill_s"] + 0.5
-    assert (await holder.hear("lost"))["token"] == held["token"]
+    assert (await holder.receive("lost"))["token"] == held["token"]
 
 
 async def test_frozen_guard_is_noticed_and_replaced(start: Start) -> None:
     holder = await start("w1")
-    held = await holder.hear("held")
+    held = await holder.receive("held")
     frozen_at = now()
     os.kill(held["guard"], signal.SIGSTOP)
-    lost = await holder.hear("lost")
+    lost = await holder.receive("lost")
     assert lost["at"] - frozen_at < 5.0
-    again = await holder.hear("held")
+    again = await holder.receive("held")
     assert again["token"] > held["token"]
     assert again["guard"] != held["guard"]
     assert not is_alive(held["runner"])
@@ -227,41 +227,41 @@ async def test_frozen_guard_and_dead_supervisor_leave_no_runner(start: Start) ->
     holder.kill()
     await gone(held["runner"])
     os.kill(held["guard"], signal.SIGCONT)  # until then its flock is a fact, and nobody may enter
-    assert (await standby.hear("held"))["token"] > held["token"]
+    assert (await standby.receive("held"))["token"] > held["token"]
 
 
 async def test_crashed_runner_is_replaced_under_the_same_lease(start: Start) -> None:
     holder, standby, held = await pair(start)
     holder.tell("run 30")
-    await holder.hear("started")
+    await holder.receive("started")
     os.kill(held["runner"], signal.SIGKILL)
-    assert (await holder.hear("failed"))["code"] == "runner_crashed"
+    assert (await holder.receive("failed"))["code"] == "runner_crashed"
     holder.tell("restart")
-    again = await holder.hear("restarted")
+    again = await holder.receive("restarted")
     assert again["token"] == held["token"]
     assert again["runner"] != held["runner"]
     holder.tell("half 2")
-    assert (await holder.hear("answer"))["y"] == 3.0
+    assert (await holder.receive("answer"))["y"] == 3.0
     assert [fact["event"] for fact in standby.seen] == ["ready"]
 
 
 async def test_release_names_the_first_ticket(start: Start, bus: Bus, tmp_path: Path) -> None:
     holder, standby, _ = await pair(start)
     third = await start("w3")
-    await third.hear("ready")
+    await third.receive("ready")
     third.tell("want")
     await ticket_of("w3", bus, tmp_path)
     standby.tell("want")
     await ticket_of("w2", bus, tmp_path)
     holder.tell("release")
-    await holder.hear("released")
-    taken = await third.hear("held")
+    await holder.receive("released")
+    taken = await third.receive("held")
     assert (await lease(bus, tmp_path)).owner == "w3"
     third.tell("release")
-    assert (await standby.hear("held"))["token"] > taken["token"]
+    assert (await standby.receive("held"))["token"] > taken["token"]
 
 
-async def test_waiter_hears_of_a_release_and_does_not_look_for_it(start: Start, bus: Bus, tmp_path: Path) -> None:
+async def test_waiter_learns_of_a_release_and_does_not_look_for_it(start: Start, bus: Bus, tmp_path: Path) -> None:
     """The quickest of several, so that only a wait that is always there is found."""
     one, other, _ = await pair(start, recheck_s=20.0)
     names_of = {one: "w1", other: "w2"}
@@ -270,8 +270,8 @@ async def test_waiter_hears_of_a_release_and_does_not_look_for_it(start: Start, 
         other.tell("want")
         await ticket_of(names_of[other], bus, tmp_path)
         one.tell("release")
-        released = await one.hear("released")
-        waits.append((await other.hear("held"))["at"] - released["at"])
+        released = await one.receive("released")
+        waits.append((await other.receive("held"))["at"] - released["at"])
         one, other = other, one
     assert min(waits) < 0.5
 
@@ -282,45 +282,45 @@ async def test_reservation_of_a_dead_waiter_lapses(start: Start, bus: Bus, tmp_p
     await ticket_of("w2", bus, tmp_path)
     waiter.kill()
     holder.tell("release")
-    released = await holder.hear("released")
-    again = await holder.hear("held")
+    released = await holder.receive("released")
+    again = await holder.receive("held")
     assert QUICK["reserved_s"] * 0.9 <= again["at"] - released["at"] < QUICK["reserved_s"] + 2.0
 
 
 async def test_holder_yields_when_idle_and_somebody_waits(start: Start) -> None:
     holder, standby, held = await pair(start, is_yielding=True)
     standby.tell("want")
-    await holder.hear("released")
-    assert (await standby.hear("held"))["token"] > held["token"]
+    await holder.receive("released")
+    assert (await standby.receive("held"))["token"] > held["token"]
 
 
 async def test_short_outage_of_nats_costs_nothing(own_nats: NatsServer, tmp_path: Path) -> None:
     facts = {"url": own_nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": QUICK}
     worker = await Worker.start(facts, tmp_path / "w1.log")
-    held = await worker.hear("held")
+    held = await worker.receive("held")
     await own_nats.kill()
     await own_nats.restart()
     worker.tell("run 3.5")  # longer than the fence: only a renewed lease lets it end
-    answer = await worker.hear("answer")
+    answer = await worker.receive("answer")
     assert answer["token"] == held["token"]
     worker.tell("close")
-    await worker.hear("closed")
+    await worker.receive("closed")
     assert await worker.process.wait() == 0
 
 
 async def test_long_outage_of_nats_fences_the_runner(own_nats: NatsServer, tmp_path: Path) -> None:
     facts = {"url": own_nats.url, "worker": "w1", "lock_dir": str(tmp_path / "locks"), "rules": QUICK}
     worker = await Worker.start(facts, tmp_path / "w1.log")
-    held = await worker.hear("held")
+    held = await worker.receive("held")
     stopped_at = now()
     await own_nats.kill()
-    lost = await worker.hear("lost")
+    lost = await worker.receive("lost")
     assert lost["at"] - stopped_at <= QUICK["fence_s"] + QUICK["kill_s"]
     await own_nats.restart()
-    again = await worker.hear("held")
+    again = await worker.receive("held")
     assert again["token"] > held["token"]
     worker.tell("close")
-    await worker.hear("closed")
+    await worker.receive("closed")
     await worker.process.wait()
 
 
@@ -330,12 +330,12 @@ async def ticket_of(worker: str, bus: Bus, tmp_path: Path) -> None:
     key = names.key(Bucket.WAITERS, names.ticket(gpu, worker))
     there = asyncio.Event()
 
-    def hear(message: Message) -> None:
+    def receive(message: Message) -> None:
         if message.data:  # else it has left the line
             there.set()
 
     subject = names.event_of_key(Bucket.WAITERS, names.ticket(gpu, worker))
-    subscription = await bus.subscribe(subject, hear)
+    subscription = await bus.subscribe(subject, receive)
     stored = await bus.leader_get(Bucket.WAITERS.stream, key)
     if stored is None or not stored.data:
         async with asyncio.timeout(LIMIT_S):
@@ -348,19 +348,19 @@ async def test_device_whose_token_cannot_be_kept_is_given_back_until_it_can(
 ) -> None:
     """A full disk, made of the kernel's limit on what the guard may write."""
     holder = await start("w1", quarantine_s=1.0, is_yielding=True)
-    held = await holder.hear("held")
+    held = await holder.receive("held")
     _, hard = resource.prlimit(held["guard"], resource.RLIMIT_FSIZE)
     resource.prlimit(held["guard"], resource.RLIMIT_FSIZE, (0, hard))
     holder.tell("release")
-    await holder.hear("released")
+    await holder.receive("released")
     said = tmp_path / "w1.log"
     async with asyncio.timeout(LIMIT_S):
         while "gpu.unusable" not in said.read_text():  # noqa: ASYNC110  another process writes it
             await asyncio.sleep(0.05)
     await until_free(bus, tmp_path)
     standby = await start("w2", is_yielding=True)
-    other = await standby.hear("held")  # nobody is kept out by a worker that cannot come in
+    other = await standby.receive("held")  # nobody is kept out by a worker that cannot come in
     resource.prlimit(held["guard"], resource.RLIMIT_FSIZE, (hard, hard))
     holder.tell("want")
-    again = await holder.hear("held")
+    again = await holder.receive("held")
     assert again["token"] > other["token"] > held["token"]

@@ -27,7 +27,7 @@ class Ear:
         self.runners: list[RunnerEnds] = []
         self.link = GuardLink(lock, [*RUNNER[:-1], mode], {}, is_runner_kept=is_kept, on_report=self.words.put_nowait)
 
-    async def hear(self, verb: str) -> GuardReport:
+    async def receive(self, verb: str) -> GuardReport:
         async with asyncio.timeout(LIMIT_S):
             while (word := await self.words.get()).verb != verb:
                 pass
@@ -36,11 +36,11 @@ class Ear:
     async def inside(self, token: int = 1, seconds: float = 60.0) -> int:
         """Runner started, flock taken, runner let in; its pid."""
         self.runners.append(self.link.spawn())
-        pid = (await self.hear("spawned")).number
+        pid = (await self.receive("spawned")).number
         self.link.lock()
-        await self.hear("locked")
+        await self.receive("locked")
         self.link.enter(token, now_ns() + int(seconds * 1e9))
-        assert (await self.hear("entered")).number == token
+        assert (await self.receive("entered")).number == token
         return pid
 
     async def close(self) -> None:
@@ -59,7 +59,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
     async def make(mode: str = "good", *, is_kept: bool = True) -> Ear:
         ear = Ear(tmp_path / "gpu.lock", mode, is_kept=is_kept)
         ears.append(ear)
-        await ear.hear("guard")
+        await ear.receive("guard")
         return ear
 
     yield make
@@ -107,9 +107,9 @@ async def test_guard_is_small(start: Start) -> None:
 async def test_runner_is_not_let_in_without_the_flock(start: Start) -> None:
     ear = await start()
     ear.runners.append(ear.link.spawn())
-    await ear.hear("spawned")
+    await ear.receive("spawned")
     ear.link.enter(1, now_ns() + 10**10)
-    assert (await ear.hear("error enter")).number == errno.EAGAIN
+    assert (await ear.receive("error enter")).number == errno.EAGAIN
 
 
 async def test_token_is_on_disk_before_the_runner_is_in(start: Start, tmp_path: Path) -> None:
@@ -117,37 +117,37 @@ async def test_token_is_on_disk_before_the_runner_is_in(start: Start, tmp_path: 
     await ear.inside(token=41)
     assert int((tmp_path / "gpu.lock").read_text()) == 41
     ear.link.leave()
-    await ear.hear("left")
+    await ear.receive("left")
     ear.link.lock()
-    assert (await ear.hear("locked")).number == 41
+    assert (await ear.receive("locked")).number == 41
 
 
 async def test_second_guard_waits_and_gets_the_flock_when_the_first_leaves(start: Start) -> None:
     first, second = await start(), await start()
     await first.inside()
     second.link.lock()
-    await second.hear("busy")
+    await second.receive("busy")
     first.link.leave()
-    await second.hear("locked")
+    await second.receive("locked")
 
 
 async def test_waiting_for_the_flock_can_be_given_up(start: Start, tmp_path: Path) -> None:
     first, second = await start(), await start()
     await first.inside()
     second.link.lock()
-    await second.hear("busy")
+    await second.receive("busy")
     second.link.unlock()
-    await second.hear("unlocked")
+    await second.receive("unlocked")
     first.link.leave()
-    await first.hear("left")
+    await first.receive("left")
     assert not flock_is_taken(tmp_path / "gpu.lock")
 
 
 async def test_flock_that_nobody_makes_use_of_is_given_back(start: Start, tmp_path: Path) -> None:
     ear = await start()
     ear.link.lock(100_000_000)
-    await ear.hear("locked")
-    assert (await ear.hear("fenced")).number == 1
+    await ear.receive("locked")
+    assert (await ear.receive("fenced")).number == 1
     assert not flock_is_taken(tmp_path / "gpu.lock")
 
 
@@ -155,12 +155,12 @@ async def test_kept_runner_survives_leaving(start: Start) -> None:
     ear = await start()
     pid = await ear.inside()
     ear.link.leave()
-    await ear.hear("left")
+    await ear.receive("left")
     assert is_alive(pid)
     ear.link.lock()
-    await ear.hear("locked")
+    await ear.receive("locked")
     ear.link.enter(2, now_ns() + 10**10)
-    assert (await ear.hear("entered")).number == 2
+    assert (await ear.receive("entered")).number == 2
 
 
 async def test_runner_that_is_not_kept_is_dead_before_the_flock_is_free(start: Start, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ async def test_runner_that_is_not_kept_is_dead_before_the_flock_is_free(start: S
     ear.link.leave()
     await flock_is_free(tmp_path / "gpu.lock")
     assert not is_alive(pid)
-    await ear.hear("left")
+    await ear.receive("left")
 
 
 async def test_runner_that_does_not_leave_is_killed(start: Start, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def test_frozen_runner_is_killed_at_the_deadline(start: Start, tmp_path: P
     ear = await start()
     pid = await ear.inside(seconds=0.3)
     os.kill(pid, signal.SIGSTOP)
-    assert (await ear.hear("fenced")).number == 1
+    assert (await ear.receive("fenced")).number == 1
     assert not is_alive(pid)
     assert not flock_is_taken(tmp_path / "gpu.lock")
 
@@ -195,34 +195,34 @@ async def test_confirmed_deadlines_keep_the_runner_alive(start: Start) -> None:
     pid = await ear.inside()
     for ahead_s in (30, 60, 5):
         ear.link.deadline(now_ns() + ahead_s * 1_000_000_000)
-        await ear.hear("pong")
+        await ear.receive("pong")
     ear.link.deadline(now_ns() + 60_000_000_000)
-    await ear.hear("pong")
+    await ear.receive("pong")
     await asyncio.sleep(5.5)  # the one before has passed, and nothing is to happen
     assert is_alive(pid)
     ear.link.deadline(now_ns() + 100_000_000)
-    assert (await ear.hear("fenced")).number == 1
+    assert (await ear.receive("fenced")).number == 1
 
 
 async def test_killing_the_runner_keeps_the_flock_for_the_next_one(start: Start, tmp_path: Path) -> None:
     ear = await start()
     await ear.inside()
     ear.link.kill()
-    assert (await ear.hear("died")).status == -signal.SIGKILL
+    assert (await ear.receive("died")).status == -signal.SIGKILL
     assert flock_is_taken(tmp_path / "gpu.lock")
     ear.runners.append(ear.link.spawn())
-    await ear.hear("spawned")
+    await ear.receive("spawned")
     ear.link.enter(1, 0)
-    assert (await ear.hear("entered")).number == 1
+    assert (await ear.receive("entered")).number == 1
 
 
 async def test_a_flock_given_back_after_its_runner_crashed_is_free_at_once(start: Start, tmp_path: Path) -> None:
     """Not at the deadline of a runner that is dead: somebody may be waiting."""
     ear = await start()
     os.kill(await ear.inside(), signal.SIGKILL)
-    await ear.hear("died")
+    await ear.receive("died")
     ear.link.unlock()
-    await ear.hear("unlocked")
+    await ear.receive("unlocked")
     assert not flock_is_taken(tmp_path / "gpu.lock")
 
 
@@ -232,7 +232,7 @@ async def test_what_the_runner_started_dies_with_it(start: Start, tmp_path: Path
     child = int(await asyncio.get_running_loop().sock_recv(ear.runners[0].data, 64))
     assert is_alive(child)
     ear.link.fence()
-    await ear.hear("fenced")
+    await ear.receive("fenced")
     assert not is_alive(child)
     assert not flock_is_taken(tmp_path / "gpu.lock")
 
@@ -245,7 +245,7 @@ async def test_flock_outlives_the_guard_while_anything_lives_that_the_runner_sta
     runner = await ear.inside()
     child = int(await asyncio.get_running_loop().sock_recv(ear.runners[0].data, 64))
     os.kill(ear.link.pid, signal.SIGKILL)
-    await ear.hear("gone")
+    await ear.receive("gone")
     await gone(runner)
     assert is_alive(child)
     assert flock_is_taken(tmp_path / "gpu.lock")
@@ -260,12 +260,12 @@ async def test_replaced_lock_file_is_noticed(start: Start, tmp_path: Path) -> No
     other = await start()
     await other.inside()
     ear.link.lock()
-    await ear.hear("replaced")
-    await ear.hear("unlocked")
+    await ear.receive("replaced")
+    await ear.receive("unlocked")
     ear.link.lock()
-    await ear.hear("busy")  # the new file, which the other holds
+    await ear.receive("busy")  # the new file, which the other holds
     other.link.leave()
-    await ear.hear("locked")
+    await ear.receive("locked")
 
 
 async def test_end_of_the_supervisor_ends_guard_and_runner_and_frees_the_flock(tmp_path: Path) -> None:

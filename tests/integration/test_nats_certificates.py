@@ -144,7 +144,7 @@ async def writer(cluster: Cluster) -> AsyncIterator[list[str]]:
         yield kept
         writing.cancel()
         await asyncio.wait([writing])
-        # The leader is asked: another node may not have heard of what was acknowledged a moment ago.
+        # The leader is asked: another node may not have learned of what was acknowledged a moment ago.
         missing = [name for name in kept if not await bus.leader_get(Bucket.DESIRED.stream, key(Bucket.DESIRED, name))]
         assert not missing
     finally:

@@ -105,7 +105,7 @@ async def test_without_the_library_there_are_no_gpus(
     state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    if await devices._HELPERS.look():
+    if await devices._HELPERS.list_gpus():
         pytest.skip("this machine has an NVIDIA driver")
     with pytest.raises(Misconfigured, match="there is: cpu:0"):
         await find("gpu:0", tmp_path)
@@ -124,13 +124,13 @@ async def test_a_helper_that_hangs_is_ended_and_no_second_one_is_started(
     monkeypatch.setattr(devices, "_KILL_S", LIMIT_S)
     state(gpu(error=-1))
     helpers = devices._HELPERS
-    assert await helpers.look() is None
+    assert await helpers.list_gpus() is None
     hung = helpers._hung
     assert hung is not None
     assert hung.returncode == -signal.SIGKILL
     state(gpu())
     monkeypatch.setattr(devices, "_NVML_TIMEOUT_S", LIMIT_S)
-    assert [found.uuid for found in await helpers.look() or []] == [UUID]
+    assert [found.uuid for found in await helpers.list_gpus() or []] == [UUID]
 
     class Stuck:
         """A process in the kernel's D state: SIGKILL changes nothing."""
@@ -138,7 +138,7 @@ async def test_a_helper_that_hangs_is_ended_and_no_second_one_is_started(
         returncode = None
 
     helpers._hung = Stuck()  # type: ignore[assignment]  # no test can make such a process
-    assert await helpers.look() is None
+    assert await helpers.list_gpus() is None
 
 
 async def test_one_helper_looks_again_and_again_until_it_hangs_and_is_ended(
@@ -147,8 +147,8 @@ async def test_one_helper_looks_again_and_again_until_it_hangs_and_is_ended(
     monkeypatch.setattr(devices, "_NVML_TIMEOUT_S", LIMIT_S)
     monkeypatch.setattr(devices, "_KILL_S", LIMIT_S)
     seen = []
-    async with aclosing(devices.looks(0.01)) as looks:
-        async for gpus in looks:
+    async with aclosing(devices.watch(0.01)) as readings:
+        async for gpus in readings:
             seen.append(gpus[0].pids)
             if seen == [()]:
                 state(used_by(7, 8))
@@ -239,7 +239,7 @@ async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
     """The lease is given back meanwhile, so that others see it; the runner never enters."""
     state(gpu(used=10 * GIB))
     one = await worker()
-    await one.hear("ready")
+    await one.receive("ready")
     log = tmp_path / "log"
     async with asyncio.timeout(LIMIT_S):
         # Left alone, tried again, left alone again.
@@ -249,10 +249,10 @@ async def test_a_dirty_gpu_is_left_alone_and_taken_when_it_is_clean(
     reasons = [json.loads(line) for line in journal.lines(log) if b"gpu.not_free" in line]
     assert {(fact["why"], fact["used_bytes"]) for fact in reasons} == {("memory", 10 * GIB)}
     state(gpu())
-    held = await one.hear("held")
+    held = await one.receive("held")
     assert held["token"] > 0
     one.tell("run 0.01")
-    await one.hear("answer")
+    await one.receive("answer")
 
 
 def test_strangers_are_those_that_live_and_do_not_descend_from_the_runner(monkeypatch: pytest.MonkeyPatch) -> None:

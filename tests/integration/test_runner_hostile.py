@@ -38,11 +38,11 @@ class House:
         self.guarded = GuardedRunner(
             Device(id="CPU-test-0", kind="cpu", name="test"),
             DeviceSettings(lock_dir=folder, staging_dir=folder, frame_limit_bytes=FRAME_LIMIT, sandbox=sandbox),
-            on_report=self.hear,
+            on_report=self.receive,
         )
         self.guarded.start()
 
-    def hear(self, word: GuardReport) -> None:
+    def receive(self, word: GuardReport) -> None:
         if word.verb == "ready":
             self.guarded.order("lock")
         elif word.verb == "locked":

@@ -69,12 +69,12 @@ class House:
         self.guarded = GuardedRunner(
             DEVICE,
             DeviceSettings(lock_dir=folder, staging_dir=folder, interval_log=str(self.log)),
-            on_report=self.hear,
+            on_report=self.receive,
             make_stages=partial(Shown, self.shown),
         )
         self.guarded.start()
 
-    def hear(self, word: GuardReport) -> None:
+    def receive(self, word: GuardReport) -> None:
         self.verbs.append(word.verb)
         if word.verb == "ready":
             self.guarded.order("lock")

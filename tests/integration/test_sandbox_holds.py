@@ -413,9 +413,9 @@ def test_the_report_of_a_process_that_is_thrown_away_is_what_a_runner_gets(groun
 
 
 def test_check_config_says_what_is_active_and_a_worker_refuses_what_cannot_be_kept() -> None:
-    told = run(["-m", "workers", "--check-config"])
-    assert told.returncode == 0
-    assert f"active   {Layer.WRITES}" in told.stdout or f"MISSING  {Layer.WRITES}" in told.stdout
+    reported = run(["-m", "workers", "--check-config"])
+    assert reported.returncode == 0
+    assert f"active   {Layer.WRITES}" in reported.stdout or f"MISSING  {Layer.WRITES}" in reported.stdout
     refused = run(["-m", "workers"], env={"SIGNALBOX_WORKER_SANDBOX": "strict"})
     assert refused.returncode == 2
     assert "SIGNALBOX_WORKER_MODEL_FOLDERS" in refused.stderr
@@ -440,7 +440,7 @@ async def test_a_runner_of_another_user_dies_with_its_guard_even_frozen(tmp_path
     ]
     guard = GuardLink(tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_report=words.put)
     ends = guard.spawn()
-    runner = (await words.hear("spawned")).number
+    runner = (await words.receive("spawned")).number
     ends.data.setblocking(True)
     assert ends.data.recv(1), "the first word says that it is confined"
     with socket.socket(fileno=os.dup(ends.data.fileno())):
@@ -467,7 +467,7 @@ async def test_a_runner_whose_sandbox_does_not_hold_serves_nobody(tmp_path: Path
     ]
     guard = GuardLink(tmp_path / "lock", argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_report=words.put)
     ends = guard.spawn()
-    died: GuardReport = await words.hear("died")
+    died: GuardReport = await words.receive("died")
     assert died.status == REFUSED
     ends.data.setblocking(True)
     assert ends.data.recv(1) == b""
@@ -483,11 +483,11 @@ async def test_a_runner_that_was_broken_into_keeps_the_lock_and_the_token_it_was
     argv = [sys.executable, "-m", "tests.rigs.lockthief", Sandbox(mode=mode).argument()]
     guard = GuardLink(lock, argv, {"PYTHONPATH": str(ROOT)}, is_runner_kept=True, on_report=words.put)
     ends = guard.spawn()
-    runner = (await words.hear("spawned")).number
+    runner = (await words.receive("spawned")).number
     guard.lock()
-    await words.hear("locked")
+    await words.receive("locked")
     guard.enter(41, time.clock_gettime_ns(time.CLOCK_BOOTTIME) + LIMIT_S * 10**9)
-    await words.hear("entered")
+    await words.receive("entered")
     ends.data.setblocking(True)
     found = json.loads(ends.data.recv(4096))
     is_confined = mode != "off"

@@ -18,7 +18,7 @@ from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, Prog
 from signalbox.ops.up import main
 from signalbox.ops.up.child import BACKOFF_S, Child, Spec
 from signalbox.ops.up.datadir import DataDir
-from signalbox.ops.up.first import Shown
+from signalbox.ops.up.first import Greeting
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import Unavailable
@@ -110,7 +110,7 @@ async def test_a_child_that_has_just_ended_can_be_killed(tmp_path: Path) -> None
     await sleeper.start()
     pid = sleeper.pid
     os.kill(pid, signal.SIGKILL)
-    wait_until_reaped(pid)  # by another thread; the loop stands, so it hears nothing of it
+    wait_until_reaped(pid)  # by another thread; the loop stands, so it receives nothing of it
     assert sleeper.pid == pid
     sleeper.kill()
     await sleeper.stop()
@@ -137,18 +137,18 @@ async def test_a_child_that_is_held_ended_starts_again_only_after(tmp_path: Path
 async def test_up_json_leaves_out_a_program_that_waits_to_be_started_again(tmp_path: Path) -> None:
     with DataDir(tmp_path) as data:
         stack = UpStack(UpOptions(front_port=0, console_port=0, nats_port=0), data, lambda _: None)
-        told: asyncio.Queue[dict[str, int]] = asyncio.Queue()
+        reported: asyncio.Queue[dict[str, int]] = asyncio.Queue()
 
         def write() -> None:
-            main.note(stack, Shown("admin", "", ""))
-            told.put_nowait(data.read_json(UP_FILE)["processes"])
+            main.note(stack, Greeting("admin", "", ""))
+            reported.put_nowait(data.read_json(UP_FILE)["processes"])
 
         it = await stack.start(Spec("it", (sys.executable, "-c", SLEEPER), {}, at_once))
         keeper = asyncio.create_task(stack.keep(write))
         os.kill(it.pid, signal.SIGKILL)
         async with asyncio.timeout(60):
-            assert await told.get() == {"up": os.getpid()}
-            assert await told.get() == {"up": os.getpid(), "it": it.pid}
+            assert await reported.get() == {"up": os.getpid()}
+            assert await reported.get() == {"up": os.getpid(), "it": it.pid}
         await stack.stop()
         await keeper
 

@@ -15,7 +15,7 @@ from signalbox.bus.disk import Room
 from signalbox.ops.foreground import UP_FILE
 from signalbox.ops.up import datadir, main, natskeeper, streams
 from signalbox.ops.up.datadir import DataDir
-from signalbox.ops.up.first import Shown
+from signalbox.ops.up.first import Greeting
 from signalbox.ops.up.natskeeper import NatsKeeper
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
@@ -103,7 +103,7 @@ async def test_a_full_data_folder_ends_no_program_of_the_stack(
     with DataDir(disk.folder) as data:
         stack = UpStack(UpOptions(nats_port=0, front_port=0, console_port=0), data, said)
         await stack.start_nats()
-        shown = Shown("admin", "", "")
+        shown = Greeting("admin", "", "")
         keeping = asyncio.create_task(stack.keep(lambda: main.note(stack, shown)))
         disk.fill()
         logged = ""
@@ -129,14 +129,14 @@ async def test_nats_is_not_restarted_while_its_disk_is_short_of_room(
     stack: UpStack, disk: SmallDisk, said: Said
 ) -> None:
     first = stack.children[0].pid
-    told: asyncio.Queue[bytes] = asyncio.Queue()
-    await stack.bus.subscribe(NATS_FAULT, lambda message: told.put_nowait(message.data))
+    reported: asyncio.Queue[bytes] = asyncio.Queue()
+    await stack.bus.subscribe(NATS_FAULT, lambda message: reported.put_nowait(message.data))
     disk.fill()
     assert not await stored(stack, 1)
     await said.wait_for("waiting for room")
     await said.wait_for("the disk of NATS has less than 64 MB left: new jobs are refused")
     async with asyncio.timeout(EVENT_S):
-        assert (await told.get()).startswith(b"NATS stores nothing: its disk is full, or was.")
+        assert (await reported.get()).startswith(b"NATS stores nothing: its disk is full, or was.")
     # Room, and less than the reserve.
     os.truncate(disk.folder / "filler", (disk.size_mb - 32) << 20)
     assert not await stored(stack, 2)
@@ -204,11 +204,11 @@ async def test_callers_are_told_why_nothing_is_stored_and_what_mends_it(
         await admin.close()
 
 
-async def test_words_of_a_fault_that_come_in_two_pieces_are_heard(tmp_path: Path) -> None:
+async def test_words_of_a_fault_that_come_in_two_pieces_are_received(tmp_path: Path) -> None:
     keeper = NatsKeeper(Room(tmp_path, 0), lambda _: None)
-    keeper.hear(b"[ERR] Filestore [JOBS] Critical wri")
+    keeper.receive(b"[ERR] Filestore [JOBS] Critical wri")
     await asyncio.sleep(0)
     assert not keeper._has_failed.is_set()
-    keeper.hear(b"te error: write 1.blk: input/output error\n")
+    keeper.receive(b"te error: write 1.blk: input/output error\n")
     await asyncio.sleep(0)
     assert keeper._has_failed.is_set()

@@ -69,7 +69,7 @@ async def until_said(kept: Kept, words: str) -> None:
 async def noted(kept: Kept) -> int:
     """How far the leases are noted to be once two looks have been taken."""
     for _ in range(2):
-        await kept.keeper.look(kept.bus)
+        await kept.keeper.check(kept.bus)
     kept.streams.note()
     return int(kept.data.read_json("streams.json")["KV_leases"])
 
@@ -108,11 +108,11 @@ async def test_leases_that_lost_their_end_are_numbered_anew(server: NatsServer, 
 async def test_what_nats_tells_after_a_fault_of_its_disk_is_not_noted(kept: Kept) -> None:
     """Its last sequence counts the write that failed, which would be a loss at the next start."""
     token = await kept.bus.write("$KV.leases.gpu", b"{}", expect=0)
-    await kept.keeper.look(kept.bus)
+    await kept.keeper.check(kept.bus)
     kept.streams.note()
     assert kept.data.read_json("streams.json")["KV_leases"] < token, "seen once may be too late"
     assert await noted(kept) == token
-    kept.keeper.hear(b"[ERR] JetStream stream KV_leases critical write error\n")
+    kept.keeper.receive(b"[ERR] JetStream stream KV_leases critical write error\n")
     await asyncio.sleep(0)  # it may be told from another thread
     await kept.bus.write("$KV.leases.gpu", b"{}", expect=token)
     assert await noted(kept) == token

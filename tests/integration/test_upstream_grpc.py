@@ -140,8 +140,8 @@ async def test_an_error_is_a_status_with_the_jobs_id_and_the_time_of_the_next_tr
     async with ready(nats, tmp_path) as (client, mine):
         error = await client.refusal(FULL, b"", ("authorization", mine.text))
         assert (error.code(), error.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "Too many.")
-        told: dict[str, object] = dict(error.trailing_metadata())  # type: ignore[arg-type]  # tuples, whatever the stubs say
-        assert (told["x-signalbox-job-id"], told["retry-after"]) == ("two", "3")
+        reported: dict[str, object] = dict(error.trailing_metadata())  # type: ignore[arg-type]  # tuples, whatever the stubs say
+        assert (reported["x-signalbox-job-id"], reported["retry-after"]) == ("two", "3")
         missing = await client.refusal("/test.Echo/None", b"", ("authorization", mine.text))
         assert missing.code() is grpc.StatusCode.UNIMPLEMENTED
 

@@ -161,7 +161,9 @@ async def test_a_job_cancelled_in_the_queue_is_over_for_claim_and_end(bus: Bus, 
 
 
 @pytest.mark.parametrize("is_success", [True, False])
-async def test_a_wish_to_cancel_wins_over_a_result_and_over_a_failure(bus: Bus, job: Job, *, is_success: bool) -> None:
+async def test_a_request_to_cancel_wins_over_a_result_and_over_a_failure(
+    bus: Bus, job: Job, *, is_success: bool
+) -> None:
     mine, one = commits(bus, "w1", 5), held(job)
     await mine.claim([one], Group())
     records = Records(bus)
@@ -178,25 +180,25 @@ async def test_a_wish_to_cancel_wins_over_a_result_and_over_a_failure(bus: Bus, 
     assert (found[0].state, found[2]) == (State.CANCELLED, b"")
 
 
-async def test_a_wish_to_cancel_adopted_while_the_end_is_written_wins_too(bus: Bus, job: Job) -> None:
+async def test_a_request_to_cancel_adopted_while_the_end_is_written_wins_too(bus: Bus, job: Job) -> None:
     mine, one = commits(bus, "w1", 5), held(job)
     await mine.claim([one], Group())
     records = Records(bus)
     found = await records.read(job.id)
     assert found is not None
     change = await mine.success(one, b"frame", batch=1)
-    wish = life.cancel_asked(found[0])
-    revision = await records.write(wish, expect=found[1])
+    asked = life.cancel_asked(found[0])
+    revision = await records.write(asked, expect=found[1])
     writing = asyncio.create_task(mine.apply([change]))
-    await asyncio.sleep(0)  # it is on its way with the old revision when the worker hears of the wish
-    one.record, one.revision, one.is_cancelled = wish, revision, True
+    await asyncio.sleep(0)  # it is on its way with the old revision when the worker learns of the request
+    one.record, one.revision, one.is_cancelled = asked, revision, True
     await writing
     found = await records.read(job.id)
     assert found is not None
     assert (found[0].state, found[2]) == (State.CANCELLED, b"")
 
 
-async def test_an_end_heard_of_while_nats_was_away_is_not_written_over(
+async def test_an_end_learned_of_while_nats_was_away_is_not_written_over(
     bus: Bus, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by simulated seed 8425: the claim was repeated as it was, from the revision of the end."""
@@ -374,7 +376,7 @@ async def test_a_long_run_s_claim_is_written_again_and_changes_nothing(bus: Bus,
     assert change.outcome is WriteOutcome.OURS
 
 
-async def test_no_claim_is_written_again_over_a_wish_to_cancel_or_an_end(bus: Bus, job: Job) -> None:
+async def test_no_claim_is_written_again_over_a_request_to_cancel_or_an_end(bus: Bus, job: Job) -> None:
     mine, one = commits(bus, "w1", 5), held(job)
     await mine.claim([one], Group())
     record, revision, _ = await stored(bus, job)

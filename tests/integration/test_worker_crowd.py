@@ -13,7 +13,7 @@ from tests.rigs.holder import LIMIT_S, NONE_WAIT, Holder, none_parked
 from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats
 from workers.queue import awake, intake
-from workers.queue.awake import AwakeModel, Given
+from workers.queue.awake import AwakeModel, Received
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def test_where_many_are_awake_what_one_turn_brings_is_passed_on_together(
     passed: list[int] = []
     release = AwakeModel.release
 
-    def noted(model: AwakeModel, priority: Priority) -> list[Given]:
+    def noted(model: AwakeModel, priority: Priority) -> list[Received]:
         given = release(model, priority)
         if given:
             passed.append(len(given))
@@ -174,15 +174,15 @@ async def test_where_many_are_awake_a_job_that_its_consumer_does_not_know_yet_is
     monkeypatch.setattr(Puller, "ask", noted)
     await bus.publish(f"{names.EVENT_JOBS}.{names.token('m0')}.mid.nobody.none")
     async with asyncio.timeout(LIMIT_S):
-        while len(asked) < intake.HEARD_TRIES:
+        while len(asked) < intake.HINT_TRIES:
             await bus.flush()
-    assert asked == [1] * intake.HEARD_TRIES
+    assert asked == [1] * intake.HINT_TRIES
 
 
 async def test_where_many_are_awake_jobs_that_their_consumer_does_not_count_yet_are_asked_for_too(
     bus: Bus, ledger: Ledger, holder: Holder, crowd: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of them were heard of before the first was asked for; with each it says that none is left."""
+    """All of them were announced before the first was asked for; with each it says that none is left."""
     receive = Puller._receive
 
     def counts_none(puller: Puller, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:

@@ -83,7 +83,7 @@ async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back
     table.on_change(lambda *_: changed.set())
     await table.start()
 
-    async def told(name: str, *, is_drained: bool) -> None:
+    async def reported(name: str, *, is_drained: bool) -> None:
         async with asyncio.timeout(60):
             while (found := table.get(token(name))) is None or found.is_drained is not is_drained:
                 changed.clear()
@@ -93,20 +93,20 @@ async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back
         await first.said("lease.acquired")
         async with light(nats.url, tmp_path, "w2") as second:
             await second.said("runner.ready")
-            await told("w1", is_drained=False)
+            await reported("w1", is_drained=False)
             await put(bus, Bucket.DESIRED, f"worker.{token('w1')}", Desired(is_draining=True))
             await second.said("lease.acquired", timeout_s=60)
             (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
             assert record.worker == "w2"
             assert first.returncode is None
-            await told("w1", is_drained=True)
+            await reported("w1", is_drained=True)
             await put(bus, Bucket.DESIRED, f"worker.{token('w1')}", Desired())
             await put(bus, Bucket.DESIRED, f"worker.{token('w2')}", Desired(is_draining=True))
             await first.said("lease.acquired", count=2, timeout_s=60)
             (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
             assert record.worker == "w1"
-            await told("w1", is_drained=False)
-            await told("w2", is_drained=True)
+            await reported("w1", is_drained=False)
+            await reported("w2", is_drained=True)
     await table.close()
     assert intervals.violations(intervals.read(tmp_path / "intervals.log")) == []
 
@@ -147,20 +147,22 @@ async def test_a_worker_is_gone_from_presence_soon_after_its_death(nats: NatsSer
     await table.close()
 
 
-async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path) -> None:
-    users = {"admin": "a", "worker": "w"}
-    async with NatsServer(tmp_path / "nats", users=users) as server:
+@pytest.mark.parametrize("is_own", [False, True], ids=["the role's user", "users of their own"])
+async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path, is_own: bool) -> None:
+    users = {"admin": "a", "gateway": "g", "console": "c", "worker": "w", **({"w1": "w", "w2": "w"} if is_own else {})}
+    workers: dict[str, list[str]] = {"w1": [], "w2": []} if is_own else {}
+    async with NatsServer(tmp_path / "nats", users=users, workers=workers) as server:
         admin = Wire(nats_url=server.url, nats_user="admin", nats_password="a")
         bus = await Bus.connect(admin, role="admin")
         await topology.apply(bus)
         ledger = await Ledger(bus).start()
         await register(bus, "half", lightworker.version("half"))
         await register(bus, "slow", lightworker.version("slow"))
-        login = {"nats_user": "worker", "nats_password": "w"}
-        async with (
-            light(server.url, tmp_path, "w1", **login) as first,
-            light(server.url, tmp_path, "w2", **login) as second,
-        ):
+
+        def worker(name: str) -> WorkerProcess:
+            return light(server.url, tmp_path, name, nats_user=name if is_own else "worker", nats_password="w")
+
+        async with worker("w1") as first, worker("w2") as second:
             await asyncio.gather(first.said("runner.ready"), second.said("runner.ready"))
             (record,) = await ledger.ended(await ledger.submit("half", floats(1.0)))
             holder, other = (first, second) if record.worker == "w1" else (second, first)
@@ -180,7 +182,7 @@ async def test_a_worker_needs_no_more_than_its_roles_permissions(tmp_path: Path)
 async def test_a_worker_that_loses_nats_while_it_starts_ends_and_leaves_the_rest_to_its_manager(
     own_nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Waiting there for NATS it would not have heard a SIGTERM."""
+    """Waiting there for NATS it would not have received a SIGTERM."""
     require = topology.require
 
     async def lost_just_after(bus: Bus) -> None:

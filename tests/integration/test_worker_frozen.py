@@ -86,7 +86,7 @@ async def test_a_worker_that_was_stopped_and_goes_on_does_not_end_its_runner(hou
     await ledger.begun(job)
     for process in (worker.pid, pid):  # as the sleep of a machine does it
         os.kill(process, signal.SIGSTOP)
-    await asyncio.sleep(LONG_S)  # what is tested: a time in which nobody could beat or hear
+    await asyncio.sleep(LONG_S)  # what is tested: a time in which nobody could beat or receive
     os.kill(worker.pid, signal.SIGCONT)
     os.kill(pid, signal.SIGCONT)
     (record,) = await ledger.ended(job)

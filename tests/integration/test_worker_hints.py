@@ -1,4 +1,4 @@
-"""Jobs that a worker hears of: of the models that it listens to, and of every model where those are very many."""
+"""Jobs that a worker learns of: of the models that it listens to, and of every model where those are very many."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ LIMIT_S = 30.0
 
 
 class Ears:
-    """What was heard."""
+    """What was received."""
 
     def __init__(self, bus: Bus) -> None:
         self.models: asyncio.Queue[str] = asyncio.Queue()
@@ -25,7 +25,7 @@ class Ears:
             return await self.models.get()
 
 
-async def test_only_what_is_listened_to_is_heard(bus: Bus, ledger: Ledger) -> None:
+async def test_only_what_is_listened_to_is_received(bus: Bus, ledger: Ledger) -> None:
     ears = Ears(bus)
     await ears.hints.listen(["a.b", "c"])
     for model in ("unknown", "a.b", "c"):
@@ -38,7 +38,7 @@ async def test_only_what_is_listened_to_is_heard(bus: Bus, ledger: Ledger) -> No
     ears.hints.close()
 
 
-async def test_very_many_models_are_heard_by_one_subscription(
+async def test_very_many_models_are_received_by_one_subscription(
     bus: Bus, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hints, "MOST_APART", 3)

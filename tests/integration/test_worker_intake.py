@@ -123,7 +123,9 @@ async def test_a_queue_that_was_refused_is_asked_no_more_until_it_is_open_again(
     assert {*asked} == {""}
 
 
-async def test_no_job_is_lost_to_who_makes_way(bus: Bus, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_job_is_lost_to_who_leaves_shared_models(
+    bus: Bus, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody looks for what was lost here."""
     monkeypatch.setattr(intake, "PARKED_S", 0.25)
     came: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
@@ -139,9 +141,9 @@ async def test_no_job_is_lost_to_who_makes_way(bus: Bus, ledger: Ledger, monkeyp
             await holder.intake.follow(["half"])
         accepting = asyncio.gather(*(submit() for _ in range(4)))
         while not accepting.done():
-            first.intake.make_way()
+            first.intake.leave_shared()
             await bus.flush()
-            first.intake.take_again()
+            first.intake.take_shared()
             await first.intake.rest()
         await accepting
         async with asyncio.timeout(LIMIT_S):
@@ -152,24 +154,24 @@ async def test_no_job_is_lost_to_who_makes_way(bus: Bus, ledger: Ledger, monkeyp
             await holder.intake.close()
 
 
-async def test_who_makes_way_asks_for_nothing_that_others_serve_and_then_for_what_it_heard_of(
+async def test_who_leaves_shared_models_asks_for_nothing_that_others_serve_and_then_for_what_it_learned_of(
     bus: Bus, ledger: Ledger, holder: Holder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake, "PARKED_S", 0.25)
     jobs = [await ledger.submit(model, floats(1.0)) for model in ("half", "mine")]
     await holder.intake.follow(["half", "mine"])
     assert {(await holder.next())[0] for _ in jobs} == set(jobs)
-    holder.intake.make_way()
+    holder.intake.leave_shared()
     await holder.intake.rest()
     await none_parked(bus)  # any more: it was not taken back
     shared = await ledger.submit("half", floats(1.0))
     alone = await ledger.submit("mine", floats(1.0))
     assert await holder.next() == (alone, False)
     await counted(bus, "half", "mid", waiting=1)
-    holder.intake.take_again()
+    holder.intake.take_shared()
     assert await holder.next() == (shared, False)
-    heard = await ledger.submit("half", floats(1.0))
-    assert await holder.next() == (heard, False)
+    hinted = await ledger.submit("half", floats(1.0))
+    assert await holder.next() == (hinted, False)
     await none_parked(bus)
 
 
@@ -185,26 +187,26 @@ async def test_queues_whose_turn_has_not_come_wait_for_it_until_the_long_run_is_
             await ledger.bus.flush()
     for model in models:
         holder.intake.ask(model, 1, NONE_WAIT)
-    holder.intake.make_way()
+    holder.intake.leave_shared()
     for _ in range(readturns.AT_ONCE):
         jobs.remove((await holder.next())[0])
     await ledger.bus.flush()
     await ledger.bus.flush()
     assert holder.came.empty()
     holder.is_greedy = True
-    holder.intake.take_again()
+    holder.intake.take_shared()
     for _ in range(len(jobs)):
         jobs.remove((await holder.next())[0])
 
 
-async def test_a_job_that_comes_to_who_makes_way_is_given_to_others_too(
+async def test_a_job_that_comes_to_who_leaves_shared_models_is_given_to_others_too(
     bus: Bus, ledger: Ledger, holder: Holder
 ) -> None:
     """By a request that was parked before the run was known to be long."""
     await holder.intake.follow(["half"])
     jobs = [await ledger.submit("half", floats(1.0))]
     assert await holder.next() == (jobs[0], True)
-    holder.intake.make_way()
+    holder.intake.leave_shared()
     jobs.append(await ledger.submit("half", floats(1.0)))
     assert await holder.next() == (jobs[1], False)
     other = Holder(bus)
@@ -248,7 +250,7 @@ async def test_who_had_no_request_at_a_queue_that_is_made_anew_knows_what_comes_
     await other.intake.close()
     await delivery.make_all_anew(bus, "half", 0)
     holder.is_greedy = True
-    holder.intake.take_again()
+    holder.intake.take_shared()
     assert [await holder.next() for _ in jobs] == [(job, True) for job in jobs]
 
 
@@ -259,10 +261,10 @@ async def test_who_parks_no_requests_is_given_what_others_let_go(
     job = await ledger.submit("half", floats(1.0))
     await holder.intake.follow(["half"])
     assert (await holder.next())[0] == job
-    holder.intake.make_way()
+    holder.intake.leave_shared()
     await holder.intake.rest()
     await none_parked(bus)
-    holder.intake.take_again()
+    holder.intake.take_shared()
     await none_parked(bus)
     for _ in range(20):
         await delivery.make_all_anew(bus, "half", 0)
@@ -270,11 +272,11 @@ async def test_who_parks_no_requests_is_given_what_others_let_go(
         await none_parked(bus)
 
 
-async def test_a_look_is_asked_for_from_outside(bus: Bus, ledger: Ledger, holder: Holder) -> None:
+async def test_redelivery_is_asked_for_from_outside(bus: Bus, ledger: Ledger, holder: Holder) -> None:
     await holder.intake.follow(["half"])
     first = await ledger.submit("half", floats(1.0))
     assert (await holder.next())[0] == first
-    await bus.publish(names.look("half"))
+    await bus.publish(names.redeliver("half"))
     assert await holder.next() == (first, True)
 
 

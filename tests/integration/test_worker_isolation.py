@@ -1,18 +1,14 @@
-"""Jobs that do harm, and wishes that get lost: one real worker around a toy, a real nats-server."""
+"""Jobs that do harm, and requests that get lost: one real worker around a toy, a real nats-server."""
 
-import asyncio
-import random
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from gateway_plugin.admission.ownedjobs import OwnedJobs
 from signalbox.bus.client import Bus
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
-from signalbox.program.errors import Conflict
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Limits, Record, State, header
 from signalbox.wire.names import Header, Stream
@@ -30,7 +26,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
         yield made
 
 
-async def wish_to_cancel(bus: Bus, job_id: str) -> None:
+async def ask_to_cancel(bus: Bus, job_id: str) -> None:
     """What the gateway writes; the message it sends as well is lost."""
     records = Records(bus)
     found = await records.read(job_id)
@@ -38,7 +34,7 @@ async def wish_to_cancel(bus: Bus, job_id: str) -> None:
     await records.write(life.cancel_asked(found[0]), expect=found[1])
 
 
-async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_before(house: House) -> None:
+async def test_a_lost_request_to_cancel_is_found_and_is_no_strike_for_the_batch_before(house: House) -> None:
     bus, ledger, worker = house
     await register(bus, "behind", lightworker.version("slow"), batching=Batching(max_size=1))
     for _ in range(30):  # quick runs: from now on the runner is given a second batch ahead
@@ -48,41 +44,11 @@ async def test_a_lost_wish_to_cancel_is_found_and_is_no_strike_for_the_batch_bef
     behind = await ledger.submit("behind", floats(0.01, name="seconds"))
     await ledger.begun(before)
     await ledger.begun(behind)
-    await wish_to_cancel(bus, behind)
+    await ask_to_cancel(bus, behind)
     await worker.said("runner.died", count=deaths + 1)
     ended = await ledger.ended(before, behind, timeout_s=120)
     assert [r.state for r in ended] == [State.SUCCEEDED, State.CANCELLED]
     assert [(r.strikes, r.attempt) for r in ended] == [(0, 1), (0, 1)]
-
-
-async def test_what_a_canceller_is_told_is_what_stays(house: House) -> None:
-    """500 cancels of jobs that wait, run and end meanwhile, each by the gateway's own code (S11)."""
-    bus, ledger, _ = house
-    await register(bus, "raced", lightworker.version("half"), batching=Batching(max_size=8, rows_independent=True))
-    jobs = OwnedJobs(bus, Records(bus))
-    dice = random.Random(7)
-
-    async def race(number: int) -> tuple[str, State]:
-        job_id = await ledger.submit("raced", floats(float(number)))
-        if number % 5 == 0:
-            await ledger.ended(job_id)
-        else:
-            await asyncio.sleep(dice.random() * 0.03)  # what is tested: any moment of a job's life
-        try:
-            told = (await jobs.cancel(job_id, "test")).record
-        except Conflict as error:
-            return job_id, State(str(error.facts["state"]))
-        assert told.state is State.CANCELLED or told.cancel_requested
-        return job_id, State.CANCELLED
-
-    told: list[tuple[str, State]] = []
-    for wave in range(20):
-        told += await asyncio.gather(*(race(wave * 25 + number) for number in range(25)))
-    ended = await ledger.ended(*(job_id for job_id, _ in told), timeout_s=120)
-    assert [(r.id, r.state) for r in ended] == told
-    assert {state for _, state in told} == {State.SUCCEEDED, State.CANCELLED}, "not all were in time"
-    for job_id, _ in told:
-        assert sum(r.state.is_terminal for r in ledger.records[job_id]) == 1
 
 
 async def test_a_run_over_its_time_in_a_batch_fails_the_one_that_takes_too_long(house: House) -> None:

@@ -61,8 +61,8 @@ async def test_a_job_runs_and_whoever_waits_is_told(house: House) -> None:
     (record,) = await ledger.ended(job_id)
     assert record.state is State.SUCCEEDED, record
     assert read_floats(await ledger.result(job_id)) == (2.5, 3.0, 4.5)
-    await ledger.until(lambda: job_id in ledger.told)
-    assert read_floats(ledger.told[job_id]) == (2.5, 3.0, 4.5)
+    await ledger.until(lambda: job_id in ledger.reported)
+    assert read_floats(ledger.reported[job_id]) == (2.5, 3.0, 4.5)
     assert [r.state for r in ledger.records[job_id]] == [State.RUNNING, State.SUCCEEDED]
     assert (record.attempt, record.worker) == (1, "w1")
     assert record.token > 0
@@ -168,12 +168,12 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     assert record.attempt == 2, "it ran: a person has lifted the quarantine of its input"
     await queue_is_empty(bus, "fatal")
     of_jobs = [line for line in worker.lines if str(line.get("event")).startswith("job.")]
-    told = [line for line in of_jobs if line["job"] == fatal]
-    assert [(line["event"], line["attempt"], line["code"]) for line in told] == [
+    reported = [line for line in of_jobs if line["job"] == fatal]
+    assert [(line["event"], line["attempt"], line["code"]) for line in reported] == [
         ("job.retried", 1, "runner_crashed"),
         ("job.ended", 2, "poison"),
     ]
-    assert {line["level"] for line in told} == {"info"}
+    assert {line["level"] for line in reported} == {"info"}
 
 
 async def test_a_message_that_is_no_job_becomes_a_dead_letter(light: House) -> None:
@@ -385,16 +385,16 @@ async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(light: Hous
     await register(bus, "idle", lightworker.version("half"))
     await ledger.ended(await ledger.submit("idle", floats(1.0)))
     pids = [line["pid"] for line in worker.lines if line.get("event") == "runner.ready"]
-    restarts = asyncio.create_task(told(bus, lambda worker: worker.state == "restarting"))
+    restarts = asyncio.create_task(reported(bus, lambda worker: worker.state == "restarting"))
     os.kill(pids[-1], signal.SIGKILL)
     await worker.said("runner.died", lambda line: line["pid"] == pids[-1])
     assert (await restarts).token, "it holds its GPU, and can compute nothing"
-    await told(bus, lambda worker: worker.state == "ready")
+    await reported(bus, lambda worker: worker.state == "ready")
     (record,) = await ledger.ended(await ledger.submit("idle", floats(1.0)))
     assert (record.state, record.strikes) == (State.SUCCEEDED, 0), record
 
 
-async def told(bus: Bus, condition: Callable[[Worker], bool]) -> Worker:
+async def reported(bus: Bus, condition: Callable[[Worker], bool]) -> Worker:
     """The first presence of the worker from now on of which ``condition`` holds."""
     table = Table(bus, Bucket.WORKERS, Worker)
     changed = asyncio.Event()
@@ -414,7 +414,7 @@ async def test_presence_tells_what_is_resident_and_how_fast_it_is(house: House) 
     bus, ledger, worker = house
     await register(bus, "seen", models.half_plus_two())
     await ledger.ended(await ledger.submit("seen", floats(1.0)))
-    found = await told(bus, lambda worker: "seen" in worker.rates)
+    found = await reported(bus, lambda worker: "seen" in worker.rates)
     assert found.state == "ready"
     assert found.token > 0
     assert found.pid == worker.pid
@@ -431,10 +431,10 @@ async def test_presence_tells_what_runs_and_what_waits_behind_it(light: House) -
     await ledger.ended(
         await ledger.submit("busy", floats(0.0, name="seconds")), await ledger.submit("behind", floats(1.0))
     )
-    await told(bus, lambda worker: worker.run is None)
+    await reported(bus, lambda worker: worker.run is None)
     began = time.time()
     long = await ledger.submit("busy", floats(100.0, name="seconds"))
-    found = await told(bus, lambda worker: worker.run is not None and long in worker.run.jobs)
+    found = await reported(bus, lambda worker: worker.run is not None and long in worker.run.jobs)
     run = found.run
     assert run is not None
     assert (run.activity, run.model, run.version, run.jobs) == ("computing", "busy", 1, (long,))
@@ -443,7 +443,7 @@ async def test_presence_tells_what_runs_and_what_waits_behind_it(light: House) -
     assert not found.waiting
     for _ in range(3):
         await ledger.submit("behind", floats(1.0))
-    found = await told(bus, lambda worker: worker.waiting == {"behind": 3})
+    found = await reported(bus, lambda worker: worker.waiting == {"behind": 3})
     assert found.oldest["behind"] == pytest.approx(time.time(), abs=60)
     assert len(found.running) == 4, "in flight, and one of them runs"
     records = Records(bus)
@@ -453,18 +453,18 @@ async def test_presence_tells_what_runs_and_what_waits_behind_it(light: House) -
     record, revision, _ = read
     await records.write(life.cancel_asked(record), expect=revision)
     await bus.publish(names.cancel(long))
-    await told(bus, lambda worker: worker.run is None and not worker.waiting)
+    await reported(bus, lambda worker: worker.run is None and not worker.waiting)
 
 
 async def test_presence_tells_for_how_long_the_runner_has_computed(light: House) -> None:
     bus, ledger, _ = light
     await register(bus, "paced", lightworker.version("slow"))
     await ledger.ended(await ledger.submit("paced", floats(0.0, name="seconds")))
-    before = await told(bus, lambda worker: worker.run is None)
+    before = await reported(bus, lambda worker: worker.run is None)
     assert before.loading_s > 0
     jobs = [await ledger.submit("paced", floats(0.4, name="seconds")) for _ in range(3)]
     await ledger.ended(*jobs)
-    after = await told(bus, lambda worker: worker.run is None and worker.computing_s >= before.computing_s + 0.4)
+    after = await reported(bus, lambda worker: worker.run is None and worker.computing_s >= before.computing_s + 0.4)
     assert after.computing_s - before.computing_s <= after.beat_at - before.beat_at
 
 

@@ -35,19 +35,19 @@ class Presence:
     def __init__(self, model: str) -> None:
         self._model = model
         self._changed = asyncio.Event()
-        self.told: list[Residency] = []
+        self.reported: list[Residency] = []
 
     def note(self, _key: str, worker: Worker | None, _revision: int) -> None:
         for one in worker.models if worker is not None else ():
-            if one.model == self._model and one not in self.told[-1:]:
-                self.told.append(one)
+            if one.model == self._model and one not in self.reported[-1:]:
+                self.reported.append(one)
         self._changed.set()
 
     async def tried(self, version: int = 1) -> Joining:
         """What came of the trial of a version."""
         async with asyncio.timeout(60):
             while True:
-                for one in self.told:
+                for one in self.reported:
                     if one.version == version and one.joining is not None:
                         return one.joining
                 self._changed.clear()
@@ -112,9 +112,9 @@ async def test_an_answer_does_not_depend_on_who_else_asks(house: House, kind: st
     await register(house.bus, plain, path, batching=replace(ASKED, rows_independent=False), joined=None)
     right = await by_themselves(house, plain, REQUESTS[kind]) * 4
     assert await answers(house, plain, bodies) == (right, {1})
-    async with presence(house.bus, asking) as told:
+    async with presence(house.bus, asking) as reported:
         await register(house.bus, asking, path, batching=ASKED, joined=None)
-        found = await told.tried()
+        found = await reported.tried()
     assert found.differs.startswith('Signature "serving_default": joined with other requests, output "y" ')
     assert (found.joined, found.untried) == ((), "")
     assert await answers(house, asking, bodies) == (right, {1})
@@ -142,9 +142,9 @@ async def test_requests_of_a_model_whose_rows_are_found_independent_are_joined(h
         )
         for at in range(16)
     ]
-    async with presence(house.bus, f"{name}-equal") as told:
+    async with presence(house.bus, f"{name}-equal") as reported:
         await register(house.bus, f"{name}-equal", path, batching=ASKED, joined=None)
-        found = await told.tried()
+        found = await reported.tried()
     assert (found.differs, found.untried) == ("", "")
     assert set(found.joined) == ({"serving_default", "features"} if name == "digits" else {"serving_default"})
     got, together = await answers(house, f"{name}-equal", bodies)
@@ -157,9 +157,9 @@ async def test_the_setting_of_a_version_that_is_in_memory_is_tried_there(house: 
         house.bus, "late", models.half_plus_two(), batching=Batching(max_delay_ms=300.0), joined=None
     )
     assert (await answers(house, "late", [line(1.0), line(2.0)]))[1] == {1}
-    async with presence(house.bus, "late") as told:
+    async with presence(house.bus, "late") as reported:
         await put(house.bus, Bucket.MODELS, token("late"), replace(model, batching=ASKED))
-        assert await told.tried() == Joining(joined=("serving_default",))
+        assert await reported.tried() == Joining(joined=("serving_default",))
     got, together = await answers(house, "late", [line(1.0), line(2.0)])
     assert ([read_floats(one) for one in got], together) == ([(2.5,), (3.0,)], {2})
 
@@ -169,22 +169,22 @@ async def test_a_new_version_is_tried_before_it_takes_over(house: House) -> None
     await answers(house, "new", [line(1.0)])
     await put(house.bus, Bucket.SERVING, token("new"), Serving(publication=1, default=1))
     worse = replace(model.versions[0], version=2, path=str(dependentrows.version("mean")), joined=None)
-    async with presence(house.bus, "new") as told:
+    async with presence(house.bus, "new") as reported:
         rolled = replace(model, versions=(*model.versions, worse), default_version=2)
         await put(house.bus, Bucket.MODELS, token("new"), rolled)
-        assert (await told.tried(2)).differs
-    states = [(one.state, one.joining is not None) for one in told.told if one.version == 2]
+        assert (await reported.tried(2)).differs
+    states = [(one.state, one.joining is not None) for one in reported.reported if one.version == 2]
     assert states[-1] == ("ready", True)
     assert ("ready", False) not in states, "it would have taken over"
 
 
 async def test_a_trial_that_the_runner_dies_of_costs_one_runner_and_requests_run_alone(house: House) -> None:
     deaths = sum(line.get("event") == "runner.died" for line in house.worker.lines)
-    async with presence(house.bus, "fragile") as told:
+    async with presence(house.bus, "fragile") as reported:
         model = await register(
             house.bus, "fragile", dependentrows.version(dependentrows.FRAGILE), batching=ASKED, joined=None
         )
-        found = await told.tried()
+        found = await reported.tried()
     assert found == Joining(untried="The runner died while joined requests were tried.")
     got, together = await answers(house, "fragile", [line(float(at)) for at in range(8)])
     assert ([read_floats(one) for one in got], together) == ([(float(at),) for at in range(8)], {1})

@@ -87,7 +87,7 @@ async def test_what_comes_to_a_worker_after_its_model_has_stopped_is_handed_back
     await stop(bus, model)
     other = f"other-{stop.__name__}"
     await register(bus, other, tmp_path)
-    # So the worker has heard of what was said before.
+    # So the worker has learned of what was said before.
     await ledger.ended(await ledger.submit(other, floats(1.0)), timeout_s=LIMIT_S)
     late = await ledger.submit("half", floats(1.0))
     await ledger.ended(await ledger.submit(other, floats(1.0)), timeout_s=LIMIT_S)

@@ -32,14 +32,14 @@ class Reader:
         assert is_deep(jobs) == singly
         found: list[Any] = []
 
-        def look(message: Delivery | Stored) -> bool:
+        def visit(message: Delivery | Stored) -> bool:
             if message.seq == before:
                 return False
             assert message.time == pytest.approx(time.time(), abs=60.0)
             found.append((message.subject, message.seq, message.job))
             return True
 
-        return found, await walk_jobs(self._bus, jobs, seq, limit, look)
+        return found, await walk_jobs(self._bus, jobs, seq, limit, visit)
 
 
 @pytest.fixture

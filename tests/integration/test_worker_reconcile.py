@@ -113,7 +113,7 @@ async def test_a_job_beyond_its_deadline_ends_without_any_worker(rig: Rig) -> No
     assert not await rig.is_queued(late)
     assert await rig.record(early) is None
     assert await rig.is_queued(early)
-    await rig.ledger.until(lambda: late.id in rig.ledger.told)
+    await rig.ledger.until(lambda: late.id in rig.ledger.reported)
 
 
 async def test_reading_begins_anew_also_where_the_last_message_is_gone(rig: Rig) -> None:
@@ -303,7 +303,7 @@ async def test_who_dies_with_the_duty_is_followed_when_its_word_expires(rig: Rig
 
 
 async def test_a_turns_work_is_bounded_and_the_next_goes_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconcile, "MAX_LOOKS", 3)
+    monkeypatch.setattr(reconcile, "MAX_CHECKED", 3)
     jobs = [await rig.queue(late=True) for _ in range(7)]
     reconciler = rig.reconciler()
     ended: list[int] = []
@@ -368,7 +368,7 @@ async def test_where_very_many_wait_only_whole_turns_look_for_jobs_that_no_worke
     monkeypatch.setattr(undelivered, "WAITED_S", 0.0)
     monkeypatch.setattr(undelivered, "MAX_READ", 1)
     asked: list[str] = []
-    await rig.bus.subscribe(names.look("*"), lambda message: asked.append(message.subject))
+    await rig.bus.subscribe(names.redeliver("*"), lambda message: asked.append(message.subject))
 
     async def turns(*, is_whole: bool) -> list[str]:
         asked.clear()
@@ -379,10 +379,12 @@ async def test_where_very_many_wait_only_whole_turns_look_for_jobs_that_no_worke
 
     reconciler = rig.reconciler()
     await rig.ledger.submit("half", floats(1.0))
-    assert await turns(is_whole=False) == [names.look("half")], "not very many"
+    assert await turns(is_whole=False) == [names.redeliver("half")], "not very many"
     await rig.ledger.submit("other", floats(1.0))
     assert await turns(is_whole=False) == []
-    assert set(await turns(is_whole=True)) == {names.look("half"), names.look("other")}, "more of them in one turn"
+    assert set(await turns(is_whole=True)) == {names.redeliver("half"), names.redeliver("other")}, (
+        "more of them in one turn"
+    )
 
 
 async def test_a_message_of_an_ended_job_is_removed(rig: Rig) -> None:

@@ -109,7 +109,7 @@ async def test_where_a_job_waits_the_other_classes_of_its_slot_go_and_its_own_af
     assert await rig.left() == []
 
 
-async def test_of_very_many_classes_with_few_jobs_few_go_at_a_look(rig: Rig) -> None:
+async def test_of_very_many_classes_with_few_jobs_few_go_at_a_check(rig: Rig) -> None:
     waiting = await rig.queued()
     ended = [await rig.queued(f"m{number}") for number in range(SMALL + 2)]
     rig.ended(*ended)

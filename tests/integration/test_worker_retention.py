@@ -14,7 +14,7 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import QueueFull, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import Job, State
-from signalbox.wire.names import Header, Stream
+from signalbox.wire.names import Header, Priority, Stream
 from tests.rigs.submit import Ledger, floats
 from workers.recovery import endedmessages, shortlived
 from workers.recovery import reconciler as reconcile
@@ -59,11 +59,11 @@ class Rig:
         assert await reconciler.turn()
         await reconciler.close()
 
-    async def accepted(self, *, slot: float = 0.0) -> Job:
+    async def accepted(self, *, slot: float = 0.0, priority: Priority = "mid") -> Job:
         """A job that may wait for a week. slot: of a synchronous call that was accepted at that instant."""
-        job_id = names.new_job_id(slot, uuid.uuid4().int, is_short_lived=True) if slot else str(uuid.uuid4())
+        job_id = names.new_job_id(slot or time.time(), uuid.uuid4().int, is_short_lived=bool(slot))
         job = self.ledger.job("half", floats(1.0), id=job_id, deadline_at=time.time() + 7 * DAY_S)
-        await self.ledger.submit("half", floats(1.0), id=job.id, deadline_at=job.deadline_at)
+        await self.ledger.submit("half", floats(1.0), id=job.id, deadline_at=job.deadline_at, priority=priority)
         return job
 
     async def again(self, job: Job) -> None:
@@ -247,7 +247,7 @@ async def test_a_job_cancelled_in_the_queue_leaves_it_before_its_record_goes(rig
 
 async def test_a_job_that_ended_leaves_the_queue_before_its_record_goes(rig: Rig) -> None:
     """Its message may have come late, when the end had been read: a repeat of a write whose answer was lost."""
-    waiting, ended = await rig.accepted(), await rig.accepted()
+    waiting, ended = await rig.accepted(priority="lo"), await rig.accepted()
     await rig.ended(job=ended)
     await rig.read_through()
     assert await rig.queued() == {waiting.id}
@@ -276,8 +276,8 @@ async def test_a_record_outlives_its_message_which_a_worker_may_have_by_then(rig
 
 
 async def test_no_record_goes_before_the_queue_was_looked_through(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endedmessages, "MAX_LOOKS", 2)
-    jobs = [await rig.accepted() for _ in range(5)]
+    monkeypatch.setattr(endedmessages, "MAX_CHECKED", 2)
+    jobs = [*[await rig.accepted(priority="lo") for _ in range(4)], await rig.accepted()]
     await rig.ended(job=jobs[4])
     await rig.read_through()
     await rig.again(jobs[4])
@@ -330,7 +330,7 @@ async def test_whoever_takes_the_duty_over_removes_what_its_predecessor_had_read
     assert not await rig.has(job)
 
 
-async def test_what_was_written_after_the_look_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_written_after_the_check_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of the slot that had waited in the queue, and ended just now."""
     now = time.time()
     early, late = await rig.accepted(slot=now), await rig.accepted(slot=now)

@@ -40,7 +40,7 @@ class Holder:
         """These models are pulled."""
         await self.intake.follow(models)
         for model in models:
-            self.intake.look(model)
+            self.intake.redeliver(model)
         async with asyncio.timeout(LIMIT_S):
             while set(self.intake.asking()) != set(models):
                 self.changed.clear()

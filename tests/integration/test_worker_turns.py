@@ -79,7 +79,7 @@ async def test_an_error_nobody_foresaw_costs_a_turn_and_no_job(faulty: Faulty) -
     assert worker.returncode is None
 
 
-async def test_an_error_nobody_foresaw_costs_a_batch_one_attempt_and_a_look_a_delivery(faulty: Faulty) -> None:
+async def test_an_error_nobody_foresaw_costs_a_batch_one_attempt_and_a_read_a_delivery(faulty: Faulty) -> None:
     """The batch is tried again where its results are committed; so is the job where its record is looked at."""
     ledger = faulty.ledger
     before = await faulty.caught()

@@ -49,10 +49,10 @@ def telling(in_flight: dict[str, int], *models: Residency) -> Any:
 def finder(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Finder:
     made = Finder(bus)
 
-    async def look(_: UndeliveredJobs, model: str) -> None:
+    async def ask_redelivery(_: UndeliveredJobs, model: str) -> None:
         made.asked_for.append(model)
 
-    monkeypatch.setattr(UndeliveredJobs, "look", look)
+    monkeypatch.setattr(UndeliveredJobs, "ask_redelivery", ask_redelivery)
     return made
 
 

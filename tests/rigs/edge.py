@@ -46,7 +46,12 @@ class Everybody(Keyring):
     def check(self, text: str, address: str = "") -> ApiKey:
         if text == "nobody":
             raise Unauthorized("Who?")
-        return ApiKey(id=text or "anybody", hmac="", scopes=ALL_SCOPES[1:] if text == "reader" else ALL_SCOPES)
+        return ApiKey(
+            id=text or "anybody",
+            account_id=text or "anybody",
+            hmac="",
+            scopes=ALL_SCOPES[1:] if text == "reader" else ALL_SCOPES,
+        )
 
 
 class Held:

@@ -85,7 +85,7 @@ def limits(**fields: Any) -> Limits:
 def key(pepper: str = PEPPER, /, **fields: Any) -> Key:
     """A fresh key that may do everything, unless told otherwise."""
     text, kid = keys.mint("test")
-    known = {"id": kid, "hmac": keys.digest(pepper, text), "scopes": ALL_SCOPES}
+    known = {"id": kid, "account_id": kid, "hmac": keys.digest(pepper, text), "scopes": ALL_SCOPES}
     return Key(text, ApiKey(**{**known, "updated_at": time.time(), **fields}))
 
 

@@ -18,21 +18,21 @@ async def main(lock_path: str, seconds: float, mode: str = "good") -> None:
     words: asyncio.Queue[GuardReport] = asyncio.Queue()
     guard = GuardLink(Path(lock_path), [*RUNNER[:-1], mode], {}, is_runner_kept=True, on_report=words.put_nowait)
 
-    async def hear(verb: str) -> int:
+    async def receive(verb: str) -> int:
         while (word := await words.get()).verb != verb:
             pass
         return word.number
 
     ends = guard.spawn()
-    runner = await hear("spawned")
+    runner = await receive("spawned")
     guard.lock()
-    await hear("locked")
+    await receive("locked")
     deadline_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(seconds * 1e9)
     guard.enter(1, deadline_ns)
-    await hear("entered")
+    await receive("entered")
     sys.stdout.write(f"{guard.pid} {runner} {deadline_ns}\n")
     sys.stdout.flush()
-    await hear("gone")
+    await receive("gone")
     ends.close()
 
 

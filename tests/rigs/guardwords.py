@@ -18,7 +18,7 @@ class Words:
         """Take one."""
         self._queue.put_nowait(word)
 
-    async def hear(self, verb: str) -> GuardReport:
+    async def receive(self, verb: str) -> GuardReport:
         """The next ``verb``; what is said before it is forgotten."""
         async with asyncio.timeout(LIMIT_S):
             while (word := await self._queue.get()).verb != verb:

@@ -1,7 +1,7 @@
 """A runner without TensorFlow, for tests of the guard alone: it enters, leaves, and can misbehave.
 
 ``python idlerunner.py MODE DATA_FD BEATS_FD GUARD_FD LOCK_FD``; MODE is ``good``, ``deaf`` (never leaves), ``busy``
-(hears nothing more once it is inside) or ``parent`` (starts a grandchild in a session of its own and
+(receives nothing more once it is inside) or ``parent`` (starts a grandchild in a session of its own and
 writes its pid to the data socket).
 """
 

@@ -78,12 +78,12 @@ class LightGuard(GuardOrders):
             self._loop.call_later(frames.BEAT_S, self._beat, heart)
 
     def kill_all(self) -> None:
-        """See the base."""
+        """Kill guard and runner."""
         self._free()
         self._tell("gone")
 
     async def close(self, timeout_s: float) -> None:
-        """See the base."""
+        """End the guard and its runner."""
         del timeout_s
         self._free()
         for theirs in self._sockets:

@@ -11,7 +11,7 @@ from signalbox.ops.ports import HOST
 _HEADER: Final = struct.Struct("!6H")
 _ANSWER: Final = struct.Struct("!HHHIH4s")
 _RESPONSE: Final = 0x8580
-"""Authoritative, recursion wished and had, no error."""
+"""Authoritative, recursion desired and available, no error."""
 _TO_THE_NAME: Final = 0xC00C
 _A: Final = 1
 

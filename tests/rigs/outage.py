@@ -38,10 +38,10 @@ PACE_S: Final = 0.02
 """Between a refusal and the next try, so that a load on a dead stack does not become a busy loop."""
 
 
-async def becomes(look: Callable[[], Awaitable[bool]], *, limit_s: float = 60.0) -> float:
-    """Seconds until ``look`` holds. Fails after ``limit_s``."""
+async def becomes(check: Callable[[], Awaitable[bool]], *, limit_s: float = 60.0) -> float:
+    """Seconds until ``check`` holds. Fails after ``limit_s``."""
     began = time.monotonic()
-    while not await look():
+    while not await check():
         assert time.monotonic() - began < limit_s, f"not within {limit_s:g} s"
         await asyncio.sleep(POLL_S)
     return time.monotonic() - began
@@ -68,13 +68,13 @@ class House(UpStack):
         self._is_light = is_light
 
     async def start(self, spec: Spec) -> Child:
-        """As the stack does."""
+        """Start the program the way the stack does."""
         if self._is_light and spec.name.startswith("worker-"):
             spec = spec._replace(argv=(sys.executable, "-m", lightworker.PROGRAM))
         return await super().start(spec)
 
     def env(self, role: str) -> dict[str, str]:
-        """As the stack's, with the test's own settings."""
+        """The stack's environment, with the test's own settings."""
         return {**super().env(role), **self._settings.get(role, {})}
 
     def child(self, name: str) -> Child:
@@ -158,7 +158,7 @@ class House(UpStack):
         """An API key that may do everything, unless told otherwise; its text."""
         text, kid = keys.mint("test")
         pepper = self.data.secret("pepper").read_text()
-        stored = {"id": kid, "hmac": keys.digest(pepper, text), "scopes": ALL_SCOPES}
+        stored = {"id": kid, "account_id": kid, "hmac": keys.digest(pepper, text), "scopes": ALL_SCOPES}
         key = ApiKey(**{**stored, "updated_at": time.time(), **fields})
         await table.put(self.bus, Bucket.KEYS, kid, key)
         return text

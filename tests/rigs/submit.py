@@ -62,7 +62,7 @@ class Ledger:
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self.records: dict[str, list[Record]] = defaultdict(list)
-        self.told: dict[str, bytes] = {}
+        self.reported: dict[str, bytes] = {}
         self.submitted: list[str] = []
         self._changed = asyncio.Event()
         self._reply = f"ledger{secrets.token_hex(4)}"
@@ -146,5 +146,5 @@ class Ledger:
         self._changed.set()
 
     def _on_reply(self, message: Message) -> None:
-        self.told[message.subject.rpartition(".")[2]] = message.data
+        self.reported[message.subject.rpartition(".")[2]] = message.data
         self._changed.set()

@@ -224,10 +224,10 @@ def test_a_kept_run_is_read_with_its_logs_and_what_must_not_stand_in_them(tmp_pa
 
 
 def test_the_longest_silence_is_between_promises_or_at_an_end() -> None:
-    told = [answer(str(at), at=at) for at in (1.0, 5.0, 6.0)]
-    assert checks.longest_silence(told, 0.0, 7.0) == 4.0
-    assert checks.longest_silence([*told, answer("", status=503, at=3.0)], 0.0, 7.0) == 4.0
-    assert checks.longest_silence(told, 4.0, 20.0) == 14.0
+    reported = [answer(str(at), at=at) for at in (1.0, 5.0, 6.0)]
+    assert checks.longest_silence(reported, 0.0, 7.0) == 4.0
+    assert checks.longest_silence([*reported, answer("", status=503, at=3.0)], 0.0, 7.0) == 4.0
+    assert checks.longest_silence(reported, 4.0, 20.0) == 14.0
     assert checks.longest_silence([], 1.0, 3.0) == 2.0
 
 

@@ -178,7 +178,7 @@ def inside(value: Any) -> list[Any]:
         ('{"instances": ["1"]}', False),
     ],
 )
-def test_bodies_of_numbers_need_no_look_at_each(body: str, is_plain: bool) -> None:
+def test_bodies_of_numbers_need_no_check_of_each(body: str, is_plain: bool) -> None:
     assert parse(body.encode(), BOUNDS).is_plain is is_plain
 
 

@@ -10,7 +10,7 @@ from signalbox.program.errors import Unauthorized
 
 def test_a_minted_key_is_whole_and_names_its_id() -> None:
     text, kid = keys.mint("test")
-    assert keys.parse(text) == keys.Parsed("test", kid, text)
+    assert keys.parse(text) == keys.KeyParts("test", kid, text)
     assert len(text) == len("sbx_test_") + 12 + 1 + 43 + 6
     assert keys.mint()[0] != keys.mint()[0]
 

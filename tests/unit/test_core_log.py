@@ -67,8 +67,8 @@ def clock() -> Clock:
 
 
 def lines_of(capsys: pytest.CaptureFixture[str]) -> list[tuple[Any, ...]]:
-    told = [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
-    return [(line["event"], line.get("why"), line.get("repeated")) for line in told]
+    reported = [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
+    return [(line["event"], line.get("why"), line.get("repeated")) for line in reported]
 
 
 def test_equal_warnings_are_counted_and_the_count_is_said(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
@@ -93,8 +93,8 @@ def test_lines_of_two_jobs_changes_of_state_and_lines_for_debugging_are_never_co
     for _ in range(2):
         log.info("state.changed")
         log.debug("detail")
-    told = [event for event, *_ in lines_of(capsys)]
-    assert told == ["job.odd", "job.odd", "state.changed", "detail", "state.changed", "detail"]
+    reported = [event for event, *_ in lines_of(capsys)]
+    assert reported == ["job.odd", "job.odd", "state.changed", "detail", "state.changed", "detail"]
 
 
 def test_of_many_different_lines_none_is_hidden_and_no_count_is_lost(
@@ -104,10 +104,10 @@ def test_of_many_different_lines_none_is_hidden_and_no_count_is_lost(
         for _ in range(2):
             log.error("failed", why=number)
     log._render_as_json("INFO")
-    told = lines_of(capsys)
-    assert [why for _, why, repeated in told if repeated is None] == list(range(1000))
-    assert {repeated for _, _, repeated in told} <= {None, 1}
-    assert len(told) > 1000 + 700  # the last are still remembered
+    reported = lines_of(capsys)
+    assert [why for _, why, repeated in reported if repeated is None] == list(range(1000))
+    assert {repeated for _, _, repeated in reported} <= {None, 1}
+    assert len(reported) > 1000 + 700  # the last are still remembered
 
 
 def test_a_program_says_its_counts_when_it_ends() -> None:
@@ -119,8 +119,8 @@ def test_a_program_says_its_counts_when_it_ends() -> None:
         "    import logging; logging.getLogger('library').critical('no')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    told = [msgspec.json.decode(line) for line in done.stderr.splitlines()]
-    assert [(one["event"], one.get("repeated")) for one in told] == [
+    reported = [msgspec.json.decode(line) for line in done.stderr.splitlines()]
+    assert [(one["event"], one.get("repeated")) for one in reported] == [
         ("it.failed", None),
         ("library.message", None),
         ("it.failed", 2),
@@ -158,7 +158,7 @@ QUICK = Record(
 WHY = ErrorInfo(code="model_error", message="input [4711.0] is odd")
 
 
-def told(capsys: pytest.CaptureFixture[str], record: Record, **facts: Any) -> list[dict[str, Any]]:
+def reported(capsys: pytest.CaptureFixture[str], record: Record, **facts: Any) -> list[dict[str, Any]]:
     joblog.ended(record, **facts)
     return [msgspec.json.decode(line) for line in capsys.readouterr().err.splitlines()]
 
@@ -176,7 +176,7 @@ def test_a_job_that_failed_was_retried_or_was_slow_is_told_at_info(
     capsys: pytest.CaptureFixture[str], record: Record, facts: dict[str, Any]
 ) -> None:
     log.configure("INFO", program="worker")
-    (line,) = told(capsys, record, **facts)
+    (line,) = reported(capsys, record, **facts)
     assert (line["event"], line["level"], line["state"]) == ("job.ended", "info", record.state)
     names = ("job", "model", "version", "worker", "gpu", "token", "attempt", "batch", "trace")
     assert [line[name] for name in names] == ["01", "half", 2, "w1", "GPU-1", 7, record.attempt, 3, "00-ab"]
@@ -192,7 +192,7 @@ def test_a_job_that_is_well_costs_no_line_at_info_and_one_a_step_at_debug(capsys
         joblog.accepted(JOB, 5)
         joblog.steps("job.started", [JOB, JOB])
         joblog.claimed(QUICK)
-        events = told(capsys, QUICK, slow_s=0.031)
+        events = reported(capsys, QUICK, slow_s=0.031)
         assert len(events) == lines
         assert {event["level"] for event in events} <= {"debug"}
 
@@ -243,8 +243,8 @@ def test_a_failure_s_local_variables_are_never_shown_not_even_before_the_log_is_
         "try:\n    act()\nexcept ValueError:\n    log.exception('thing.failed')\n"
         "import threading\nthread = threading.Thread(target=act)\nthread.start()\nthread.join()\nact()\n"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    events = [msgspec.json.decode(line)["event"] for line in told.stderr.splitlines()]
+    reported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    events = [msgspec.json.decode(line)["event"] for line in reported.stderr.splitlines()]
     assert events == ["thing.failed", "thing.failed", "thread.crashed", "program.crashed"]
-    assert "emases" not in told.stderr
-    assert told.stdout == ""
+    assert "emases" not in reported.stderr
+    assert reported.stdout == ""

@@ -76,8 +76,8 @@ def test_one_of_two_homes_that_failed_and_starts_anew_is_not_taken_for_one_witho
 @pytest.mark.parametrize("state", ["ready", "crowded"])
 def test_a_failure_that_presence_told_after_the_publication_that_cleared_it_holds_nothing_back(state: str) -> None:
     record, _ = rollout.decide(model(), 2, OLD, [worker(v1="ready", v2="failed")])
-    for told, default, failed in (("failed", 1, (2,)), ("loading", 1, ()), (state, 2, ())):
-        record, _ = rollout.decide(model(), 3, record, [worker(v1="ready", v2=told)])
+    for reported, default, failed in (("failed", 1, (2,)), ("loading", 1, ()), (state, 2, ())):
+        record, _ = rollout.decide(model(), 3, record, [worker(v1="ready", v2=reported)])
         assert record == Serving(publication=3, default=default, failed=failed)
 
 

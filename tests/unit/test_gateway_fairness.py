@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway_plugin.admission.estimate import QueueEstimate, Told
+from gateway_plugin.admission.estimate import QueueCounts, QueueEstimate
 from gateway_plugin.admission.fairness import LEAST, Shares
 from signalbox.wire.names import PRIORITIES, Priority
 
@@ -32,11 +32,13 @@ class World:
         self.now = 0.0
 
     def measure(self) -> None:
-        told = {priority: Told(len(queue), self.delivered[priority]) for priority, queue in self.queues.items()}
+        reported = {
+            priority: QueueCounts(len(queue), self.delivered[priority]) for priority, queue in self.queues.items()
+        }
         for gateway in self.gateways:
             for estimate in gateway.estimates.values():
                 estimate.ask()
-            gateway.measured(told, self.now)
+            gateway.measured(reported, self.now)
 
     def send(self, account: str, asked: Priority = "mid", *, gateway: int = 0) -> Priority:
         shares = self.gateways[gateway]
@@ -259,13 +261,13 @@ def test_what_comes_while_the_server_is_asked_counts_beside_its_answer() -> None
         estimate.ask()
     shares.enter("a", "mid", "mid")
     assert shares.most == 2
-    shares.measured({"hi": Told(0, 0), "mid": Told(1, 0), "lo": Told(0, 0)}, 1.0)
+    shares.measured({"hi": QueueCounts(0, 0), "mid": QueueCounts(1, 0), "lo": QueueCounts(0, 0)}, 1.0)
     assert (shares.most, shares.since) == (2, 1)
 
 
 def measured(estimate: QueueEstimate, waiting: int, delivered: int, now: float) -> int:
     estimate.ask()
-    estimate.measured(Told(waiting, delivered), now)
+    estimate.measured(QueueCounts(waiting, delivered), now)
     return estimate.waiting
 
 

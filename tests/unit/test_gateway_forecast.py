@@ -122,7 +122,7 @@ def test_an_estimate_never_rises_because_runs_go_on(
     for half_seconds in range(120):
         now = NOW + half_seconds / 2
         beat_at = NOW + half_seconds // 4 * 2
-        told = [
+        reported = [
             worker(
                 id=f"w{number}",
                 beat_at=beat_at,
@@ -132,7 +132,7 @@ def test_an_estimate_never_rises_because_runs_go_on(
             )
             for number, (usual_s, ago_s, pulled, rate) in enumerate(devices)
         ]
-        found = starts_in(HALF, 1, told, ahead, now).wait_s
+        found = starts_in(HALF, 1, reported, ahead, now).wait_s
         if found is not None:
             assert last is None or found <= last * 1.1 + 0.01
             last = found if last is None else min(last, found)

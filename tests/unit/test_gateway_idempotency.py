@@ -53,7 +53,7 @@ class FaultyBus(MemoryBus):
 @pytest.fixture
 async def bus() -> FaultyBus:
     made = FaultyBus()
-    key = ApiKey(id="mine", hmac="", scopes=("jobs:submit",))
+    key = ApiKey(id="mine", account_id="mine", hmac="", scopes=("jobs:submit",))
     await made.write(names.key(Bucket.KEYS, "mine"), encode(key))
     known: Model = model()
     await made.write(names.key(Bucket.MODELS, "half"), encode(known))

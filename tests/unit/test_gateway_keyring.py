@@ -40,7 +40,7 @@ class Known(Table[ApiKey]):
 
 def made(**fields: object) -> tuple[str, ApiKey]:
     text, kid = keys.mint("test")
-    known = {"id": kid, "hmac": keys.digest(PEPPER, text)}
+    known = {"id": kid, "account_id": kid, "hmac": keys.digest(PEPPER, text)}
     return text, ApiKey(**{**known, **fields})  # type: ignore[arg-type]
 
 

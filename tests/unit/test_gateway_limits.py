@@ -35,7 +35,7 @@ class Clocked:
 
 
 def limited(**fields: Any) -> ApiKey:
-    return ApiKey(**{"id": "k", "hmac": "", **fields})
+    return ApiKey(**{"id": "k", "account_id": "k", "hmac": "", **fields})
 
 
 def test_window_opens_with_its_first_call_and_again_when_it_has_passed() -> None:

@@ -96,7 +96,7 @@ def present(name: str, **versions: str) -> Worker:
     )
 
 
-def test_presence_costs_a_look_at_those_models_of_which_it_says_something_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_presence_costs_a_check_of_those_models_of_which_it_says_something_new(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
     decide = rollout.decide
 
@@ -119,7 +119,7 @@ def test_presence_costs_a_look_at_those_models_of_which_it_says_something_new(mo
             made.start()
             found = []
 
-            async def hear(change: Callable[[], None]) -> None:
+            async def receive(change: Callable[[], None]) -> None:
                 change()
                 await asyncio.sleep(0.1)
                 found.append(sorted(looked))
@@ -133,10 +133,10 @@ def test_presence_costs_a_look_at_those_models_of_which_it_says_something_new(mo
                 workers.docs[key] = worker
                 return lambda: workers.change(key, worker, 2)
 
-            await hear(publish)
-            await hear(tell("w", present("w", m7="loading")))
-            await hear(tell("w", present("w", m7="loading")))
-            await hear(tell("w", present("w", m7="failed")))
+            await receive(publish)
+            await receive(tell("w", present("w", m7="loading")))
+            await receive(tell("w", present("w", m7="loading")))
+            await receive(tell("w", present("w", m7="failed")))
             await made.close()
             return found
 

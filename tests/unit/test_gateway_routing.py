@@ -126,13 +126,14 @@ def test_a_key_is_found_in_either_header(headers: dict[str, str], expected: str)
 
 def test_keys_that_differ_only_at_their_end_have_different_tokens() -> None:
     tokens = {
-        session_of(ApiKey(id=f"abcdefghijk{end}", hmac=""), "signalbox").metadata["token"] for end in "0123456789"
+        session_of(ApiKey(id=f"abcdefghijk{end}", account_id="k", hmac=""), "signalbox").metadata["token"]
+        for end in "0123456789"
     }
     assert len(tokens) == 10
 
 
 def test_an_unlimited_key_has_no_quota_and_no_rate() -> None:
-    session = session_of(ApiKey(id="k", hmac=""), "signalbox")
+    session = session_of(ApiKey(id="k", account_id="k", hmac=""), "signalbox")
     assert (session.rate, session.quota_max, session.expires, session.per) == (0, -1, 0, 1)
 
 

@@ -24,7 +24,7 @@ def success(record: Record, now: float, stages: Stages) -> Record:
     return life.succeeded(record, now=now, stages=stages, batch=1, size_bytes=1)
 
 
-def told(record: Record) -> list[tuple[int, str, str, dict[str, float]]]:
+def reported(record: Record) -> list[tuple[int, str, str, dict[str, float]]]:
     """Each attempt: its number, worker, how it ended, and its parts in seconds."""
     found = []
     for one in times.attempts(record):
@@ -36,7 +36,7 @@ def told(record: Record) -> list[tuple[int, str, str, dict[str, float]]]:
 def test_an_attempt_s_time_is_the_chain_of_its_stages() -> None:
     stages = [("batch", 2.0), ("load", 2.5), ("run", 3.0), ("commit", 5.0)]
     done = success(claim(None, 4.5, stages[:3]), 5.5, stages)
-    assert told(done) == [
+    assert reported(done) == [
         (1, "w1", "succeeded", {"queue": 2.0, "batch": 0.5, "load": 0.5, "run": 2.0, "commit": 0.5}),
     ]
     assert done.phases == {
@@ -63,7 +63,7 @@ def test_every_attempt_has_its_own_parts_and_the_wait_between_them_is_neither_qu
     assert record is not None
     done = success(record, 39.6, [("batch", 29.5), ("run", 29.5), ("commit", 39.5)])
     ran = {"queue": 0.5, "batch": 0.0, "run": 10.0, "runner": 3.0, "commit": 0.0}
-    assert told(done) == [
+    assert reported(done) == [
         (1, "w1", "runner_crashed", ran),
         (2, "w1", "runner_crashed", {"retry": 1.0, **ran}),
         (3, "w1", "succeeded", {"retry": 1.0, "queue": 0.5, "batch": 0.0, "run": 10.0, "commit": 0.1}),
@@ -77,7 +77,7 @@ def test_an_attempt_that_was_lost_with_its_worker_says_what_is_not_known() -> No
     waited = [("lease", 0.5), ("queue", 19.0)]  # as the next worker did, also while the first had it
     stages = [*waited, ("batch", 20.0), ("run", 21.0), ("commit", 22.0)]
     done = success(claim(lost, 21.0, stages[:4], worker="w2"), 22.0, stages)
-    assert told(done) == [
+    assert reported(done) == [
         (1, "w1", "lost", {"queue": 1.0, "batch": 0.2, "run": 0.3, "unknown": 18.5}),
         (2, "w2", "succeeded", {"queue": 0.0, "lease": 0.0, "batch": 1.0, "run": 1.0, "commit": 0.0}),
     ]
@@ -87,13 +87,13 @@ def test_an_attempt_that_was_lost_with_its_worker_says_what_is_not_known() -> No
 
 def test_a_job_whose_last_worker_was_lost_ends_with_what_is_not_known() -> None:
     ended = life.failed(claim(None, 1.5, [("batch", 1.0)]), DIED, now=60.0)
-    assert told(ended) == [(1, "w1", "failed", {"queue": 1.0, "batch": 0.5, "unknown": 58.5})]
+    assert reported(ended) == [(1, "w1", "failed", {"queue": 1.0, "batch": 0.5, "unknown": 58.5})]
     assert times.split(ended) == Times(wait_ms=1500.0, total_ms=60_000.0), "no run is made up"
 
 
 def test_a_worker_that_ends_a_job_it_never_claimed_does_not_take_the_lost_attempt_for_its_own() -> None:
     ended = life.expired(claim(None, 1.5, [("batch", 1.0)]), now=30.0, stages=[("lease", 0.5), ("batch", 20.0)])
-    assert told(ended) == [
+    assert reported(ended) == [
         (1, "w1", "lost", {"queue": 1.0, "batch": 0.5, "unknown": 18.5}),
         (2, "", "expired", {"queue": 0.0, "lease": 0.0, "batch": 10.0}),
     ]
@@ -102,23 +102,23 @@ def test_a_worker_that_ends_a_job_it_never_claimed_does_not_take_the_lost_attemp
 def test_a_load_that_fails_is_load_and_no_run() -> None:
     stages = [("batch", 1.0), ("load", 1.0), ("commit", 9.0)]
     ended = life.failed(claim(None, 1.1, stages[:2]), DIED, now=9.1, stages=stages)
-    assert told(ended) == [(1, "w1", "failed", {"queue": 1.0, "batch": 0.0, "load": 8.0, "commit": 0.1})]
+    assert reported(ended) == [(1, "w1", "failed", {"queue": 1.0, "batch": 0.0, "load": 8.0, "commit": 0.1})]
     assert times.split(ended) == Times(wait_ms=9000.0, total_ms=9100.0)
     assert times.started_ms(ended.phases) is None
 
 
 def test_a_job_that_never_ran_has_only_waited_also_for_another_attempt() -> None:
     unclaimed = life.first_record(JOB, State.QUEUED)
-    assert told(life.cancelled(unclaimed, now=9.0)) == [(1, "", "cancelled", {"queue": 9.0})]
+    assert reported(life.cancelled(unclaimed, now=9.0)) == [(1, "", "cancelled", {"queue": 9.0})]
     back = life.requeued(claim(None, 1.0, [("run", 1.0)]), DIED, now=2.0, stages=[("run", 1.0)], retry_at=4.0)
-    assert told(life.expired(back, now=3.0))[1] == (2, "", "expired", {"retry": 1.0, "queue": 0.0})
-    assert told(life.expired(back, now=9.0))[1] == (2, "", "expired", {"retry": 2.0, "queue": 5.0})
+    assert reported(life.expired(back, now=3.0))[1] == (2, "", "expired", {"retry": 1.0, "queue": 0.0})
+    assert reported(life.expired(back, now=9.0))[1] == (2, "", "expired", {"retry": 2.0, "queue": 5.0})
 
 
 def test_a_job_that_runs_tells_what_it_has_waited_for() -> None:
     running = claim(None, 14.0, [("lease", 0.0), ("queue", 0.8), ("other-model", 1.0), ("batch", 14.0)])
     parts = {"queue": 0.2, "lease": 0.8, "other-model": 13.0, "batch": 0.0}
-    assert told(running) == [(1, "w1", "running", parts)]
+    assert reported(running) == [(1, "w1", "running", parts)]
     assert running.phases == {"pulled": 1000.0, "claimed": 14_000.0}
     assert times.split(running) == Times(wait_ms=14_000.0)
     assert times.split(claim(None, 1.5, [("batch", 1.0), ("run", 1.2)])).run_ms == 300.0, "as far as the record says"
@@ -140,8 +140,8 @@ def test_a_waiting_job_s_open_part_grows_until_now() -> None:
     assert times.so_far(waiting, 9e3, is_known=False) == {"unknown": 9000.0}
     back = life.requeued(claim(None, 1.0, [("run", 1.0)]), DIED, now=2.0, stages=[("run", 1.0)], retry_at=4.0)
     for now in (3.0, 9.0):
-        told = times.so_far(back, now * 1e3, is_known=True)
-        assert told == life.expired(back, now=now).parts
+        reported = times.so_far(back, now * 1e3, is_known=True)
+        assert reported == life.expired(back, now=now).parts
 
 
 def test_a_record_keeps_the_newest_attempts_and_the_number_of_each() -> None:

@@ -206,7 +206,7 @@ def test_expired_lease_goes_to_the_line_before_those_without_a_ticket() -> None:
     assert effects.WriteRecord in kinds(lease.on(events.Tick(), 4.0))
 
 
-def test_lost_race_is_followed_by_a_look_at_the_leader() -> None:
+def test_lost_race_is_followed_by_a_read_of_the_leader() -> None:
     lease, _ = standby()
     lease.on(events.RunnerReady(), 0.0)
     assert kinds(lease.on(events.WriteRefused(), 0.1)) == [effects.ReadLeader]
@@ -242,16 +242,16 @@ def test_device_whose_flock_never_comes_is_quarantined() -> None:
     lease, _ = standby()
     lease.on(events.RunnerReady(), 0.0)
     lease.on(events.Written(2), 0.0)
-    now, written, told = 0.0, messages.Lease(state=HELD, gpu="g"), list[type]()
+    now, written, reported = 0.0, messages.Lease(state=HELD, gpu="g"), list[type]()
     while written.state == HELD:
         now = lease.wake_at
         asked = lease.on(events.Tick(), now)
-        told += kinds(asked)
+        reported += kinds(asked)
         while writes := [effect for effect in asked if isinstance(effect, effects.WriteRecord)]:
             written = writes[0].record
             asked = lease.on(events.Written(int(now * 10)), now)
     assert now == RULES.lock_wait_s
-    assert told.count(effects.NoFlock) == 1, "an operator should know"
+    assert reported.count(effects.NoFlock) == 1, "an operator should know"
     assert lease.held is None
     lease.on(events.Unlocked(), now)
     assert effects.WriteRecord not in kinds(lease.on(events.Tick(), now + RULES.quarantine_s - 1))
@@ -367,7 +367,7 @@ def test_line_orders_by_number_and_not_by_arrival() -> None:
     assert waiters.head(but="late") == ""
 
 
-def test_waiter_whose_end_nobody_heard_of_is_forgotten() -> None:
+def test_waiter_whose_end_nobody_learned_of_is_forgotten() -> None:
     waiters = WaitQueue()
     waiters.put("ghost", 3, at=0.0)
     waiters.put("alive", 4, at=0.0)

@@ -111,7 +111,7 @@ async def dying() -> AsyncIterator[Peer]:
 
 
 async def test_a_process_known_to_be_dead_is_not_attached_and_not_waited_for() -> None:
-    """A supervisor that was stopped for a while hears of birth and death in one breath."""
+    """A supervisor that was stopped for a while learns of birth and death in one breath."""
     link = RunnerLink(lambda: None, stage=as_it_is, frame_limit_bytes=LIMIT)
     link.detach(77)
     (ours, theirs), (beats, heart) = socket.socketpair(), socket.socketpair()
@@ -386,7 +386,7 @@ async def test_a_restart_fails_none_of_those_who_still_use_the_runner(dying: Pee
     restarting.cancel()
 
 
-async def test_what_a_runner_answered_before_it_died_counts_though_its_death_is_heard_first(peer: Peer) -> None:
+async def test_what_a_runner_answered_before_it_died_counts_though_its_death_is_received_first(peer: Peer) -> None:
     first, second = peer.run(), peer.run()
     await asyncio.sleep(0)
     peer.theirs.sendall(frames.pack(frames.Ran(1, 0.1, [b"r"], {})))

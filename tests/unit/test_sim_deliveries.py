@@ -154,7 +154,7 @@ def test_a_model_sleeps_until_its_first_job_and_again_after_the_last() -> None:
     play(script)
 
 
-def test_a_job_that_nobody_heard_of_comes_when_its_queue_is_looked_at() -> None:
+def test_a_job_that_nobody_learned_of_comes_when_its_queue_is_looked_at() -> None:
     async def script(scene: Scene) -> None:
         fleet = Fleet()
         holder = await scene.hold(fleet)
@@ -162,11 +162,11 @@ def test_a_job_that_nobody_heard_of_comes_when_its_queue_is_looked_at() -> None:
         await scene.accept("a")
         assert holder.taken == []
         fleet.others = True  # another one acts for all
-        await scene.gateway.publish(names.look(MODEL))
+        await scene.gateway.publish(names.redeliver(MODEL))
         await asyncio.sleep(1.0)
         assert holder.taken == []
         fleet.others = False
-        await scene.gateway.publish(names.look(MODEL))
+        await scene.gateway.publish(names.redeliver(MODEL))
         await asyncio.sleep(1.0)
         assert holder.jobs() == ["a"]
 
@@ -186,9 +186,9 @@ def test_a_lost_delivery_comes_again(how: str) -> None:
             holder.bus.link.cut()
             await asyncio.sleep(5.0)
         elif how == "worker gone":
-            holder.intake.look_after(cast("Any", None))
+            holder.intake.redeliver_lost(cast("Any", None))
         else:
-            await scene.gateway.publish(names.look(MODEL))
+            await scene.gateway.publish(names.redeliver(MODEL))
         await asyncio.sleep(1.0)
         assert holder.taken[1:] == [("a", True), ("b", True)]
 

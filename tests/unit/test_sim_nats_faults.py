@@ -91,12 +91,12 @@ def test_a_held_link_times_out_and_its_write_arrives_late() -> None:
 def test_a_link_held_one_way_lets_the_other_pass() -> None:
     async def script(world: World) -> None:
         bus, other = await world.join(), await world.join()
-        heard: list[bytes] = []
-        await bus.subscribe("p.a", lambda message: heard.append(message.data))
+        received: list[bytes] = []
+        await bus.subscribe("p.a", lambda message: received.append(message.data))
         bus.link.hold(down=False)
         await other.publish("p.a", b"1")
         await asyncio.sleep(0.1)
-        assert heard == [b"1"]
+        assert received == [b"1"]
         with pytest.raises(Unavailable):
             await bus.flush()
         bus.link.release()
@@ -177,7 +177,7 @@ def test_a_killed_client_leaves_no_interest_behind() -> None:
     play(script)
 
 
-def test_the_server_gives_up_a_client_it_no_longer_hears() -> None:
+def test_the_server_gives_up_a_client_it_no_longer_receives() -> None:
     async def script(world: World) -> None:
         bus = await world.join(ping_interval_s=1000.0)
         assert len(world.server.sessions) == 1
@@ -303,8 +303,8 @@ def test_a_consumer_outlives_its_streams_leader_unless_it_was_there(is_away: boo
             other = (await delivery.find(bus, "m", "hi", 1)).name
             assert (await bus.consumer_info(other)).num_pending == 2
             await asyncio.sleep(20)
-            told = await bus.consumer_info(queue)
-            assert (told.num_pending, told.num_waiting, taken) == (2, 0, ["jobs.m.hi.1"])
+            reported = await bus.consumer_info(queue)
+            assert (reported.num_pending, reported.num_waiting, taken) == (2, 0, ["jobs.m.hi.1"])
             return ["away"]
         assert (await bus.consumer_info(queue)).num_waiting == 1
         return taken

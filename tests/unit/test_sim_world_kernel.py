@@ -20,7 +20,7 @@ LOCK = "/locks/gpu.lock"
 
 
 class Ear:
-    """A supervisor that has a guard, and hears it."""
+    """A supervisor that has a guard, and receives it."""
 
     def __init__(self, machine: Machine, device: Device, name: str) -> None:
         self.process = Process(machine, name, None)
@@ -36,20 +36,20 @@ class Ear:
             self.process, Path(LOCK), is_runner_kept=True, on_report=self.words.put_nowait, start_runner=start_runner
         )
 
-    async def hear(self, verb: str) -> GuardReport:
+    async def receive(self, verb: str) -> GuardReport:
         while (word := await self.words.get()).verb != verb:
             pass
         return word
 
     async def inside(self, token: int, seconds: float) -> None:
-        await self.hear("guard")
+        await self.receive("guard")
         self.link.spawn()
-        await self.hear("spawned")
+        await self.receive("spawned")
         self.link.lock()
-        await self.hear("locked")
+        await self.receive("locked")
         machine = self.process.machine
         self.link.enter(token, int((machine.clock.boottime(machine.loop.now) + seconds) * 1e9))
-        await self.hear("entered")
+        await self.receive("entered")
 
 
 Story = Callable[[SimLoop, Machine, Device], Coroutine[Any, Any, None]]

@@ -49,30 +49,30 @@ def test_suspended_machine_counts_boottime_only_and_its_timers_wait() -> None:
         assert other.result() == pytest.approx((10.1, 0))
 
 
-def test_suspended_program_hears_what_came_when_it_wakes_unless_it_is_stopped() -> None:
+def test_suspended_program_receives_what_came_when_it_wakes_unless_it_is_stopped() -> None:
     with running(1) as loop:
         clock = Clock()
-        heard: list[tuple[str, float]] = []
+        received: list[tuple[str, float]] = []
         awake, stopped = Program("awake", clock), Program("stopped", clock)
         loop.freeze(stopped)
         loop.call_at(1.0, loop.suspend, clock)
         for each in (awake, stopped):
-            loop.call_at(2.0, loop.post, each, lambda name: heard.append((name, loop.now)), each.name)
+            loop.call_at(2.0, loop.post, each, lambda name: received.append((name, loop.now)), each.name)
         loop.call_at(60.0, loop.wake, clock, [awake, stopped])
         loop.call_at(70.0, loop.thaw, stopped)
         loop.run_until_complete(asyncio.sleep(80))
-        assert [name for name, _ in heard] == ["awake", "stopped"]
-        assert [at for _, at in heard] == pytest.approx([60, 70])
+        assert [name for name, _ in received] == ["awake", "stopped"]
+        assert [at for _, at in received] == pytest.approx([60, 70])
 
 
 def test_frozen_program_goes_on_when_it_thaws_and_a_killed_one_never() -> None:
     with running(1) as loop:
-        heard: list[tuple[str, float]] = []
+        received: list[tuple[str, float]] = []
 
         async def tick(name: str) -> None:
             for _ in range(3):
                 await asyncio.sleep(1)
-                heard.append((name, loop.now))
+                received.append((name, loop.now))
 
         frozen, killed = Program("frozen", Clock()), Program("killed", Clock())
         loop.spawn(frozen, tick("frozen"))
@@ -81,6 +81,6 @@ def test_frozen_program_goes_on_when_it_thaws_and_a_killed_one_never() -> None:
         loop.call_at(9.5, loop.thaw, frozen)
         loop.call_at(1.5, loop.kill, killed)
         loop.run_until_complete(asyncio.sleep(20))
-        mine = [at for name, at in heard if name == "frozen"]
+        mine = [at for name, at in received if name == "frozen"]
         assert mine == pytest.approx([1.0, 9.5, 10.5])
-        assert len(heard) == 4
+        assert len(received) == 4

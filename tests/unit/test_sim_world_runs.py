@@ -28,7 +28,7 @@ from workers.guard import process
 from workers.guard.machine import GuardMachine
 from workers.lease.rules import Rules
 from workers.lease.tickets import WaitQueue
-from workers.queue.awake import AwakeModel, Given
+from workers.queue.awake import AwakeModel, Received
 from workers.recovery import removal
 from workers.runner import frames, wire
 from workers.settings import WorkerSettings
@@ -96,8 +96,8 @@ class FreezeHeir(FreezeHolder):
     delay_s = 0.0
 
 
-class HearLate(FreezeHolder):
-    """A runner is stopped before it hears that it may enter, and hears it while guard and supervisor are stopped."""
+class ReceiveLate(FreezeHolder):
+    """A runner is stopped before it learns that it may enter, and learns it while guard and supervisor are stopped."""
 
     def on_held(self, boot: str) -> None:
         if not self.is_done:
@@ -279,9 +279,9 @@ def test_waiter_gets_a_device_whose_next_holder_froze_on_its_way_in() -> None:
     assert all(outcome.inside for outcome in outcomes)
 
 
-def test_runner_may_hear_its_word_late_while_its_guard_is_stopped_and_keeps_the_lock() -> None:
+def test_runner_may_receive_its_word_late_while_its_guard_is_stopped_and_keeps_the_lock() -> None:
     """Found by a world (112211), and a mistake of the model: who came while its guard was stopped was not excused."""
-    outcomes = played(HearLate)
+    outcomes = played(ReceiveLate)
     assert violations(outcomes) == []
     assert all(len(set(outcome.inside)) == 2 for outcome in outcomes)
 
@@ -309,7 +309,7 @@ def test_runner_whose_machine_slept_is_fenced_in_time_by_its_guard_alone(monkeyp
 def test_result_that_was_on_its_way_as_its_machine_fell_asleep_ends_no_job_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its supervisor may hear of it before anybody minds the deadline: the revision it expects is what refuses it."""
+    """Its supervisor may learn of it before anybody minds the deadline: the revision it expects is what refuses it."""
     worlds: list[SuspendAnsweringMachine] = []
     send = SimRunner._send
 
@@ -441,7 +441,7 @@ def test_where_models_are_very_many_what_a_turn_brings_is_kept_together_and_none
     together = 0
     release = AwakeModel.release
 
-    def seen(model: AwakeModel, priority: Priority) -> list[Given]:
+    def seen(model: AwakeModel, priority: Priority) -> list[Received]:
         nonlocal together
         given = release(model, priority)
         together += len(given) > 1

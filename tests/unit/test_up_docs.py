@@ -47,8 +47,8 @@ def test_the_ci_runs_the_readmes_commands() -> None:
 
 def test_pre_commit_runs_the_checks_of_make_lint() -> None:
     command = ["make", "--dry-run", "--always-make", "--no-print-directory", "lint", "VENV=.venv"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    wanted = [line for line in told.splitlines() if re.match(r"\.venv/bin/(?!python|uv)", line)]
+    reported = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    wanted = [line for line in reported.splitlines() if re.match(r"\.venv/bin/(?!python|uv)", line)]
     assert len(wanted) >= 4
     (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert repository["repo"] == "local"

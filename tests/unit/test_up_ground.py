@@ -44,8 +44,8 @@ def test_a_full_disk_is_refused_with_what_is_free_and_needed(tmp_path: Path, mon
         free: int = 3 * 1024**2
 
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage())
-    told = "3 MB free; Signalbox needs 512 MB"
-    with pytest.raises(Misconfigured, match=told), DataDir(tmp_path):
+    reported = "3 MB free; Signalbox needs 512 MB"
+    with pytest.raises(Misconfigured, match=reported), DataDir(tmp_path):
         pass
 
 

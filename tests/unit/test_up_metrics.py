@@ -21,7 +21,7 @@ def stack(tmp_path: Path) -> UpStack:
     return UpStack(options, DataDir(tmp_path), lambda _: None)
 
 
-async def told(stack: UpStack, name: str) -> str:
+async def reported(stack: UpStack, name: str) -> str:
     """The port one program is given, as it says itself."""
     log = stack.data.path / "logs" / f"{name}.log"
 
@@ -38,7 +38,7 @@ async def test_programs_that_inherit_one_port_are_given_one_each(
 ) -> None:
     monkeypatch.setenv("SIGNALBOX_METRICS_PORT", "9100")
     try:
-        ports = await asyncio.gather(*(told(stack, name) for name in PROGRAMS))
+        ports = await asyncio.gather(*(reported(stack, name) for name in PROGRAMS))
         assert ports == ["9100", "9101", "9102", "9103", "9104", "9105"]
         assert [stack.metrics()[name] for name in PROGRAMS] == [f"http://127.0.0.1:{port}/metrics" for port in ports]
     finally:
@@ -48,7 +48,7 @@ async def test_programs_that_inherit_one_port_are_given_one_each(
 async def test_without_a_port_none_is_given(stack: UpStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNALBOX_METRICS_PORT", "0")
     try:
-        assert await told(stack, "console") == "0"
+        assert await reported(stack, "console") == "0"
         assert stack.metrics() == {}
     finally:
         await stack.stop()

@@ -1,5 +1,6 @@
-"""Counts are said in words by one helper in each language, so that one of a kind is never plural."""
+"""House words: one helper says counts, so that one of a kind is never plural; docstrings say what is promised."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -40,4 +41,25 @@ def test_no_text_of_the_console_has_a_plural_behind_a_bare_count() -> None:
         if "@param" not in line and "counted" not in line
         if BARE.search(line) or "pluralize" in line or '=== 1 ? ""' in line
     ]
+    assert found == []
+
+
+PRODUCT = ("signalbox", "gateway_plugin", "workers", "console", "benchmarks")
+HOLLOW = re.compile(r"\s*(The same|It|As|See|Likewise)\b")
+"""A docstring that begins so sends its reader elsewhere before it has said anything."""
+
+
+def test_every_docstring_begins_with_what_is_promised() -> None:
+    sources = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(sources) > 500
+    found = []
+    for path in sources:
+        source = path.read_text()
+        if "migrations" in path.parts or not any(HOLLOW.match(text) for text in source.split('"""')):
+            continue
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                said = ast.get_docstring(node) or ""
+                if HOLLOW.match(said):
+                    found.append(f"{path.relative_to(ROOT)}: {said.splitlines()[0][:120]}")
     assert found == []

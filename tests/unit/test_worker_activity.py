@@ -16,15 +16,15 @@ KEY = ("digits", 3)
 
 
 def in_virtual_time(test: Callable[[Activity, Statistics, list[float]], Coroutine[Any, Any, None]]) -> None:
-    """Run ``test`` with an activity, what it has measured, and the instants at which others should hear of it."""
+    """Run ``test`` with an activity, what it has measured, and the instants at which others should learn of it."""
     with running(1) as loop:
 
         async def run() -> None:
-            statistics, told = Statistics(), list[float]()
+            statistics, reported = Statistics(), list[float]()
             changed = asyncio.Event()
-            changed.set = lambda: told.append(round(loop.now, 3))  # type: ignore[method-assign]
+            changed.set = lambda: reported.append(round(loop.now, 3))  # type: ignore[method-assign]
             activity = Activity(statistics, time.time, changed)
-            await test(activity, statistics, told)
+            await test(activity, statistics, reported)
 
         loop.run_until_complete(run())
 
@@ -42,20 +42,20 @@ def run(activity: str, *jobs: str, since: float, expected_s: float = 0.0, is_ahe
 
 
 def test_a_long_run_is_told_soon_and_so_is_its_end() -> None:
-    async def test(activity: Activity, statistics: Statistics, told: list[float]) -> None:
+    async def test(activity: Activity, statistics: Statistics, reported: list[float]) -> None:
         assert activity.now() is None
         statistics.ran(KEY[0], jobs=2, seconds=4.0, size_bytes=1)
         with activity.computing(KEY, ("a", "b")):
             await asyncio.sleep(3.0)
             assert activity.now() == run("computing", "a", "b", since=0.0, expected_s=4.0)
         assert activity.now() is None, "what was told as running is not left standing"
-        assert told == [SOON_S, 3.0]
+        assert reported == [SOON_S, 3.0]
 
     in_virtual_time(test)
 
 
 def test_a_steady_load_of_short_runs_has_used_what_the_runs_took_and_tells_nothing_in_between() -> None:
-    async def test(activity: Activity, statistics: Statistics, told: list[float]) -> None:
+    async def test(activity: Activity, statistics: Statistics, reported: list[float]) -> None:
         for i in range(100):
             with activity.computing(KEY, (f"job{i}",)):
                 await asyncio.sleep(0.003)
@@ -63,7 +63,7 @@ def test_a_steady_load_of_short_runs_has_used_what_the_runs_took_and_tells_nothi
             await asyncio.sleep(0.2)
             assert activity.now() is None, "a pause is no run"
         assert statistics.used_s == {"computing": pytest.approx(0.3)}
-        assert not told
+        assert not reported
 
     in_virtual_time(test)
 
@@ -84,7 +84,7 @@ def test_what_is_under_way_is_used_time_and_of_requests_behind_one_another_each_
 
 
 def test_of_two_batches_with_the_runner_the_first_is_what_it_does() -> None:
-    async def test(activity: Activity, _: Statistics, told: list[float]) -> None:
+    async def test(activity: Activity, _: Statistics, reported: list[float]) -> None:
         turns: list[float] = []
         with activity.computing(KEY, ("first",)):
             await asyncio.sleep(1.0)
@@ -97,7 +97,7 @@ def test_of_two_batches_with_the_runner_the_first_is_what_it_does() -> None:
         assert turns == [2.0]
         await asyncio.sleep(SOON_S / 2)
         second.__exit__(None, None, None)
-        assert told == [SOON_S, 2.0]
+        assert reported == [SOON_S, 2.0]
 
     in_virtual_time(test)
 
@@ -118,12 +118,12 @@ def test_a_run_whose_answer_is_read_with_the_one_before_it_has_lasted_what_the_r
 
 
 def test_a_load_is_told_at_once_and_what_it_took_is_expected_of_the_next() -> None:
-    async def test(activity: Activity, statistics: Statistics, told: list[float]) -> None:
+    async def test(activity: Activity, statistics: Statistics, reported: list[float]) -> None:
         with activity.loading(KEY):
             await asyncio.sleep(2.0)
             assert activity.now() == run("loading", since=0.0)
         assert statistics.load_s[KEY[0]] == 2.0
-        assert told == [0.0, 2.0]
+        assert reported == [0.0, 2.0]
         with activity.loading(KEY):
             assert activity.now() == run("loading", since=2.0, expected_s=2.0)
 
@@ -131,7 +131,7 @@ def test_a_load_is_told_at_once_and_what_it_took_is_expected_of_the_next() -> No
 
 
 def test_a_load_ahead_of_need_delays_no_turn_and_is_told_while_nothing_runs() -> None:
-    async def test(activity: Activity, statistics: Statistics, told: list[float]) -> None:
+    async def test(activity: Activity, statistics: Statistics, reported: list[float]) -> None:
         turns: list[float] = []
         with activity.loading(KEY, is_ahead=True):
             assert activity.now() == run("loading", since=0.0, is_ahead=True)
@@ -141,7 +141,7 @@ def test_a_load_ahead_of_need_delays_no_turn_and_is_told_while_nothing_runs() ->
                 await asyncio.sleep(0.1)
             assert activity.now() == run("loading", since=0.0, is_ahead=True)
         assert turns == [1.0], "it did not wait for the load"
-        assert told == [0.0, 1.1]
+        assert reported == [0.0, 1.1]
         assert statistics.load_s[KEY[0]] == 1.1
 
     in_virtual_time(test)

@@ -126,8 +126,8 @@ def test_jobs_are_joined_only_of_signatures_that_were_found_equal_for_these_file
     assert joined(saying(())) == [], "what is decided for all comes first"
     assert joined(replace(asking, batching=Batching())) == [], "nobody asks any more"
     assert joined(replace(asking, batching=Batching(rows_independent=True, max_size=1))) == []
-    assert joinings.untold(("m", 1), lambda _: asking) == Joining(joined=("s",), digest="d")
-    assert joinings.untold(("m", 1), lambda _: saying(("s",))) is None
+    assert joinings.unreported(("m", 1), lambda _: asking) == Joining(joined=("s",), digest="d")
+    assert joinings.unreported(("m", 1), lambda _: saying(("s",))) is None
     joinings.note(("m", 1), Joining(differs="much", digest="d"))
     joinings.retry_untried("m")
     assert not joinings.is_due(asking, version)

@@ -1,4 +1,4 @@
-"""Jobs in flight: what is tried again, what is let go, and what the device hears of it."""
+"""Jobs in flight: what is tried again, what is let go, and what the device learns of it."""
 
 import asyncio
 import math
@@ -19,13 +19,13 @@ class Device:
     """Whether it was busy, each time that it was told."""
 
     def __init__(self) -> None:
-        self.told: list[bool] = []
+        self.reported: list[bool] = []
 
     def busy(self) -> None:
-        self.told.append(True)
+        self.reported.append(True)
 
     def idle(self) -> None:
-        self.told.append(False)
+        self.reported.append(False)
 
 
 class Rig:
@@ -66,7 +66,7 @@ async def test_the_device_is_busy_while_a_job_runs_or_may_run(rig: Rig) -> None:
     rig.deliveries.apply([Done(first), Retry(second, 5.0)])  # a job that is tried again later keeps it from nobody
     assert rig.deliveries.due(rig.now_s + 10.0) == [second]
     rig.deliveries.apply([Drop(second)])
-    assert rig.device.told == [True, False, True, False]
+    assert rig.device.reported == [True, False, True, False]
     assert len(rig.deliveries.in_flight) == 0
 
 
@@ -103,7 +103,7 @@ async def test_the_queue_of_what_was_let_go_is_read_anew_once(rig: Rig) -> None:
     jobs = [rig.job(number) for number in range(3)]
     rig.deliveries.apply([Retry(jobs[0], 5.0)])
     rig.deliveries.let_go(jobs)
-    assert (len(rig.deliveries.in_flight), rig.deliveries.ready_bytes, rig.device.told[-1]) == (0, 0, False)
+    assert (len(rig.deliveries.in_flight), rig.deliveries.ready_bytes, rig.device.reported[-1]) == (0, 0, False)
     assert rig.deliveries.unread(rig.now_s) == ["half"]
     assert rig.deliveries.unread(rig.now_s) == []
     rig.deliveries.apply([Done(held) for held in jobs])  # decided about what has left does nothing
@@ -112,15 +112,15 @@ async def test_the_queue_of_what_was_let_go_is_read_anew_once(rig: Rig) -> None:
 
 async def test_a_pulled_job_keeps_its_beginning_and_is_told_soon_where_none_of_its_model_was(rig: Rig) -> None:
     in_flight = rig.deliveries.in_flight
-    assert not in_flight.has_untold()
+    assert not in_flight.has_unreported()
     first = rig.job(1)
-    assert in_flight.has_untold()
+    assert in_flight.has_unreported()
     assert (in_flight.waiting(), in_flight.oldest()) == ({"half": 1}, {"half": 0.0})
     rig.job(2)
-    assert not in_flight.has_untold(), "more of the same waits for the next heartbeat"
+    assert not in_flight.has_unreported(), "more of the same waits for the next heartbeat"
     other = rig.job(3, "other")
-    assert in_flight.has_untold()
+    assert in_flight.has_unreported()
     for held in (first, other):
         held.is_begun = True
-    assert not in_flight.has_untold()
+    assert not in_flight.has_unreported()
     assert in_flight.waiting() == {"half": 1}

@@ -40,7 +40,7 @@ class House:
                 frame_limit_bytes=simulated.FRAME_LIMIT_BYTES,
                 is_runner_kept=True,
             ),
-            on_report=self._hear,
+            on_report=self._receive,
             start_guard=starter(self.process, self._start_runner),
             make_stages=Unstaged,
         )
@@ -53,7 +53,7 @@ class House:
     def _order(self, verb: str, *numbers: int) -> None:
         assert self.guarded.order(verb, *numbers)
 
-    def _hear(self, word: GuardReport) -> None:
+    def _receive(self, word: GuardReport) -> None:
         if word.verb == "ready":
             self._order("lock")
         elif word.verb == "locked":

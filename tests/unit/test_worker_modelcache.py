@@ -123,5 +123,5 @@ def test_what_is_placed_elsewhere_leaves_first_and_is_told_as_spare() -> None:
     made.pin(("a", 1))
     made.unpin(("a", 1))  # the most recently used, and yet it goes
     assert made.evictions(40, is_spare=lambda key: key[0] == "a") == [("a", 1)]
-    told = made.residencies(is_spare=lambda key: key[0] == "a", max_rows=lambda _: 8)
-    assert [(r.model, r.state, r.max_rows) for r in told] == [("a", "spare", 8), ("b", "ready", 8)]
+    reported = made.residencies(is_spare=lambda key: key[0] == "a", max_rows=lambda _: 8)
+    assert [(r.model, r.state, r.max_rows) for r in reported] == [("a", "spare", 8), ("b", "ready", 8)]

@@ -8,7 +8,7 @@ from signalbox.wire.messages import Device, Residency, Run, Worker, encode
 from workers.host.presence import LIMIT_BYTES, fitting
 from workers.statistics.batchlimits import BatchLimits
 from workers.statistics.lru import Lru
-from workers.statistics.worker import MOST_MODELS, MOST_TOLD, Statistics
+from workers.statistics.worker import MOST_MODELS, MOST_REPORTED, Statistics
 
 MANY = 5_000
 NAMES = st.integers(0, MANY).map(lambda n: f"{n:0100}")
@@ -36,7 +36,7 @@ def worker(**fields: object) -> Worker:
     ),
     st.integers(0, MANY),
     st.integers(0, 3_000),
-    st.sampled_from(["ready", "failed", "unheard of"]),
+    st.sampled_from(["ready", "failed", "unseen"]),
 )
 def test_a_document_of_any_length_fits_and_tells_first_what_serves(
     rates: dict[str, float], waiting: int, resident: int, state: str
@@ -56,12 +56,12 @@ def test_a_document_of_any_length_fits_and_tells_first_what_serves(
         Residency(model="new", version=2, state="loading"),
     )
     whole = worker(rates=rates, waiting={f"w{n}": n for n in range(waiting)}, models=models)
-    told = fitting(whole)
-    assert len(encode(told)) <= LIMIT_BYTES
-    assert "loading" in {r.state for r in told.models}
-    assert told.running == whole.running
+    reported = fitting(whole)
+    assert len(encode(reported)) <= LIMIT_BYTES
+    assert "loading" in {r.state for r in reported.models}
+    assert reported.running == whole.running
     if state != "ready":
-        assert "used" in {r.model for r in told.models}
+        assert "used" in {r.model for r in reported.models}
 
 
 def test_a_document_that_fits_is_left_alone() -> None:
@@ -76,7 +76,7 @@ def test_rates_are_of_the_models_that_ran_last() -> None:
     statistics.ran("m4000", jobs=1, seconds=0.5, size_bytes=10)
     rates = statistics.rates()
     assert list(rates)[:2] == ["m4000", f"m{MANY - 1}"]
-    assert len(rates) == MOST_TOLD
+    assert len(rates) == MOST_REPORTED
     assert f"m{MANY - MOST_MODELS - 1}" not in statistics.run_s
     assert statistics.run_s["m4000"] == 0.5
 

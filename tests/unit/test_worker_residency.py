@@ -149,8 +149,8 @@ async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runne
     with pytest.raises(DoesNotFit, match="memory budget"):
         await made.pin(("a", 1), never)
     assert not memory.loaded
-    (told,) = cache.residencies()
-    assert (told.state, "memory budget" in told.error) == ("failed", True)
+    (reported,) = cache.residencies()
+    assert (reported.state, "memory budget" in reported.error) == ("failed", True)
 
 
 async def test_a_version_that_turns_out_larger_makes_idle_ones_leave_before_it_runs(memory: Memory) -> None:
@@ -216,10 +216,10 @@ class Rolling:
         self.cache = ModelCache(budget)
         self.targets: list[Key] = []
         self.versions: tuple[int, ...] = (1, 2, 3)
-        self.told: list[dict[int, str]] = []
+        self.reported: list[dict[int, str]] = []
         self.activity = activity()
         changed = asyncio.Event()
-        changed.set = lambda: self.told.append(self.states())  # type: ignore[method-assign]
+        changed.set = lambda: self.reported.append(self.states())  # type: ignore[method-assign]
         self.made = ResidentVersions(
             cast("Any", memory),
             self.cache,
@@ -285,7 +285,7 @@ async def test_a_version_whose_load_failed_keeps_the_old_one_and_is_tried_when_p
         await rolling.made.pin(("m", 2), never)
     memory.refused.clear()
     rolling.made.retry_failed("m")
-    assert rolling.told[-1] == {1: "ready"}, "told before it is tried again"
+    assert rolling.reported[-1] == {1: "ready"}, "told before it is tried again"
     assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
 
 

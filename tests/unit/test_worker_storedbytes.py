@@ -1,6 +1,6 @@
 """What a worker tells of the results it has stored of late: by account, in a window, and no more than the largest."""
 
-from workers.statistics.storedbytes import MOST_TOLD, StoredBytes
+from workers.statistics.storedbytes import MOST_REPORTED, StoredBytes
 
 
 class Clock:
@@ -41,6 +41,6 @@ def test_the_accounts_with_most_are_told() -> None:
     stored = StoredBytes(kept_s=600.0, clock=Clock())
     for number in range(1_000):
         stored.add(f"account {number}", number + 1)
-    told = stored.most()
-    assert len(told) == MOST_TOLD
-    assert min(told.values()) == 1_000 - MOST_TOLD + 1
+    reported = stored.most()
+    assert len(reported) == MOST_REPORTED
+    assert min(reported.values()) == 1_000 - MOST_REPORTED + 1

@@ -211,7 +211,10 @@ class Plugin:
         }
         version = Version(version=1, path="/nowhere", signatures=signatures)
         stored = ApiKey(
-            id=KID, hmac=keys.digest(PEPPER, whole_key()), scopes=("jobs:submit", "jobs:read", "jobs:cancel")
+            id=KID,
+            account_id=KID,
+            hmac=keys.digest(PEPPER, whole_key()),
+            scopes=("jobs:submit", "jobs:read", "jobs:cancel"),
         )
         model = Model(name="half", versions=(version,), labels={"stable": 1})
         await self.bus.write(names.key(Bucket.KEYS, KID), encode(stored))

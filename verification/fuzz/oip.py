@@ -1,7 +1,7 @@
 """Fuzzes the Open Inference Protocol's calls: malformed JSON, bytes and messages, through the real plugin.
 
 The first byte of an input chooses one of :data:`CALLS`, the rest is the body. Whatever comes is accepted as one job,
-shown, or refused in the protocol's shape with a status of the caller's, and then no worker hears of it.
+shown, or refused in the protocol's shape with a status of the caller's, and then no worker learns of it.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Fuzzes TensorFlow Serving's calls: malformed bodies and paths, through the real plugin over a store in memory.
 
 The first line of an input is what follows ``/v1/models/``, the rest a body. Whatever comes is accepted as one job, or
-refused in TensorFlow Serving's shape with a status of the caller's, and then no worker hears of it.
+refused in TensorFlow Serving's shape with a status of the caller's, and then no worker learns of it.
 """
 
 import json

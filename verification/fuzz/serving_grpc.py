@@ -2,7 +2,7 @@
 
 The first line of an input is the name of a method (else Predict is meant), the rest its message. Whatever comes is
 answered, accepted as one job, or refused with a code of the caller's in a text that fits a client's limit, and then no
-worker hears of it.
+worker learns of it.
 """
 
 from collections.abc import Hashable

@@ -115,24 +115,24 @@ def _say(hub: Hub, tab: Tab, line: bytes) -> str:
         text = line.decode()
     except UnicodeDecodeError:
         return "not text"  # the server closes the connection before it reaches us
-    wish = read(text)
-    if wish is None:
+    asked = read(text)
+    if asked is None:
         return "refused"
-    _is_within_bounds(wish, text)
-    if not wish.topics or not all(topic in ACTS for topic in wish.topics):
+    _is_within_bounds(asked, text)
+    if not asked.topics or not all(topic in ACTS for topic in asked.topics):
         return "not allowed"
-    tab.asked |= set(wish.topics)
-    tab.held = {t: s for t, s in tab.held.items() if t not in wish.topics}
-    hub.subscribe(tab, wish.topics, wish.resume, 1.0)
+    tab.asked |= set(asked.topics)
+    tab.held = {t: s for t, s in tab.held.items() if t not in asked.topics}
+    hub.subscribe(tab, asked.topics, asked.resume, 1.0)
     assert tab.topics == tab.asked
-    return "resumed" if wish.resume else "subscribed"
+    return "resumed" if asked.resume else "subscribed"
 
 
-def _is_within_bounds(wish: Subscribe, text: str) -> None:
+def _is_within_bounds(asked: Subscribe, text: str) -> None:
     assert len(text) <= MESSAGE_LIMIT
-    assert len(wish.topics) <= 16
-    assert all(len(topic) <= 32 for topic in wish.topics)
-    assert len(wish.resume) <= 32
+    assert len(asked.topics) <= 16
+    assert all(len(topic) <= 32 for topic in asked.topics)
+    assert len(asked.resume) <= 32
 
 
 def _change(view: LiveView, hub: Hub, step: int) -> None:

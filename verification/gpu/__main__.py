@@ -48,7 +48,7 @@ sys.stdin.read()
 """
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     """What NVML showed. at: monotonic seconds."""
 
     at: float
@@ -62,26 +62,26 @@ class Nvml:
     def __init__(self, index: int) -> None:
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        self.looks: list[Look] = []
+        self.samples: list[Sample] = []
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
 
-    def look(self) -> Look:
+    def sample(self) -> Sample:
         """One look."""
         used = int(pynvml.nvmlDeviceGetMemoryInfo(self._handle, version=pynvml.nvmlMemory_v2).used)
         found = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
-        return Look(time.monotonic(), used, frozenset(each.pid for each in found))
+        return Sample(time.monotonic(), used, frozenset(each.pid for each in found))
 
-    def end(self) -> list[Look]:
+    def end(self) -> list[Sample]:
         """Stop; all looks."""
         self._is_over.set()
         self._thread.join()
-        return self.looks
+        return self.samples
 
     def _keep(self) -> None:
         while not self._is_over.wait(LOOK_S):
-            self.looks.append(self.look())
+            self.samples.append(self.sample())
 
 
 class Rig(NamedTuple):
@@ -128,22 +128,22 @@ async def rig(folder: Path, gpu: str, user: str) -> AsyncIterator[Rig]:
 
 async def main(rounds: int, user: str) -> int:
     """Every part, one after the other. user: of the runners, whose sandbox is strict then; empty = ours, and auto."""
-    gpus = await anext(devices.looks(0.0), None)
+    gpus = await anext(devices.watch(0.0), None)
     if not gpus:
         print("There is no NVIDIA GPU here.")
         return 1
     gpu, nvml = gpus[0], Nvml(gpus[0].index)
-    idle = nvml.look().used
+    idle = nvml.sample().used
     print(f"{gpu.name} {gpu.uuid}: {gpu.memory_bytes >> 20} MiB, {idle >> 20} MiB used when idle, processes {gpu.pids}")
     with tempfile.TemporaryDirectory(prefix="signalbox-gpu-") as folder:
         async with rig(Path(folder), gpu.uuid, user) as made:
             await _first(made, nvml)
             await _take_overs(made, nvml, idle, rounds)
             await _hand_overs(made, rounds)
-            looks = nvml.end()
+            samples = nvml.end()
             await _foreign(made)
             await _not_free(made)
-    return _judged(looks, idle)
+    return _judged(samples, idle)
 
 
 async def _first(made: Rig, nvml: Nvml) -> None:
@@ -153,8 +153,8 @@ async def _first(made: Rig, nvml: Nvml) -> None:
         print(f"first job after {await made.job(1.0):.2f} s (lease, CUDA's start and a load included)")
         sandbox = await worker.said("worker.sandbox")
         print(f"sandbox: { ({k: v for k, v in sandbox.items() if k not in _OF_EACH_LINE}) }")
-        look = nvml.look()
-        print(f"its runner is process {sorted(look.pids)}, {look.used >> 20} MiB used")
+        sample = nvml.sample()
+        print(f"its runner is process {sorted(sample.pids)}, {sample.used >> 20} MiB used")
         ten = [await made.job(float(x)) for x in range(10)]
         print(f"a lone job on the GPU: p50 {statistics.median(ten) * 1e3:.1f} ms", flush=True)
 
@@ -173,8 +173,8 @@ async def _take_overs(made: Rig, nvml: Nvml, idle: int, rounds: int) -> None:
             taken.append(time.monotonic() - killed_at)
             await job
             served.append(time.monotonic() - killed_at)
-            after = [look for look in list(nvml.looks) if look.at > killed_at]
-            freed.append(next(look.at for look in after if look.used <= idle + FREE_BYTES) - killed_at)
+            after = [sample for sample in list(nvml.samples) if sample.at > killed_at]
+            freed.append(next(sample.at for sample in after if sample.used <= idle + FREE_BYTES) - killed_at)
             holder = waiter
     _print("SIGKILL of the holder's worker to another's lease", taken)
     _print("  to the memory back at idle, by NVML", freed)
@@ -249,17 +249,17 @@ class _Stranger:
         self._process.communicate()
 
 
-def _judged(looks: list[Look], idle: int) -> int:
+def _judged(samples: list[Sample], idle: int) -> int:
     """Print whether any two runners computed at once, or one entered before the memory was back; 1 if so."""
-    crowded = [look for look in looks if len(look.pids) > 1]
+    crowded = [sample for sample in samples if len(sample.pids) > 1]
     early = [
         after
-        for before, after in pairwise(looks)
+        for before, after in pairwise(samples)
         if after.pids - before.pids and not before.pids and before.used > idle + FREE_BYTES
     ]
-    runners = len(frozenset().union(*(look.pids for look in looks)))
+    runners = len(frozenset().union(*(sample.pids for sample in samples)))
     print(
-        f"NVML was read {len(looks)} times and showed {runners} runners, two at once {len(crowded)} times, one that "
+        f"NVML was read {len(samples)} times and showed {runners} runners, two at once {len(crowded)} times, one that "
         f"entered before the memory was back {len(early)} times"
     )
     return 1 if crowded or early else 0

@@ -99,7 +99,7 @@ COMMANDS: Final[Mapping[int, Command]] = {
     68: _pytest("tests/integration/test_worker_reconcile.py", "first_leader"),
     69: _pytest("tests/integration/test_core_tls.py", "gives_up_in_a_handshake"),
     70: _pytest("tests/integration/test_worker_undelivered.py", "behind_the_jobs_that_are_known"),
-    71: _pytest("tests/integration/test_worker_intake.py", "lost_to_who_makes_way"),
+    71: _pytest("tests/integration/test_worker_intake.py", "lost_to_who_leaves_shared_models"),
 }
 
 

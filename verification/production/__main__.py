@@ -6,7 +6,7 @@ import sys
 
 from signalbox.ops import foreground
 from signalbox.ops.foreground import UP_FILE
-from signalbox.ops.up.first import Shown, show
+from signalbox.ops.up.first import Greeting, show
 from verification.production.options import add_arguments, parsed
 from verification.production.stack import MODELS_INSIDE, ProductionStack
 
@@ -25,7 +25,7 @@ async def _bring_up_and_keep(stack: ProductionStack) -> None:
     for sentence in stack.left_out():
         stack.say(sentence)
     await stack.make()
-    shown: Shown | None = None
+    shown: Greeting | None = None
 
     def note() -> None:
         if shown is not None:
@@ -43,7 +43,7 @@ async def _bring_up_and_keep(stack: ProductionStack) -> None:
         _tell(stack, shown)
 
 
-def _tell(stack: ProductionStack, shown: Shown) -> None:
+def _tell(stack: ProductionStack, shown: Greeting) -> None:
     print(f"\n  front    {stack.front_url}   (past the forwarder: {stack.direct_front_url})")
     print(f"  gRPC     {stack.grpc_address}")
     print(f"  console  {stack.console_url}   log in as {shown.user} with {shown.password}")

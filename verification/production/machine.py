@@ -30,7 +30,7 @@ class Machine(NamedTuple):
     python: Path
 
 
-def look() -> Machine:
+def describe() -> Machine:
     """All that is needed. Raises :class:`Misconfigured` with everything that is missing, and how to get it."""
     missing = _lacking()
 

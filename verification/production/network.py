@@ -131,10 +131,10 @@ class Network:
             raise Unavailable(f"These are still there, remove them by hand with ip: {names}.")
 
     def _taken(self) -> set[int]:
-        told = subprocess.run(
+        reported = subprocess.run(
             [self._ip, "-json", "route", "show", "table", "all"], capture_output=True, check=True, timeout=_IP_S
         )
-        routes = [str(route.get("dst", "")) for route in json.loads(told.stdout)]
+        routes = [str(route.get("dst", "")) for route in json.loads(reported.stdout)]
         return {int(dst.split(".")[2]) for dst in routes if dst.startswith(f"{_BLOCK}.")}
 
     def _run(self, commands: list[str], *options: str) -> None:

@@ -48,7 +48,7 @@ class ProductionStack:
     def __init__(self, options: ProductionOptions, data: DataDir, say: Callable[[str], None]) -> None:
         self.data = data
         self.say = say
-        self._machine = machine.look()
+        self._machine = machine.describe()
         filed = composed.read(ROOT / COMPOSE_FILE, {**METERED, **os.environ})
         declared = variants.with_plugins(filed, options.plugins)
         declared = variants.with_devices(declared, options.devices)
@@ -103,16 +103,16 @@ class ProductionStack:
 
     def left_out(self) -> list[str]:
         """What of the file does not hold here, in sentences."""
-        told = []
+        reported = []
         image = self.compose.services[self._nodes()[0]].image
         wanted = image.partition(":")[2].partition("-")[0]
         if wanted != self._machine.nats_version:
-            told.append(f"NATS is {self._machine.nats_version}; the file names {wanted}")
+            reported.append(f"NATS is {self._machine.nats_version}; the file names {wanted}")
         limited = [name for name, each in self.compose.services.items() if each.mem_limit]
         if limited:
-            told.append(f"left out: mem_limit of {', '.join(limited)}, which takes an engine")
-        told.append("left out: the way from the network front to the outside")
-        return told
+            reported.append(f"left out: mem_limit of {', '.join(limited)}, which takes an engine")
+        reported.append("left out: the way from the network front to the outside")
+        return reported
 
     async def make(self) -> None:
         """Networks, secrets, and a box for each service; nothing runs yet."""

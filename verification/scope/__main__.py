@@ -40,7 +40,7 @@ def main() -> int:
             names=names,
             walks=asked.walks,
             first=asked.first,
-            say=lambda told: print(told, flush=True),
+            say=lambda reported: print(reported, flush=True),
         )
     else:
         found = explore(

@@ -81,12 +81,12 @@ def runner_leaves(world: World, node: Node) -> None:
     world.feed(node, "left")
 
 
-def thaws_and_hears_nats(world: World, node: Node) -> None:
+def thaws_and_receives_nats(world: World, node: Node) -> None:
     """What comes first after a pause is chance: NATS, the guard, a timer, or what it was about to write."""
     thaw(world, node, node.inbox, node.words)
 
 
-def thaws_and_hears_its_guard(world: World, node: Node) -> None:
+def thaws_and_receives_its_guard(world: World, node: Node) -> None:
     thaw(world, node, node.words, node.inbox)
 
 

@@ -86,14 +86,14 @@ def digest(world: World) -> bytes:
 
 def key(world: World) -> bytes:
     """Nested tuples of numbers and words, as bytes. Workers that look alike are tried in every order."""
-    looks = {name: _looks(node) for name, node in world.nodes.items()}
-    nodes = sorted(world.nodes.values(), key=lambda node: looks[node.name])
-    if len(set(looks.values())) == len(nodes):
+    views = {name: _views(node) for name, node in world.nodes.items()}
+    nodes = sorted(world.nodes.values(), key=lambda node: views[node.name])
+    if len(set(views.values())) == len(nodes):
         return marshal.dumps(_View(world, nodes).key(), 2)
     return min(
         marshal.dumps(_View(world, order).key(), 2)
         for order in permutations(nodes)
-        if [looks[node.name] for node in order] == [looks[node.name] for node in nodes]
+        if [views[node.name] for node in order] == [views[node.name] for node in nodes]
     )
 
 
@@ -430,7 +430,7 @@ def _records_of(node: Node) -> list[messages.Lease | None]:
     return [*records, *(event.record for event in seen if isinstance(event, events.Observed))]
 
 
-def _looks(node: Node) -> tuple[Any, ...]:
+def _views(node: Node) -> tuple[Any, ...]:
     """An order of workers that does not depend on their names."""
     lease = node.lease
     return (

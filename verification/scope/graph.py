@@ -23,20 +23,20 @@ class Found(Generic[S]):
     is_cut_short: bool = False
 
     def __str__(self) -> str:
-        told = (
+        reported = (
             f"{self.states:,} states, {self.edges:,} steps, depth {self.depth}, {self.cpu_s:.1f} s of CPU"
             f"; by faults {self.by_faults}"
         )
         if self.is_cut_short:
-            told += "; CUT SHORT, not exhaustive"
+            reported += "; CUT SHORT, not exhaustive"
         elif 0 in self.by_faults:
-            told += "; closed: more faults of these kinds lead nowhere else"
+            reported += "; closed: more faults of these kinds lead nowhere else"
         if not self.broken:
-            return f"{told}; every law holds, no state is stuck"
-        return f"{told}\n{told_path(self.broken, self.path)}"
+            return f"{reported}; every law holds, no state is stuck"
+        return f"{reported}\n{report_path(self.broken, self.path)}"
 
 
-def told_path(broken: str, path: Iterable[object]) -> str:
+def report_path(broken: str, path: Iterable[object]) -> str:
     """A broken law and the way to it."""
     steps = "\n".join(f"  {number:3} {step}" for number, step in enumerate(path, 1))
     return f"BROKEN: {broken}\nafter\n{steps}"

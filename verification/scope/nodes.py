@@ -38,7 +38,7 @@ LONG_S: Final = 1 << 30
 
 class Op(NamedTuple):
     """A lease write under way. fate: ``sent`` until the server has it; ``slow`` if its answer tarries;
-    ``lost`` if its writer will hear nothing but its own time-out."""
+    ``lost`` if its writer will receive nothing but its own time-out."""
 
     write: effects.WriteRecord
     at: int
@@ -109,7 +109,7 @@ def copied_lease(lease: LeaseMachine) -> LeaseMachine:
     twin.__dict__.update(lease.__dict__)
     twin.waiters = WaitQueue()
     twin.waiters._numbers.update(lease.waiters._numbers)
-    twin.waiters._heard_at.update(lease.waiters._heard_at)
+    twin.waiters._seen_at.update(lease.waiters._seen_at)
     held = lease.held
     if held is not None:
         twin.held = HeldLease(

@@ -15,7 +15,7 @@ from workers.lease.machine import RunnerPlace
 
 
 class Step(NamedTuple):
-    """of: a worker, or the number of a job, an old runner or a late write. order: in which workers hear of it,
+    """of: a worker, or the number of a job, an old runner or a late write. order: in which workers learn of it,
     where that is not the alphabet's."""
 
     name: str
@@ -23,8 +23,8 @@ class Step(NamedTuple):
     order: str = ""
 
     def __str__(self) -> str:
-        told = f"{self.name.replace('_', ' ')} {self.of}".strip()
-        return f"{told}, heard in the order {self.order}" if self.order else told
+        reported = f"{self.name.replace('_', ' ')} {self.of}".strip()
+        return f"{reported}, received in the order {self.order}" if self.order else reported
 
 
 OfNode = Callable[[World, Node], bool]
@@ -62,9 +62,9 @@ def is_running(world: World, node: Node) -> bool:
 
 
 def is_runner_asked_for(node: Node) -> bool:
-    """By a supervisor that has heard of the last one's death."""
-    is_heard = not any(isinstance(word, events.RunnerDied) for word in node.words)
-    return node.runner == "none" and not node.is_down and not node.is_guard_dead and is_heard
+    """By a supervisor that has learned of the last one's death."""
+    is_seen = not any(isinstance(word, events.RunnerDied) for word in node.words)
+    return node.runner == "none" and not node.is_down and not node.is_guard_dead and is_seen
 
 
 def is_ticket_dead(world: World, node: Node) -> bool:
@@ -83,8 +83,8 @@ PROMPT: Final[dict[Callable[[World, Node], None], OfNode]] = {
 SLOW: Final[dict[Callable[[World, Node], None], OfNode]] = {
     acts.run_ends: is_running,
     acts.runner_leaves: lambda _, node: node.runner == "leaving",
-    acts.thaws_and_hears_nats: lambda _, node: node.is_frozen,
-    acts.thaws_and_hears_its_guard: lambda _, node: node.is_frozen and bool(node.words) and bool(node.inbox),
+    acts.thaws_and_receives_nats: lambda _, node: node.is_frozen,
+    acts.thaws_and_receives_its_guard: lambda _, node: node.is_frozen and bool(node.words) and bool(node.inbox),
     acts.thaws_and_its_timer_fires: lambda _, node: node.is_frozen and bool(node.words or node.inbox),
     acts.thaws_and_writes: lambda _, node: node.is_frozen and not node.is_cut and is_about_to_write(node),
     acts.is_connected_again: lambda _, node: node.is_cut,
@@ -189,10 +189,10 @@ def is_in_flight(world: World, number: int) -> bool:
 
 
 def orders(step: Step, after: World) -> Iterator[Step]:
-    """The same step, heard in each other order of those for whom that makes a difference."""
-    told = "".join(sorted(after.asked))
-    for order in permutations(told):
-        if (turn := "".join(order)) != told:
+    """The same step, received in each other order of those for whom that makes a difference."""
+    reported = "".join(sorted(after.asked))
+    for order in permutations(reported):
+        if (turn := "".join(order)) != reported:
             rest = "".join(name for name in after.nodes if name not in turn)
             yield step._replace(order=turn + rest)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from verification.scope.frozen import digest
-from verification.scope.graph import told_path
+from verification.scope.graph import report_path
 from verification.scope.nodes import Machines
 from verification.scope.steps import FAULT_NAMES, KINDS, Step, faults, orders, prompt_steps, slow_steps, taken
 from verification.scope.world import Violation, World
@@ -42,13 +42,13 @@ class Walked:
 
     def __str__(self) -> str:
         by_kind = ", ".join(f"{kind} {number:,}" for kind, number in self.faults.items() if number)
-        told = (
+        reported = (
             f"{self.walks:,} walks, {self.steps:,} steps (at most {self.longest:,} a walk)"
             f", {len(self.states):,} states; faults: {by_kind}; {self.cpu_s:.1f} s of CPU"
         )
         if not self.broken:
-            return f"{told}; every law holds, every walk ends"
-        return f"{told}\nseed {self.seed}: {told_path(self.broken, self.path)}"
+            return f"{reported}; every law holds, every walk ends"
+        return f"{reported}\nseed {self.seed}: {report_path(self.broken, self.path)}"
 
 
 def walk_many(
@@ -122,9 +122,9 @@ def _other(world: World, chance: random.Random, slowness: float) -> Step:
 
 
 def _after(path: list[Step], world: World, step: Step, chance: random.Random) -> World:
-    """The state after ``step``, heard in one order or another."""
+    """The state after ``step``, received in one order or another."""
     path.append(step)
     after = taken(world, step)
-    heard = [step, *orders(step, after)]
-    path[-1] = chance.choice(heard)
+    received = [step, *orders(step, after)]
+    path[-1] = chance.choice(received)
     return after if path[-1] is step else taken(world, path[-1])

@@ -65,7 +65,7 @@ class Late(NamedTuple):
 class World:
     """One state. flocks: who holds each host's: a node's name, or ``old``. floors: the token in its lock file.
 
-    highest, used: the highest token that any runner was let in under, and the last stay. ears: who hears first
+    highest, used: the highest token that any runner was let in under, and the last stay. ears: who receives first
     in the present step; asked: for whom that made a difference.
     """
 
@@ -138,14 +138,14 @@ class World:
         return self.nodes[name]
 
     def in_order(self, names: Container[str]) -> list[str]:
-        """Those of ``names`` that hear an event at once, in the order of this step."""
-        told = [name for name in self.ears if name in names]
-        if len(told) > 1:
-            self.asked.update(told)
-        return told
+        """Those of ``names`` that receive an event at once, in the order of this step."""
+        reported = [name for name in self.ears if name in names]
+        if len(reported) > 1:
+            self.asked.update(reported)
+        return reported
 
     def awake(self) -> list[str]:
-        """Who hears at once of what happens."""
+        """Who receives at once of what happens."""
         return self.in_order(
             {name for name, node in self.nodes.items() if not (node.is_frozen or node.is_cut or node.is_down)}
         )
@@ -212,7 +212,7 @@ class World:
             self.pull(node)
 
     def write_ticket(self, node: Node) -> None:
-        """Tickets are written, stored and heard of at once."""
+        """Tickets are written, stored and learned of at once."""
         write = node.ticket.due(self.now)
         if write is None:
             return
@@ -237,7 +237,7 @@ class World:
                 self.todo.append((name, events.Tick()))
 
     def remove_ticket(self, owner: str) -> None:
-        """Delete or expire the record, which all workers hear. Its marker goes soon after."""
+        """Delete or expire the record, which all workers receive. Its marker goes soon after."""
         self.tickets.pop(owner, None)
         for name in self.awake():
             self.own(name).lease.waiters.drop(owner)
@@ -300,10 +300,10 @@ class World:
             and write.record.state == HELD
             and seen.boot != write.record.boot
         )
-        unheard = [event for name, event in self.todo if name == node.name]
+        unseen = [event for name, event in self.todo if name == node.name]
         # Its guard may have lost the flock and said so to a supervisor that has not listened yet.
         knows = not node.is_guard_dead and not any(
-            isinstance(event, events.Unlocked | events.GuardGone) for event in (*node.words, *unheard)
+            isinstance(event, events.Unlocked | events.GuardGone) for event in (*node.words, *unseen)
         )
         if is_seizure and knows and seen is not None:
             has_flock = self.flocks.get(node.host) == node.name
@@ -408,7 +408,7 @@ class World:
     # -- NATS: the lease -------------------------------------------------------------------------------
 
     def store(self, write: effects.WriteRecord, name: str, boot: str, at: int) -> events.Event:
-        """Compare and set. All workers hear of what is stored."""
+        """Compare and set. All workers learn of what is stored."""
         expect: int | None = write.expect  # a broken machine may expect nothing
         if expect is not None and expect != self.revision:
             return events.WriteRefused()

@@ -107,7 +107,7 @@ def _words(record: Record | None) -> str:
     return f"{record.state.value}#{record.attempt}({record.worker}, {record.token})"
 
 
-def told(seen: Sequence[tuple[float, State]], history: Sequence[Stored]) -> Iterator[str]:
+def reported(seen: Sequence[tuple[float, State]], history: Sequence[Stored]) -> Iterator[str]:
     """S11: a job ended as its caller was told."""
     last = history[-1].record.state if history else None
     for at, state in seen:
@@ -175,9 +175,9 @@ def fenced(
             continue
         left = world.loop.now if stay.left is None else stay.left
         pairs = sorted(confirmed.get(stay.boot, ()))
-        last = max((sent for heard, sent in pairs if heard <= stay.came), default=stay.came)
-        for heard, sent in pairs:
-            if stay.came < heard <= _must_be_out_at(stay, last, fence_s):
+        last = max((sent for received, sent in pairs if received <= stay.came), default=stay.came)
+        for received, sent in pairs:
+            if stay.came < received <= _must_be_out_at(stay, last, fence_s):
                 last = max(last, sent)
         if left > _must_be_out_at(stay, last, fence_s):
             yield (f"{stay.boot} was inside until {left:.3f}, its last confirmed heartbeat was sent at {last:.3f}")

@@ -112,12 +112,12 @@ class Caller:
                     return job_id
             else:
                 self.world.ledger.accepted(job_id)
-                self._told(job_id, end)
+                self._reported(job_id, end)
                 return str(job_id)
             await asyncio.sleep(self.chance.uniform(0.3, 2.0))
         return ""
 
-    def _told(self, job_id: str, end: End | None) -> None:
+    def _reported(self, job_id: str, end: End | None) -> None:
         if end is not None:
             self.world.ledger.saw(job_id, end.record.state, end.body)
 

@@ -212,19 +212,19 @@ class Faults:
 
     def stop_heir(self) -> bool:
         """SIGSTOP to the next worker that gets a lease, after its record and before it enters the device."""
-        heard = self.world.oracle.on_held
+        received = self.world.oracle.on_held
 
         def freeze(boot: str) -> None:
-            if freeze not in heard:
+            if freeze not in received:
                 return
-            heard.remove(freeze)
+            received.remove(freeze)
             worker = next(w for w in self.world.workers if boot.startswith(f"{w.name}."))
             if worker.process is not None and worker.process.is_running:
                 self._stop(worker.name, worker.process)
                 self.world.injected("stop_heir")
 
-        heard.append(freeze)
-        self._undo.append(heard.clear)
+        received.append(freeze)
+        self._undo.append(received.clear)
         return False  # counted when it comes to pass
 
     def stop_guard(self) -> bool:
@@ -335,11 +335,11 @@ class Faults:
         return self._hold(up=True, down=True)
 
     def partition_up(self) -> bool:
-        """It hears and is not heard."""
+        """It receives and is not received."""
         return self._hold(up=True, down=False)
 
     def partition_down(self) -> bool:
-        """It is heard and does not hear: answers and deliveries are lost."""
+        """It is received and does not receive: answers and deliveries are lost."""
         return self._hold(up=False, down=True)
 
     def cut(self) -> bool:
@@ -467,7 +467,7 @@ class Faults:
         return self._knob("lost_deliveries", self.chance.uniform(0.05, 0.6), 0.0)
 
     def lose_hints(self) -> bool:
-        """Workers do not hear of a part of the jobs."""
+        """Workers do not learn of a part of the jobs."""
         return self._knob("lost_hints", self.chance.uniform(0.2, 1.0), 0.0)
 
     def late_requests(self) -> bool:

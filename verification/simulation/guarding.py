@@ -20,7 +20,7 @@ StartRunner = Callable[[Process, Sockets], Process]
 
 
 class SimGuard:
-    """One guard. Everything it hears comes through its program, so it can be stopped anywhere."""
+    """One guard. Everything it receives comes through its program, so it can be stopped anywhere."""
 
     def __init__(
         self, process: Process, control: End, handed: deque[End], path: str, is_kept: bool, start_runner: StartRunner
@@ -193,11 +193,11 @@ class SimGuardLink(GuardOrders):
 
     @property
     def pid(self) -> int:
-        """See the base."""
+        """The guard's process."""
         return self._process.pid
 
     def spawn(self) -> RunnerEnds:
-        """See the base."""
+        """Start a runner in the guard."""
         machine = self._supervisor.machine
         pipes = [machine.pipe(self._supervisor, self._process) for _ in range(2)]
         self._handed += [theirs for _, theirs in pipes]
@@ -205,14 +205,14 @@ class SimGuardLink(GuardOrders):
         return RunnerEnds(*(cast("socket.socket", SimSocket(ours)) for ours, _ in pipes))
 
     def kill_all(self) -> None:
-        """See the base."""
+        """Kill guard and runner."""
         runner = self._supervisor.machine.processes.get(self._runner_pid)
         if runner is not None:
             runner.kill()
         self._process.kill()
 
     async def close(self, timeout_s: float) -> None:
-        """See the base."""
+        """End the guard and its runner."""
         self._ours.close()
         try:
             async with asyncio.timeout(timeout_s):
@@ -251,14 +251,14 @@ class SimSocket:
         transport = SimTransport(self._end)
         protocol.connection_made(transport)
 
-        def hear(message: bytes | None) -> None:
+        def receive(message: bytes | None) -> None:
             if message is None:
                 self._end.close()
                 protocol.connection_lost(None)
             else:
                 protocol.data_received(message)
 
-        self._end.listen(hear)
+        self._end.listen(receive)
         return transport
 
 

@@ -29,7 +29,7 @@ from workers.supervisor import Supervisor
 if TYPE_CHECKING:
     from verification.simulation.world import World
 
-KEY: Final = ApiKey(id="k1", hmac="")
+KEY: Final = ApiKey(id="k1", account_id="k1", hmac="")
 _INLINE_BYTES: Final = 262_144
 
 

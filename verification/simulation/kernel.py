@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from verification.simulation.loop import WORLD, Clock, Program, SimLoop
 
 SIGKILL: Final = -9
-Hear = Callable[[bytes | None], None]
+Receiver = Callable[[bytes | None], None]
 """Gets each message of a pipe, and None once the other end is closed for good."""
 
 
@@ -79,7 +79,7 @@ class End:
 
     def __init__(self, machine: "Machine", owner: "Process") -> None:
         self.machine, self.owner = machine, owner
-        self.hear: Hear | None = None
+        self.receive: Receiver | None = None
         self.other: End
         self.is_closed = False
         self._arrived: deque[bytes | None] = deque()
@@ -92,11 +92,11 @@ class End:
         owner.ends.append(self)
         return self
 
-    def listen(self, hear: Hear) -> None:
+    def listen(self, receive: Receiver) -> None:
         """What has arrived already comes at once."""
-        self.hear = hear
-        while self._arrived and self.hear is not None:
-            self.hear(self._arrived.popleft())
+        self.receive = receive
+        while self._arrived and self.receive is not None:
+            self.receive(self._arrived.popleft())
 
     def send(self, message: bytes) -> bool:
         """False where the other end is closed for good."""
@@ -110,7 +110,7 @@ class End:
         """Idempotent."""
         if not self.is_closed:
             self.is_closed = True
-            self.hear = None
+            self.receive = None
             if not self.other.is_closed:
                 self.other._transmit(None)
 
@@ -123,10 +123,10 @@ class End:
         message = self._on_its_way.popleft()
         if self.is_closed:
             return
-        if self.hear is None:
+        if self.receive is None:
             self._arrived.append(message)
         else:
-            self.hear(message)
+            self.receive(message)
 
 
 class Process:
@@ -192,9 +192,9 @@ class Process:
         else:
             self.machine.loop.post(self.program, self.on_term)
 
-    def watch(self, by: "Process", hear: Callable[[int, int], None]) -> None:
+    def watch(self, by: "Process", receive: Callable[[int, int], None]) -> None:
         """Tell ``by`` of its end: pid and status."""
-        self.on_exit.append((by, hear))
+        self.on_exit.append((by, receive))
 
     def vanish(self) -> None:
         """The machine lost its power: no last act of the kernel's either, but the oracle must know."""
@@ -235,8 +235,8 @@ class Process:
                 child.terminate()
             else:
                 child.parent = None
-        for by, hear in self.on_exit:
-            self.machine.loop.post(by.program, hear, self.pid, status, delay=self.machine.moment())
+        for by, receive in self.on_exit:
+            self.machine.loop.post(by.program, receive, self.pid, status, delay=self.machine.moment())
 
 
 class Machine:

@@ -51,7 +51,7 @@ class Naps:
             self.world.later(after_s, self.suspend, machine, self._seconds(), "suspend_heir")
 
     def suspend(self, machine: Machine, seconds: float, name: str) -> None:
-        """One nap. Each connection is kept, or its peer gives it up meanwhile, which is heard on waking."""
+        """One nap. Each connection is kept, or its peer gives it up meanwhile, which is received on waking."""
         world = self.world
         if machine.is_asleep or world.loop.now >= world.shape.lull_s:
             return

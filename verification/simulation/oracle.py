@@ -116,7 +116,7 @@ class Oracle:
         self.held_at: dict[str, float] = {}
         """When each worker last got a device."""
         self.on_held: list[Callable[[str], None]] = []
-        """Heard with the boot of each new holder, as its record is stored."""
+        """Received with the boot of each new holder, as its record is stored."""
         self.reused_until = 0
         """Sequences that a lost tail made free again: a removal of what was there before may hit them."""
 
@@ -166,8 +166,8 @@ class Oracle:
             )
         if lease is not None and lease.state == "HELD" and not lease.beats:
             self.held_at[lease.owner] = self.world.loop.now
-            for hear in list(self.on_held):
-                hear(lease.boot)
+            for receive in list(self.on_held):
+                receive(lease.boot)
 
     def _on_ticket(self, msg: Msg) -> None:
         gpu, _, worker = msg.subject.removeprefix(_TICKET_PREFIX).partition(".")
@@ -253,7 +253,7 @@ class Oracle:
     def watch_orphan(self, worker: "Worker", supervisor: Process, guard: Process, runner: Process) -> None:
         """S4: a runner does not outlive its supervisor or its guard."""
 
-        def look(whose: str) -> None:
+        def check(whose: str) -> None:
             self._count("no orphan")
             if not runner.is_alive or runner.was_stuck:
                 return
@@ -262,12 +262,12 @@ class Oracle:
             thawed_at = max(runner.thawed_at, guard.thawed_at, woke_at)
             is_stopped = runner.program.is_frozen or guard.program.is_frozen or machine.is_asleep
             if is_stopped or self.world.loop.now - thawed_at < ORPHAN_S:
-                self.world.later(ORPHAN_S, look, whose)  # who is stopped computes nothing
+                self.world.later(ORPHAN_S, check, whose)  # who is stopped computes nothing
             else:
                 self.world.broke(f"{runner.program} of {worker.name} outlived its {whose} by {ORPHAN_S} s")
 
-        supervisor.last_words.append(lambda: self.world.later(ORPHAN_S, look, "supervisor"))
-        guard.last_words.append(lambda: self.world.later(ORPHAN_S, look, "guard"))
+        supervisor.last_words.append(lambda: self.world.later(ORPHAN_S, check, "supervisor"))
+        guard.last_words.append(lambda: self.world.later(ORPHAN_S, check, "guard"))
 
     def not_found(self, entry: "Entry") -> None:
         """S6: an accepted job is never unknown, a synchronous call for its short time after the end."""
@@ -330,7 +330,7 @@ class Oracle:
         for entry in entries.values():
             if not self._is_lost(entry.job_id):
                 self._count("told the truth")
-                found = checks.told(entry.seen, self.records.get(entry.job_id, []))
+                found = checks.reported(entry.seen, self.records.get(entry.job_id, []))
                 yield from (f"job {entry.job_id}: {what}" for what in found)
                 yield from self._fate(entry)
                 if entry.accepted_at is not None and entry.job_id not in self.queued:
@@ -364,8 +364,8 @@ class Oracle:
         Nor where the delivery of a second attempt may have been lost without a noise: that is found after a minute.
         """
         done = {entry.task.does for entry in self.world.ledger.entries.values()}
-        is_unheard = "lose_deliveries" in self.world.outcome.faults
-        return math.inf if is_unheard or done & {"hang", "crash"} else self.world.served_by
+        is_unseen = "lose_deliveries" in self.world.outcome.faults
+        return math.inf if is_unseen or done & {"hang", "crash"} else self.world.served_by
 
     def _devices(self) -> Iterator[str]:
         for device in self.world.devices:

@@ -99,7 +99,7 @@ class SimRunner:
         self.stay: Stay | None = None
         self.loaded: set[tuple[str, int]] = set()
         self.splitter = frames.Splitter(FRAME_LIMIT_BYTES)
-        self.heard: deque[str] = deque()
+        self.received: deque[str] = deque()
         self.asked: deque[bytes] = deque()
         self.awake = asyncio.Event()
         process.death_signal = "KILL"
@@ -121,7 +121,7 @@ class SimRunner:
         if message is None:
             self.process.exit(1)
         else:
-            self.heard.append(message.decode())
+            self.received.append(message.decode())
             self.awake.set()
 
     async def _beat(self) -> None:
@@ -133,8 +133,8 @@ class SimRunner:
         await asyncio.sleep(import_s)
         self._send(frames.RunnerStarted(self.process.pid, import_s))
         while True:
-            if self.heard:
-                self._obey(self.heard.popleft())
+            if self.received:
+                self._obey(self.received.popleft())
             elif self.asked:
                 for body in self.splitter.feed(self.asked.popleft()):
                     self._send(await self._answer(frames.request(body)))
@@ -154,7 +154,7 @@ class SimRunner:
                     int(number),
                     machine.loop.now,
                     machine,
-                    is_excused=guard.program.is_frozen,  # this runner was stopped before it had heard the word
+                    is_excused=guard.program.is_frozen,  # this runner was stopped before it had received the word
                     guard_woke_at=guard.thawed_at,
                 )
                 self.device.enter(self.stay)

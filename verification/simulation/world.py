@@ -65,7 +65,7 @@ _DEEP: Final = 0.2
 _CROWDED: Final = 0.2
 _VERY_MANY: Final = 3
 """Messages in a deep queue."""
-_LOOKS_EVERY_S: Final = 5.0
+_CHECKS_EVERY_S: Final = 5.0
 """The reconciler of a world whose records are brief."""
 _TRUSTED_S: Final = 10.0
 """With the fast rules, and in proportion with others."""
@@ -74,7 +74,7 @@ _FOUND_S: Final = 10.0
 _SLEEP_S: Final = 1.5
 """After so long without a job a model sleeps: often enough within a world."""
 _PARKED_S: Final = 0.5
-"""How long pull requests wait: one that is not answered is noticed, and a model heard of instead, within a world."""
+"""How long pull requests wait: one that is not answered is noticed, and a model learned of instead, within a world."""
 _WORK_S: Final = 10.0
 """More than all jobs of a world take together."""
 
@@ -377,7 +377,7 @@ def _adapted(shape: Shape) -> Iterator[None]:
             defaults = class_.__init__.__kwdefaults__
             stack.enter_context(patch.dict(defaults, clock=lambda: time.time()))  # noqa: PLW0108
         if shape.is_brief:
-            often = {"period_s": _LOOKS_EVERY_S, "settled_s": _LOOKS_EVERY_S}
+            often = {"period_s": _CHECKS_EVERY_S, "settled_s": _CHECKS_EVERY_S}
             stack.enter_context(patch.dict(JobReconciler.__init__.__kwdefaults__, often))
         if shape.is_deep:
             stack.enter_context(patch.multiple(removal, PART=1, SINGLY_PART=_VERY_MANY))

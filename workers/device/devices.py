@@ -91,7 +91,7 @@ async def find(setting: str, lock_dir: Path) -> Device:
     kind, _, number = setting.partition(":")
     if kind == "cpu" and number.isdigit():
         return virtual(int(number), lock_dir)
-    gpus = await _HELPERS.look()
+    gpus = await _HELPERS.list_gpus()
     for gpu in gpus or ():
         if setting in {gpu.uuid, f"gpu:{gpu.index}"}:
             return Device(id=gpu.uuid, kind="nvidia", name=gpu.name, memory_bytes=gpu.memory_bytes)
@@ -110,7 +110,7 @@ async def wait_until_free(device: Device, *, timeout_s: float, idle_bytes: int =
     """
     began_s, delay_s = time.monotonic(), _FIRST_POLL_S
     while True:
-        gpus = await _HELPERS.look()
+        gpus = await _HELPERS.list_gpus()
         why = unfree(gpus, device.id, idle_bytes)
         if why is None or time.monotonic() + delay_s > began_s + timeout_s:
             break
@@ -138,12 +138,12 @@ class _Helpers:
     def __init__(self) -> None:
         self._hung: asyncio.subprocess.Process | None = None
 
-    async def look(self) -> list[Gpu] | None:
+    async def list_gpus(self) -> list[Gpu] | None:
         """GPUs of this machine, none where there is no driver; None where NVML does not answer."""
-        async with aclosing(self.looks()) as looks:
-            return await anext(looks, None)
+        async with aclosing(self.watch()) as readings:
+            return await anext(readings, None)
 
-    async def looks(self, every_s: float = 0.0) -> AsyncGenerator[list[Gpu], None]:
+    async def watch(self, every_s: float = 0.0) -> AsyncGenerator[list[Gpu], None]:
         """Yield what one helper sees, at once and every ``every_s``; ends when NVML does not answer. 0 = once."""
         if self._is_stuck:
             return
@@ -185,9 +185,9 @@ class _Helpers:
 _HELPERS: Final = _Helpers()
 
 
-def looks(every_s: float) -> AsyncGenerator[list[Gpu], None]:
+def watch(every_s: float) -> AsyncGenerator[list[Gpu], None]:
     """The GPUs of this machine as one process sees them every ``every_s``, until NVML does not answer."""
-    return _HELPERS.looks(every_s)
+    return _HELPERS.watch(every_s)
 
 
 def _environment() -> dict[str, str]:

@@ -60,8 +60,8 @@ class Watch:
 
     async def _run(self) -> None:
         while True:
-            async with aclosing(devices.looks(PERIOD_S)) as looks:
-                async for gpus in looks:
+            async with aclosing(devices.watch(PERIOD_S)) as readings:
+                async for gpus in readings:
                     self._judge(gpus)
             log.warning("gpu.watch_failed", gpu=self._device.id, again_in_s=PERIOD_S)
             await asyncio.sleep(PERIOD_S)

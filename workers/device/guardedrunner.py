@@ -110,7 +110,7 @@ class GuardedRunner:
                     runner.cancel()
             finally:
                 self._guard = None
-                self._hear_something()
+                self._note_message()
                 await asyncio.shield(guard.close(self._settings.kill_s))
                 self.runner.detach()
             self._log.error("guard.ended", pid=guard.pid)
@@ -126,7 +126,7 @@ class GuardedRunner:
             [sys.executable, *self._runner_argv()],
             _environment(self._device),
             is_runner_kept=self._settings.is_kept(self._device),
-            on_report=self._hear,
+            on_report=self._receive,
         )
         return self._guard
 
@@ -172,8 +172,8 @@ class GuardedRunner:
             backoff_s = _next_backoff(backoff_s, was_well=was_well)
             await asyncio.sleep(backoff_s)
 
-    def _hear(self, report: GuardReport) -> None:
-        self._hear_something()
+    def _receive(self, report: GuardReport) -> None:
+        self._note_message()
         if report.verb == "gone":
             self._is_gone.set()
             return
@@ -190,7 +190,7 @@ class GuardedRunner:
                 self._guard.kill_all()  # no room for another process; the next guard starts after a growing delay
         self._on_report(report)
 
-    def _hear_something(self) -> None:
+    def _note_message(self) -> None:
         if self._silence is not None:
             self._silence.cancel()
             self._silence = None

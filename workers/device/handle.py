@@ -13,7 +13,7 @@ class HeldDevice(Protocol):
 
     @property
     def may_begin(self) -> bool:
-        """As of its lease handle."""
+        """Whether its lease handle lets something begin."""
 
     def release(self, handle: "LeaseHandle") -> None:
         """Begin to give the device up, if ``handle`` is the present one."""

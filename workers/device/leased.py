@@ -119,7 +119,7 @@ class LeasedDevice:
 
     @property
     def may_begin(self) -> bool:
-        """As :attr:`LeaseHandle.may_begin`."""
+        """Whether a run or load may begin now: :attr:`LeaseHandle.may_begin`."""
         return self._lease.may_begin(boottime())
 
     @property
@@ -166,7 +166,7 @@ class LeasedDevice:
             self._idle_timer = None
 
     def idle(self) -> None:
-        """Note that no job is in flight. The lease hears of it when it matters: when that has lasted for ``idle_s``."""
+        """Note that no job is in flight. The lease learns of it where it matters: once that has lasted ``idle_s``."""
         if self._idle_timer is None:
             idle = events.Idle(boottime())
             self._idle_timer = asyncio.get_running_loop().call_later(self.settings.idle_s, self._feed, idle)
@@ -240,11 +240,11 @@ class LeasedDevice:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._feed, events.Tick())
 
     def _on_lease_event(self, message: Message) -> None:
-        if (seen := self._record.heard(message)) is not None:
+        if (seen := self._record.receive(message)) is not None:
             self._feed(seen)
 
     def _on_ticket_event(self, message: Message) -> None:
-        self._tickets.heard(message)
+        self._tickets.receive(message)
         self._feed(events.Tick())
 
     def _on_reconnect(self) -> None:
@@ -360,8 +360,8 @@ class LeasedDevice:
 
     def _order(self, effect: ForGuard) -> None:
         verb, numbers = order_of(effect, hold_s=self.settings.fence_s)
-        is_told = self._guarded.order(verb, *numbers)
-        if not is_told and isinstance(effect, effects.Unlock | effects.Leave | effects.Fence):
+        is_reported = self._guarded.order(verb, *numbers)
+        if not is_reported and isinstance(effect, effects.Unlock | effects.Leave | effects.Fence):
             self._events.append(events.Unlocked())  # the flock went with the guard
 
     def _on_report(self, report: GuardReport) -> None:

@@ -27,7 +27,7 @@ class LeaseRecord:
         self._timeout_s = timeout_s
         self._log = log
 
-    def heard(self, message: Message) -> Event | None:
+    def receive(self, message: Message) -> Event | None:
         """What a change of the record means for the lease; None where this program cannot read it."""
         sequence = int(message.headers.get(Header.SEQUENCE, "0"))
         return self._observed(message.headers, message.data, sequence, is_leader=False)

@@ -48,8 +48,8 @@ def _described(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
     pids: list[int] = []
     with suppress(nvml.NVMLError):  # NVML may refuse this inside containers and on MIG instances
         pids = [found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-    told = {"memory_bytes": memory.total, "used_bytes": memory.used, "pids": pids}
-    return {"index": index, "uuid": uuid, "name": name, **told}
+    reported = {"memory_bytes": memory.total, "used_bytes": memory.used, "pids": pids}
+    return {"index": index, "uuid": uuid, "name": name, **reported}
 
 
 def _instances(nvml: Any, handle: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The tickets of one device's waiters in NATS: those of the others, as they are heard of, and this worker's own."""
+"""The tickets of one device's waiters in NATS: those of the others, as they are announced, and this worker's own."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,7 +28,7 @@ class WaitingTickets:
         self._timeout_s = timeout_s
         self._clock = clock
 
-    def heard(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """Note that a ticket has changed."""
         sequence = int(message.headers.get(Header.SEQUENCE, "0"))
         self._put(message.subject, message.headers, message.data, sequence)

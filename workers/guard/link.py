@@ -102,7 +102,7 @@ class GuardOrders(ABC):
 
 
 class StartGuard(Protocol):
-    """Starts a guard for one flock; ``on_report`` hears what it says."""
+    """Starts a guard for one flock; ``on_report`` receives what it says."""
 
     def __call__(
         self,
@@ -164,11 +164,11 @@ class GuardLink(GuardOrders):
 
     @property
     def pid(self) -> int:
-        """See the base."""
+        """The guard's process."""
         return self._process.pid
 
     def spawn(self) -> RunnerEnds:
-        """See the base."""
+        """Start a runner in the guard."""
         (data, their_data), (beats, their_beats) = socket.socketpair(), socket.socketpair()
         data.setblocking(False)
         beats.setblocking(False)
@@ -177,14 +177,14 @@ class GuardLink(GuardOrders):
         return RunnerEnds(data, beats)
 
     def kill_all(self) -> None:
-        """See the base."""
+        """Kill guard and runner."""
         if self._runner_pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._runner_pidfd, signal.SIGKILL)
         self._process.kill()
 
     async def close(self, timeout_s: float) -> None:
-        """See the base."""
+        """End the guard and its runner."""
         self._hang_up()
         ended = asyncio.create_task(asyncio.to_thread(self._process.wait))
         done, _ = await asyncio.wait({ended}, timeout=timeout_s)

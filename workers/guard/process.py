@@ -69,9 +69,9 @@ class Guard:
         self.watch(control.fileno(), self.on_control)
         self.watch(self.timer.fd, self.on_timer)
         # A signal's handler must not reach into the machine in the middle of a decision.
-        self.told_to_end, wakeup_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.end_asked, wakeup_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wakeup_fd)
-        self.watch(self.told_to_end, self.on_signal)
+        self.watch(self.end_asked, self.on_signal)
 
     def open_lock(self) -> int:
         """A new open file description of the lock file; the runner will share it, and must not write."""
@@ -119,7 +119,7 @@ class Guard:
 
     def on_signal(self) -> None:
         """End on SIGTERM: the supervisor has died, or another process asks for it."""
-        os.read(self.told_to_end, 64)
+        os.read(self.end_asked, 64)
         self.feed("hung_up")
 
     def on_report(self) -> None:

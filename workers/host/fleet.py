@@ -136,7 +136,7 @@ class FleetTables:
         self.desired = Table(bus, Bucket.DESIRED, Desired)
         self.serving = Table(bus, Bucket.SERVING, Serving, is_packed=True)
         self._published: set[str] = set()
-        self._told: dict[str, Worker] = {}
+        self._reported: dict[str, Worker] = {}
         """Presence of the other workers, until it is told that it has gone."""
         self._holders: dict[str, str] = {}
         """Which of them holds which device."""
@@ -207,8 +207,8 @@ class FleetTables:
 
     def generation(self) -> int:
         """The fleet's generation of consumers."""
-        told = generation_of(self.workers.items().values())
-        self._generation = max(self._generation, told)
+        reported = generation_of(self.workers.items().values())
+        self._generation = max(self._generation, reported)
         return self._generation
 
     def next_generation(self) -> None:
@@ -254,11 +254,11 @@ class FleetTables:
     def _on_presence(self, key: str, worker: Worker | None) -> None:
         if key == token(self._worker_id):
             return
-        known = self._told.pop(key, None)
+        known = self._reported.pop(key, None)
         if known is not None and self._holders.get(known.device.id) == known.id:
             del self._holders[known.device.id]
         if worker is not None:
-            self._told[key] = worker
+            self._reported[key] = worker
             if worker.token:
                 self._holders[worker.device.id] = worker.id
         is_newer = worker is not None and worker.generation > self._generation

@@ -35,7 +35,7 @@ CEILING: Final = metrics.gauge(
 )
 VANISHED: Final = metrics.counter("worker_vanished", "Attempts found to have ended without a commit.", "model")
 CANCEL_SECONDS: Final = metrics.histogram(
-    "worker_cancel_seconds", "From hearing of a cancel request to the job's durable end."
+    "worker_cancel_seconds", "From learning of a cancel request to the job's durable end."
 )
 NEWER: Final = metrics.counter(
     "worker_newer_versions", "Jobs and records left alone because a newer program wrote them.", "model"
@@ -46,8 +46,8 @@ RECONCILED: Final = metrics.counter(
 RECONCILER_OPEN: Final = metrics.gauge(
     "reconciler_open", "Records that are not terminal, as the reconciler knows them."
 )
-LOOKS: Final = metrics.counter(
-    "reconciler_looks", "Models whose queue was asked to be read anew, as a job was not delivered.", "model"
+REDELIVERIES_ASKED: Final = metrics.counter(
+    "reconciler_redeliveries_asked", "Models whose jobs were asked to be delivered again, as one was not.", "model"
 )
 RECONCILER_ENDED: Final = metrics.counter(
     "reconciler_ended", "Jobs that the reconciler ended because no worker did.", "model", "state"

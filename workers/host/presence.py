@@ -53,13 +53,13 @@ def fitting(worker: Worker) -> Worker:
         oldest=dict(islice(worker.oldest.items(), MOST_COUNTED)),
     )
     free = LIMIT_BYTES - _size(replace(worker, models=())) - len(',"models":[]')
-    told: list[Residency] = []
+    reported: list[Residency] = []
     for resident in sorted(worker.models, key=_rank):
         free -= len(messages.encode(resident)) + 1
         if free < 0:
             break
-        told.append(resident)
-    return replace(worker, models=tuple(told))
+        reported.append(resident)
+    return replace(worker, models=tuple(reported))
 
 
 def _size(worker: Worker) -> int:
@@ -88,19 +88,19 @@ class Presence:
     async def write(self) -> None:
         """Write the document now. Raises :class:`Unavailable`."""
         worker = self._describe()
-        told = fitting(worker)
-        is_shortened = told is not worker
+        reported = fitting(worker)
+        is_shortened = reported is not worker
         if is_shortened and not self._is_shortened:
             gauges.PRESENCE_SHORTENED.inc()
             log.warning(
                 "presence.shortened",
                 models=len(worker.models),
-                told=len(told.models),
+                reported=len(reported.models),
                 rates=len(worker.rates),
                 waiting=len(worker.waiting),
             )
         self._is_shortened = is_shortened
-        await put(self._bus, Bucket.WORKERS, self._key, told, ttl_s=self._ttl_s)
+        await put(self._bus, Bucket.WORKERS, self._key, reported, ttl_s=self._ttl_s)
 
     async def keep(self) -> None:
         """Until cancelled: heartbeats, and a write soon after each change."""

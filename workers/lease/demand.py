@@ -1,6 +1,6 @@
 """Decides whether a worker that does not hold the GPU waits for it.
 
-It listens to accepted jobs of its models. When it hears of one it listens no more to that model, gives the holder a
+It listens to accepted jobs of its models. When it learns of one it listens no more to that model, gives the holder a
 moment, and then asks whether a job of it still waits. If so it takes a ticket, for as long as any does; of a model of
 which none waits it listens again. So a busy holder costs a standby some requests every few seconds, and an idle fleet
 none.
@@ -38,9 +38,9 @@ class Demand:
         self._generation = generation
         self._patience_s = patience_s
         self._recheck_s = recheck_s
-        self._hints = Hints(bus, lambda model, _, __: self._hear(model), self._hear)
+        self._hints = Hints(bus, lambda model, _, __: self._receive(model), self._receive)
         self._known: frozenset[str] = frozenset()
-        self._heard: set[str] = set()
+        self._received: set[str] = set()
         """Models of which a job may wait."""
         self._is_doubted = False
         self._changed = asyncio.Event()
@@ -68,7 +68,7 @@ class Demand:
     async def _turn(self) -> AsyncGenerator[bool]:
         self._changed.clear()
         await self._follow()
-        if not self._heard:
+        if not self._received:
             yield False
             await self._changed.wait()
             return
@@ -86,25 +86,25 @@ class Demand:
             self._is_doubted, self._known = False, frozenset()
         before, self._known = self._known, models
         new = models - before
-        self._heard &= models
+        self._received &= models
         self._hints.ignore(before - models)
         try:
-            await self._hints.listen(new - self._heard)  # before the question, so that no job is missed
-            self._heard |= await delivery.queued_models(self._bus, new)
+            await self._hints.listen(new - self._received)  # before the question, so that no job is missed
+            self._received |= await delivery.queued_models(self._bus, new)
         except BaseException:
             self._known = before & models
             raise
 
     async def backlog(self) -> bool:
-        """Whether a job waits that is not in flight, of a model that was heard of."""
-        for model in sorted(self._heard):
+        """Whether a job waits that is not in flight, of a model that had one."""
+        for model in sorted(self._received):
             self._hints.ignore([model])
             if await self._has_pending(model):
                 return True
             await self._hints.listen([model])  # and look once more: one may have come before
-            self._heard.discard(model)
+            self._received.discard(model)
             if await self._has_pending(model):
-                self._heard.add(model)
+                self._received.add(model)
                 return True
         return False
 
@@ -112,9 +112,9 @@ class Demand:
         infos = await delivery.find_all(self._bus, model, self._generation())
         return any(info.num_pending for info in infos.values())
 
-    def _hear(self, model: str) -> None:
+    def _receive(self, model: str) -> None:
         if model in self._known:
-            self._heard.add(model)
+            self._received.add(model)
             self._changed.set()
 
     def _doubt(self) -> None:

@@ -16,27 +16,27 @@ class WaitQueue:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._heard_at: dict[str, float] = {}
+        self._seen_at: dict[str, float] = {}
 
     def put(self, worker: str, number: int, at: float = 0.0) -> None:
-        """Note that ``worker`` waits with ``number``, heard ``at``; a renewal keeps the number."""
+        """Note that ``worker`` waits with ``number``, received ``at``; a renewal keeps the number."""
         self._numbers[worker] = number
-        self._heard_at[worker] = at
+        self._seen_at[worker] = at
 
     def forget(self, before: float) -> None:
-        """Drop the workers that were not heard of since ``before``: the event of their end was lost."""
-        for worker in [worker for worker, at in self._heard_at.items() if at < before]:
+        """Drop the workers that were silent since ``before``: the event of their end was lost."""
+        for worker in [worker for worker, at in self._seen_at.items() if at < before]:
             self.drop(worker)
 
     def drop(self, worker: str) -> None:
         """Note that ``worker`` no longer waits."""
         self._numbers.pop(worker, None)
-        self._heard_at.pop(worker, None)
+        self._seen_at.pop(worker, None)
 
     def clear(self) -> None:
         """Drop all waiters, before they are read anew."""
         self._numbers.clear()
-        self._heard_at.clear()
+        self._seen_at.clear()
 
     def head(self, *, but: str) -> str:
         """The first waiter other than ``but``; empty where no other waits."""

@@ -9,7 +9,7 @@ from signalbox.wire.names import Priority
 from workers.queue import prefetch
 from workers.queue.readturns import ReadTurns
 
-Given = tuple[Delivery, bool]
+Received = tuple[Delivery, bool]
 """A delivery, and whether it may have been delivered before."""
 TURN: Final = 8
 """Jobs that are asked for in one turn. For more the server may have to load more files on end, each in up to 55 ms; a
@@ -17,32 +17,34 @@ group of jobs that comes meanwhile is stored one by one between them."""
 
 
 class AwakeModel:
-    """See the module. generation: of the consumers. used_s: when its last job came.
+    """What is known of one model that is awake. generation: of the consumers. used_s: when its last job came.
 
-    hears: hints tell when to ask, and no request is parked. heard: classes of which a job may have come since they were
-    asked, and how often to ask for it: the server may tell of a job a little before its consumer has it. asked_s: when
-    one was. parked_until_s: until then a parked request may be there. is_refused: the queue is opened anew, and until
+    by_hints: hints tell when to ask, and no request is parked. hinted: classes of which a job may have come since they
+    were asked, and how often to ask for it: the server may tell of a job before its consumer has it. asked_s: when one
+    was. parked_until_s: until then a parked request may be there. is_refused: the queue is opened anew, and until
     then nothing is asked for: what the new consumer gave to a request that is then taken back would be lost.
     """
 
-    def __init__(self, generation: int, infos: Mapping[Priority, ConsumerInfo], now_s: float, *, hears: bool) -> None:
+    def __init__(
+        self, generation: int, infos: Mapping[Priority, ConsumerInfo], now_s: float, *, by_hints: bool
+    ) -> None:
         self.generation = generation
         self.infos = infos
         self.used_s = now_s
-        self.hears = hears
-        self.heard = dict.fromkeys(infos, 1)
+        self.by_hints = by_hints
+        self.hinted = dict.fromkeys(infos, 1)
         self.asked_s = now_s
         self.parked_until_s = -math.inf
         self.is_refused = False
         self.pullers: dict[Priority, Puller] = {}
-        self._told_seq: dict[Priority, int] = {}
-        """Of the last job that was heard of."""
+        self._hinted_seq: dict[Priority, int] = {}
+        """Of the last job that was announced."""
         self._unseen: dict[Priority, int] = {}
-        """Of what was heard of and asked for, and did not come yet: how often to ask again."""
+        """Of what was announced and asked for, and did not come yet: how often to ask again."""
         self.left = {priority: info.num_pending for priority, info in infos.items()}
-        """Jobs that the consumers had left to deliver at the last look."""
+        """Jobs that the consumers had left to deliver when last asked."""
         self._highest_seq = {priority: info.examined_to for priority, info in infos.items()}
-        self._held: dict[Priority, list[Given]] = {}
+        self._held: dict[Priority, list[Received]] = {}
         """What came in a turn that is not over: together it makes a batch."""
 
     @property
@@ -53,7 +55,7 @@ class AwakeModel:
     @property
     def may_hold(self) -> bool:
         """Whether there may be jobs that were not asked for."""
-        return not self.hears or bool(self.heard) or any(self.left.values())
+        return not self.by_hints or bool(self.hinted) or any(self.left.values())
 
     @property
     def outstanding(self) -> int:
@@ -82,12 +84,12 @@ class AwakeModel:
                 puller = self.pullers[priority]
                 if not expires_s:
                     number = self._in_turn(priority, number, waiting[priority], outstanding[priority])  # noqa: PLW2901
-                elif self.hears and not self.left[priority] and priority not in self.heard:
+                elif self.by_hints and not self.left[priority] and priority not in self.hinted:
                     number = 0  # noqa: PLW2901
                 if not number:
                     continue
                 outstanding[priority] += number
-                self._unseen[priority] = self.heard.pop(priority, 1) - 1
+                self._unseen[priority] = self.hinted.pop(priority, 1) - 1
                 self.asked_s = now_s
                 if (self.left[priority] or not expires_s) and not turns.take(puller, priority, number, now_s):
                     continue
@@ -102,22 +104,22 @@ class AwakeModel:
             return 0
         if left := self.left[priority]:
             return min(number, left, TURN)
-        return 1 if priority in self.heard and not waiting else 0  # it tells how many are left
+        return 1 if priority in self.hinted and not waiting else 0  # it tells how many are left
 
     def delivered_before(self, priority: Priority, seq: int) -> None:
         """Take what comes up to ``seq`` for what may have been delivered before: the consumer is made anew."""
         if seq > self._highest_seq.get(priority, seq):
             self._highest_seq[priority] = seq
 
-    def told(self, priority: Priority, seq: int) -> None:
+    def hint(self, priority: Priority, seq: int) -> None:
         """Take a job for one that is stored at ``seq``."""
-        self._told_seq[priority] = max(seq, self._told_seq.get(priority, 0))
+        self._hinted_seq[priority] = max(seq, self._hinted_seq.get(priority, 0))
 
     def is_behind(self, priority: Priority) -> bool:
-        """Whether a later job was heard of than came. If none is left: others have it, or its consumer does not know
+        """Whether a later job was announced than came. If none is left: others have it, or its consumer does not know
         of it yet.
         """
-        return self.hears and self._highest_seq[priority] < self._told_seq.get(priority, 0)
+        return self.by_hints and self._highest_seq[priority] < self._hinted_seq.get(priority, 0)
 
     def missed(self, priority: Priority) -> int:
         """Note that what was asked for did not come. Returns how often to ask for it again."""
@@ -135,10 +137,10 @@ class AwakeModel:
             self._highest_seq[priority] = delivered.seq
         return is_known
 
-    def hold(self, priority: Priority, given: Given) -> None:
+    def hold(self, priority: Priority, given: Received) -> None:
         """Keep a delivery until :meth:`release`."""
         self._held.setdefault(priority, []).append(given)
 
-    def release(self, priority: Priority) -> list[Given]:
+    def release(self, priority: Priority) -> list[Received]:
         """What was kept of a class, in order."""
         return self._held.pop(priority, [])

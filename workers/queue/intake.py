@@ -1,16 +1,16 @@
 """Pulls jobs of the models that this worker serves, while the lease is held.
 
-A model *sleeps* until a job of it is heard of: nothing of it exists on the server but a subscription. Then it is
+A model *sleeps* until a job of it is announced: nothing of it exists on the server but a subscription. Then it is
 *woken*: the consumers of its three classes are found or made, and pull requests wait at them until jobs come or they
 expire. When it has had no job for a while it sleeps again.
 
 A delivery that was lost comes again when the consumers are made *anew*: what was delivered before is then delivered
 again, and is to be examined. That is done for each model with jobs in ``JOBS`` when this worker begins to follow it and
-after a reconnect, and whenever :meth:`JobIntake.look` is called. See :mod:`signalbox.jobs.delivery` and ADR 0210.
+after a reconnect, and whenever :meth:`JobIntake.redeliver` is called. See :mod:`signalbox.jobs.delivery` and ADR 0210.
 
 A request that waits at a consumer cannot be taken back without loss: a job that it is just being given is gone. So a
 worker whose runs are long parks none for models that others serve too, and none are parked any more for a model that
-will sleep soon: there jobs are asked for when one is heard of.
+will sleep soon: there jobs are asked for when one is announced.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ PARKED_AFTER_RECONNECT_S: Final = 0.25
 STARTING_S: Final = 10.0
 SLEEP_S: Final = 30.0
 """A model without a job for so long sleeps."""
-HEARD_TRIES: Final = 2
-"""How often a job that was heard of is asked for: others may have it."""
+HINT_TRIES: Final = 2
+"""How often a job that was announced is asked for: others may have it."""
 AGAIN_S: Final = 0.5
 """Until consumers are asked for again that could not be had."""
 LONG_RUNS_S: Final = 60.0
@@ -55,8 +55,8 @@ OPENED_AT_ONCE: Final = 4
 whatever else this worker writes, its lease too, waits behind them."""
 
 MANY_AWAKE: Final = 150
-"""With more models awake no request is parked, and those queues that are known or heard to hold jobs are read in turn,
-one at a time. To find the next job of one the server looks through all that came since it last looked, and stores none
+"""With more models awake no request is parked, and those queues that are known to hold jobs are read in turn, one
+at a time. To find the next job of one the server looks through all that came since it last looked, and stores none
 meanwhile: where it does so at each job for each of a thousand models, it does nothing else."""
 
 OnDelivery = Callable[[str, Delivery, bool], None]
@@ -83,7 +83,7 @@ class JobIntake:
         self._on_delivery = on_delivery
         self._on_credit = on_credit
         self._loop = asyncio.get_running_loop()
-        self._hints = Hints(bus, self._heard, self._asked_to_look, self._told_anew)
+        self._hints = Hints(bus, self._on_hint, self._redelivery_asked, self._on_anew)
         self._starting_until_s = 0.0
         self._followed: frozenset[str] = frozenset()
         self._awake: dict[str, AwakeModel] = {}
@@ -91,7 +91,7 @@ class JobIntake:
         self._opened_at_once = asyncio.Semaphore(OPENED_AT_ONCE)
         self._turns: ReadTurns[Puller] = ReadTurns()
         self._rest: asyncio.TimerHandle | None = None
-        self._makes_way = False
+        self._leaves_shared = False
         self._long_runs_until_s = -math.inf
         self._is_closed = False
 
@@ -99,16 +99,16 @@ class JobIntake:
         """Take jobs of exactly these models from now on. Raises :class:`Unavailable`; then it may be repeated."""
         wanted = frozenset(models)
         new, gone = wanted - self._followed, self._followed - wanted
-        await self._hints.listen(new)  # before the look, so that no job is missed
+        await self._hints.listen(new)  # before the question, so that no job is missed
         self._hints.ignore(gone)
         self._followed = wanted
         await self._leave([model for model in gone if model in self._awake])
         generation = self._fleet.generation()
         for model, awake in self._awake.items():
             if awake.generation != generation:
-                self._wish(model)
+                self._request_open(model)
         try:
-            await self._look_at_queued(new)
+            await self._redeliver_queued(new)
         except BaseException:
             self._followed -= new
             raise
@@ -136,60 +136,60 @@ class JobIntake:
             self._turns,
             now_s=self._loop.time(),
             expires_s=self._waits_s(awake),
-            is_one_shot=awake.hears and not self._is_starting,
-            is_held=self._makes_way and not self._fleet.is_alone(model),
+            is_one_shot=awake.by_hints and not self._is_starting,
+            is_held=self._leaves_shared and not self._fleet.is_alone(model),
         )
 
     def _waits_s(self, awake: AwakeModel) -> float:
         """How long a request waits at the server."""
-        if awake.hears and self._is_crowded:
+        if awake.by_hints and self._is_crowded:
             return 0.0
         if self._is_starting:
             return PARKED_AFTER_RECONNECT_S
-        return GLANCE_S if awake.hears else PARKED_S
+        return GLANCE_S if awake.by_hints else PARKED_S
 
-    def make_way(self) -> None:
+    def leave_shared(self) -> None:
         """Ask for no more jobs of models that others serve too: a run here keeps them waiting."""
-        self._makes_way = True
+        self._leaves_shared = True
         for model, awake in self._awake.items():
             if not self._fleet.is_alone(model):
                 for priority, puller in awake.pullers.items():
                     if self._turns.withdraw(puller):
-                        awake.heard[priority] = 1
+                        awake.hinted[priority] = 1
 
-    def take_again(self) -> None:
-        """Ask for jobs of all models again, after :meth:`make_way`."""
-        self._makes_way = False
+    def take_shared(self) -> None:
+        """Ask for jobs of all models again, after :meth:`leave_shared`."""
+        self._leaves_shared = False
         self._long_runs_until_s = self._loop.time() + LONG_RUNS_S
         for model, awake in self._awake.items():
             if awake.may_hold:
                 self._on_credit(model)
 
-    def look(self, model: str) -> None:
+    def redeliver(self, model: str) -> None:
         """Have everything of this model delivered again that has not ended, followed or not."""
-        self._wish(model, is_anew=True)
+        self._request_open(model, is_anew=True)
 
-    def look_at_followed(self) -> None:
-        """The same for each model that is followed and has a job in ``JOBS``."""
-        self._tasks.start(persist(partial(self._look_at_queued, self._followed)), name="look at the queues")
+    def redeliver_followed(self) -> None:
+        """Have jobs delivered again of each model that is followed and has a job in ``JOBS``."""
+        self._tasks.start(persist(partial(self._redeliver_queued, self._followed)), name="redeliver what is queued")
 
-    def look_after(self, worker: Worker) -> None:
-        """The same for those of them that another worker served which is gone, if this one acts for all."""
-        self._tasks.start(persist(partial(self._look_after, worker)), name="look after a worker")
+    def redeliver_lost(self, worker: Worker) -> None:
+        """Have the followed jobs of a worker that is gone delivered again, if this worker acts for all."""
+        self._tasks.start(persist(partial(self._redeliver_lost, worker)), name="redeliver what a worker had")
 
     async def give_back(self, models: Iterable[str]) -> None:
-        """The same for these models, now: jobs of them were delivered here and will not be ended here."""
+        """Have these models' jobs delivered again, now: some were delivered here and will not be ended here."""
         for model in sorted(models):
             await delivery.make_all_anew(self._bus, model, self._fleet.generation())
 
     async def rest(self) -> None:
         """Let models sleep that have had no job for a while. Raises :class:`Unavailable`."""
-        await self._hear_instead()
+        await self._switch_to_hints()
         before = self._loop.time() - SLEEP_S
-        for model in [name for name, awake in self._awake.items() if awake.hears and awake.used_s < before]:
+        for model in [name for name, awake in self._awake.items() if awake.by_hints and awake.used_s < before]:
             infos = await delivery.find_all(self._bus, model, self._fleet.generation())
             awake = self._awake.get(model)
-            if awake is None or awake.used_s >= before or awake.outstanding or awake.heard:
+            if awake is None or awake.used_s >= before or awake.outstanding or awake.hinted:
                 continue
             if not any(info.num_pending for info in infos.values()):
                 await self._close(self._forget(model))
@@ -197,7 +197,7 @@ class JobIntake:
     def reconnected(self) -> None:
         """Note that the connection is back, without what was on its way; the server may still be starting."""
         self._starting_until_s = self._loop.time() + STARTING_S
-        self.look_at_followed()
+        self.redeliver_followed()
 
     async def close(self) -> None:
         """Stop to pull; deliveries that were on their way have been passed on when this returns."""
@@ -218,40 +218,40 @@ class JobIntake:
 
     # ------------------------------------------------------------------------------ waking
 
-    def _heard(self, model: str, priority: Priority, seq: int = 0) -> None:
+    def _on_hint(self, model: str, priority: Priority, seq: int = 0) -> None:
         awake = self._awake.get(model)
         if awake is not None:
-            awake.told(priority, seq)
-            if awake.hears and priority not in awake.heard:
-                awake.heard[priority] = HEARD_TRIES
+            awake.hint(priority, seq)
+            if awake.by_hints and priority not in awake.hinted:
+                awake.hinted[priority] = HINT_TRIES
                 self._on_credit(model)
         elif model in self._followed and not self._openings.is_working(model):
-            self._wish(model)
+            self._request_open(model)
 
-    def _asked_to_look(self, model: str) -> None:
+    def _redelivery_asked(self, model: str) -> None:
         if model in self._followed and self._fleet.is_first(model):
-            self.look(model)
+            self.redeliver(model)
 
-    def _told_anew(self, model: str, priority: Priority, seq: int) -> None:
+    def _on_anew(self, model: str, priority: Priority, seq: int) -> None:
         if (awake := self._awake.get(model)) is not None:
             awake.delivered_before(priority, seq)
-            self._heard(model, priority)  # what was let go waits there; if it is not there yet, it refuses
+            self._on_hint(model, priority)  # what was let go waits there; if it is not there yet, it refuses
 
-    async def _look_at_queued(self, models: Iterable[str]) -> None:
+    async def _redeliver_queued(self, models: Iterable[str]) -> None:
         for model in await delivery.queued_models(self._bus, set(models)):
-            self.look(model)
+            self.redeliver(model)
 
-    async def _look_after(self, worker: Worker) -> None:
+    async def _redeliver_lost(self, worker: Worker) -> None:
         queued = await delivery.queued_models(self._bus, self._followed)
         for model in self._fleet.served_too(worker, queued):
-            self.look(model)
+            self.redeliver(model)
 
-    def _wish(self, model: str, *, is_anew: bool = False) -> None:
-        if not self._is_closed and self._openings.wish(model, is_anew=is_anew):
+    def _request_open(self, model: str, *, is_anew: bool = False) -> None:
+        if not self._is_closed and self._openings.request(model, is_anew=is_anew):
             self._tasks.start(self._work(model), name="open a queue")
 
     async def _work(self, model: str) -> None:
-        """Open one model's queue as often as is wished."""
+        """Open one model's queue as often as is requested."""
         try:
             while (is_anew := self._openings.take(model)) is not None:
                 if pause_s := self._openings.pause_s(model):
@@ -261,7 +261,7 @@ class JobIntake:
                         await self._open(model, is_anew=is_anew)
                 except SignalboxError as error:
                     log.warning("intake.not_opened", model=model, why=str(error))
-                    self._openings.wish(model, is_anew=is_anew)
+                    self._openings.request(model, is_anew=is_anew)
                     await self._doubt(model)
                     await asyncio.sleep(AGAIN_S)
         finally:
@@ -270,9 +270,9 @@ class JobIntake:
     async def _open(self, model: str, *, is_anew: bool) -> None:
         generation = self._fleet.generation()
         await self._close(self._forget(model))
-        hears = model in self._followed and self._is_to_hear(model)
-        if hears:
-            await self._hints.listen([model])  # before the look, so that no job is missed
+        by_hints = model in self._followed and self._is_by_hints(model)
+        if by_hints:
+            await self._hints.listen([model])  # before the question, so that no job is missed
         # Where no other worker reads the queue, what waits at its consumer is a dead one's.
         if is_anew or self._fleet.is_alone(model):
             gauges.QUEUES_ANEW.labels(model).inc()
@@ -281,9 +281,9 @@ class JobIntake:
             infos = await delivery.find_all(self._bus, model, generation)
         if self._is_closed or model not in self._followed:
             return
-        awake = self._awake[model] = AwakeModel(generation, infos, self._loop.time(), hears=hears)
+        awake = self._awake[model] = AwakeModel(generation, infos, self._loop.time(), by_hints=by_hints)
         self._turns.is_crowded = self._is_crowded
-        if not hears:
+        if not by_hints:
             self._hints.ignore([model])
         for priority in PRIORITIES:
             puller = self._bus.puller(awake.infos[priority].name, partial(self._deliver, model, awake, priority))
@@ -295,8 +295,8 @@ class JobIntake:
         self._openings.answered(model)
         now_s = self._loop.time()
         is_known = awake.receive(priority, delivered, now_s)
-        if self._makes_way and not is_known and now_s < awake.parked_until_s and not self._fleet.is_alone(model):
-            self.look(model)  # it was asked for before the run was known to be long: let others have it
+        if self._leaves_shared and not is_known and now_s < awake.parked_until_s and not self._fleet.is_alone(model):
+            self.redeliver(model)  # it was asked for before the run was known to be long: let others have it
         if not delivered.left and awake.is_behind(priority):
             self._loop.call_later(GLANCE_S, self._ask_if_behind, model, awake, priority)
         puller = awake.pullers.get(priority)
@@ -320,7 +320,7 @@ class JobIntake:
         self._begin_turns()
 
     def _begin_turns(self) -> None:
-        """The same, after a rest."""
+        """Ask the queues whose turn has come."""
         now_s = self._loop.time()
         while (found := self._turns.next(now_s)) is not None:
             queue, number = found
@@ -343,7 +343,7 @@ class JobIntake:
         if puller.last_refusal:
             awake.is_refused = True
             self._openings.refused(model)
-            self._wish(model)
+            self._request_open(model)
         elif not puller.is_unanswered:
             self._openings.answered(model)
         elif not self._is_starting:
@@ -352,12 +352,12 @@ class JobIntake:
 
     def _ask_if_behind(self, model: str, awake: AwakeModel, priority: Priority) -> None:
         if awake.is_behind(priority):
-            self._ask_again(model, awake, priority, HEARD_TRIES)
+            self._ask_again(model, awake, priority, HINT_TRIES)
 
     def _ask_again(self, model: str, awake: AwakeModel, priority: Priority, tries: int) -> None:
-        """As if a job was heard of."""
-        if self._awake.get(model) is awake and priority not in awake.heard:
-            awake.heard[priority] = tries
+        """Ask again, as if a job was announced."""
+        if self._awake.get(model) is awake and priority not in awake.hinted:
+            awake.hinted[priority] = tries
             self._on_credit(model)
 
     async def _doubt(self, model: str) -> None:
@@ -373,36 +373,36 @@ class JobIntake:
             if self._fleet.generation() == generation:
                 self._fleet.next_generation()
         elif any(isinstance(answer, SignalboxError) for answer in answers):
-            self._wish(model)
+            self._request_open(model)
 
-    # ------------------------------------------------------------------------------ hearing
+    # ------------------------------------------------------------------------------ hints
 
-    def _is_to_hear(self, model: str) -> bool:
-        """Whether jobs of a model are asked for as they are heard of, and no requests parked."""
+    def _is_by_hints(self, model: str) -> bool:
+        """Whether jobs of a model are asked for as they are announced, and no requests parked."""
         if self._is_crowded:
             return True
         now_s = self._loop.time()
-        if (self._makes_way or now_s < self._long_runs_until_s) and not self._fleet.is_alone(model):
+        if (self._leaves_shared or now_s < self._long_runs_until_s) and not self._fleet.is_alone(model):
             return True
         awake = self._awake.get(model)
         return awake is not None and awake.used_s < now_s - (SLEEP_S - 2 * PARKED_S)
 
-    async def _hear_instead(self) -> None:
-        """See which models are to be heard of from now on, and which not. Ask those that were not heard of for long."""
-        changed = [model for model, awake in self._awake.items() if awake.hears != self._is_to_hear(model)]
-        if heard := [model for model in changed if self._is_to_hear(model)]:
-            await self._hints.listen(heard)
+    async def _switch_to_hints(self) -> None:
+        """Choose which models go by hints from now on. Ask those of which no job was announced for long."""
+        changed = [model for model, awake in self._awake.items() if awake.by_hints != self._is_by_hints(model)]
+        if hinted := [model for model in changed if self._is_by_hints(model)]:
+            await self._hints.listen(hinted)
         now_s = self._loop.time()
         quiet_s = SLEEP_S / 2 if self._is_crowded else PARKED_S
         for model, awake in self._awake.items():
-            if awake.hears and not self._is_to_hear(model):
-                awake.hears = False
+            if awake.by_hints and not self._is_by_hints(model):
+                awake.by_hints = False
                 self._hints.ignore([model])
-            elif model in heard:
-                awake.hears = True
-            elif not awake.hears or awake.asked_s > now_s - quiet_s:
+            elif model in hinted:
+                awake.by_hints = True
+            elif not awake.by_hints or awake.asked_s > now_s - quiet_s:
                 continue
-            awake.heard.update(dict.fromkeys(PRIORITIES, 1))
+            awake.hinted.update(dict.fromkeys(PRIORITIES, 1))
             self._on_credit(model)
 
     # ------------------------------------------------------------------------------ ending
@@ -417,7 +417,7 @@ class JobIntake:
         await self._close([puller for model in models for puller in self._forget(model)])
         for model in asked:
             if not self._fleet.is_assigned(model) and not self._fleet.is_alone(model):
-                self.look(model)
+                self.redeliver(model)
 
     def _forget(self, model: str) -> list[Puller]:
         """The pullers of a model that is not pulled any more."""

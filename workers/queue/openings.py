@@ -10,14 +10,14 @@ class Openings:
     """The openings of one session."""
 
     def __init__(self) -> None:
-        self._wishes: dict[str, bool] = {}
+        self._requested: dict[str, bool] = {}
         """Models whose consumers are to be had, and whether they are to be made anew."""
         self._working: set[str] = set()
         self._refused: dict[str, int] = {}
 
-    def wish(self, model: str, *, is_anew: bool) -> bool:
+    def request(self, model: str, *, is_anew: bool) -> bool:
         """A model's queue is to be opened. Returns whether to begin with it: nobody does."""
-        self._wishes[model] = is_anew or self._wishes.get(model, False)
+        self._requested[model] = is_anew or self._requested.get(model, False)
         if model in self._working:
             return False
         self._working.add(model)
@@ -29,7 +29,7 @@ class Openings:
 
     def take(self, model: str) -> bool | None:
         """Whether the consumers of a model are to be made anew; None: it need not be opened."""
-        return self._wishes.pop(model, None)
+        return self._requested.pop(model, None)
 
     def end(self, model: str) -> None:
         """A model's queue is not being opened any more."""
@@ -37,7 +37,7 @@ class Openings:
 
     def forget(self) -> None:
         """Open none any more."""
-        self._wishes.clear()
+        self._requested.clear()
 
     def refused(self, model: str) -> None:
         """A model's queue refused what was asked of it. Its classes count once."""
@@ -45,7 +45,7 @@ class Openings:
             self._refused[model] = self._refused.get(model, 0) + 1
 
     def answered(self, model: str) -> None:
-        """It did not."""
+        """A model's queue answered what was asked of it."""
         if self._refused:
             self._refused.pop(model, None)
 

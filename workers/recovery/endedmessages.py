@@ -32,7 +32,7 @@ from signalbox.wire.messages import Record, decode
 from signalbox.wire.names import Header, Stream
 from workers.recovery.queued import walk_jobs
 
-MAX_LOOKS: Final = 5_000
+MAX_CHECKED: Final = 5_000
 """Messages of ``JOBS`` whose records are looked up in one turn."""
 MAX_READ: Final = 20_000
 """Messages of ``JOBS`` read in one turn."""
@@ -68,8 +68,8 @@ class EndedMessages:
             self._seq, self._goal = 1, until
         found: list[tuple[int, str]] = []
 
-        def look(message: Delivery | Stored) -> bool:
-            if message.time >= self._goal + _CLOCKS_S or len(found) >= MAX_LOOKS:
+        def visit(message: Delivery | Stored) -> bool:
+            if message.time >= self._goal + _CLOCKS_S or len(found) >= MAX_CHECKED:
                 return False
             job_id = names.job_of(message.subject)
             if self._fits(job_id):
@@ -77,7 +77,7 @@ class EndedMessages:
             return True
 
         jobs = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
-        self._seq = await walk_jobs(self._bus, jobs, self._seq, MAX_READ, look)
+        self._seq = await walk_jobs(self._bus, jobs, self._seq, MAX_READ, visit)
         for start in range(0, len(found), _IN_FLIGHT):
             group = found[start : start + _IN_FLIGHT]
             await asyncio.gather(*(self._remove_if_ended(*message) for message in group))

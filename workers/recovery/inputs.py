@@ -26,11 +26,11 @@ from workers.host import gauges
 
 ORPHANED_S: Final = 3600.0
 """Without a job for so long, an input belongs to none. A gateway queues a job within seconds of storing its input."""
-MAX_LOOKS: Final = 500
+MAX_CHECKED: Final = 500
 """Inputs whose jobs are looked up in one turn."""
 MAX_REFUSED: Final = 1_000
 """Refused inputs remembered until the next turn; more go after an hour."""
-_MAX_TOLD_BYTES: Final = 1_024
+_MAX_REPORT_BYTES: Final = 1_024
 
 
 class _Recordless(NamedTuple):
@@ -50,19 +50,19 @@ class InputRemoval:
         self._round: list[str] = []
         self._recordless: dict[str, _Recordless] = {}
         self._refused: dict[str, int] = {}
-        self._heard: Subscription | None = None
+        self._received: Subscription | None = None
 
     async def rest(self) -> None:
-        """Hear and remember nothing, for another worker does it now. Idempotent."""
-        heard, self._heard = self._heard, None
+        """Receive and remember nothing, for another worker does it now. Idempotent."""
+        received, self._received = self._received, None
         self._refused.clear()
-        if heard is not None:
-            await heard.close()
+        if received is not None:
+            await received.close()
 
     async def turn(self) -> None:
         """Look at what was refused and at the next inputs, in a circle. Raises as :meth:`Bus.request_json`."""
-        if self._heard is None:
-            self._heard = await self._bus.subscribe(names.INPUT_REFUSED, self._hear)
+        if self._received is None:
+            self._received = await self._bus.subscribe(names.INPUT_REFUSED, self._receive)
         refused, self._refused = self._refused, {}
         for subject, last_seq in refused.items():
             await self._remove_orphan(subject, last_seq)
@@ -74,12 +74,12 @@ class InputRemoval:
             del self._recordless[subject]
         if not self._round:
             self._round = list(stored)
-        group, self._round = self._round[:MAX_LOOKS], self._round[MAX_LOOKS:]
+        group, self._round = self._round[:MAX_CHECKED], self._round[MAX_CHECKED:]
         for subject in group:
             if subject in stored:
-                await self._look(subject, info["state"]["last_seq"])
+                await self._check(subject, info["state"]["last_seq"])
 
-    async def _look(self, subject: str, last_seq: int) -> None:
+    async def _check(self, subject: str, last_seq: int) -> None:
         try:
             record = await self._record(subject)
             if record is not None:
@@ -98,18 +98,18 @@ class InputRemoval:
         if await self._remove_orphan(subject, known.last_seq):
             log.warning("reconciler.input_without_job", job=names.job_of_input(subject))
 
-    def _hear(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         try:
-            if len(message.data) > _MAX_TOLD_BYTES:
+            if len(message.data) > _MAX_REPORT_BYTES:
                 raise msgspec.ValidationError("too long")
-            told = decode(RefusedInput, message.data)
-            if not names.is_input(told.subject):
+            reported = decode(RefusedInput, message.data)
+            if not names.is_input(reported.subject):
                 raise msgspec.ValidationError("no input")
         except msgspec.MsgspecError as error:
             log.warning("reconciler.unreadable_refusal", reason=str(error))
             return
         if len(self._refused) < MAX_REFUSED:
-            self._refused[told.subject] = max(told.last_seq, self._refused.get(told.subject, 0))
+            self._refused[reported.subject] = max(reported.last_seq, self._refused.get(reported.subject, 0))
 
     async def _remove_orphan(self, subject: str, last_seq: int) -> bool:
         """Remove what of an input lies at ``last_seq`` or below, if it has no job. Returns whether it did."""

@@ -57,15 +57,15 @@ class _Part:
 
 
 async def walk_jobs(
-    bus: Bus, jobs: Mapping[str, Any], seq: int, limit: int, look: Callable[[Delivery | Stored], bool]
+    bus: Bus, jobs: Mapping[str, Any], seq: int, limit: int, visit: Callable[[Delivery | Stored], bool]
 ) -> int:
-    """Call ``look`` with at most ``limit`` messages of ``JOBS`` from ``seq`` on; returns where to go on.
+    """Call ``visit`` with at most ``limit`` messages of ``JOBS`` from ``seq`` on; returns where to go on.
 
-    jobs: as the server has told of it. look: False ends the walk before that message. Raises as
+    jobs: as the server has told of it. visit: False ends the walk before that message. Raises as
     :meth:`Bus.request_json` and :meth:`StreamCursor.sweep`.
     """
     if not is_deep(jobs):
-        return await walk(bus, Stream.JOBS, seq, limit, look)
+        return await walk(bus, Stream.JOBS, seq, limit, visit)
     left, left_bytes = min(limit, MOST_SINGLY), MOST_BYTES
     following = max(seq, jobs["state"]["first_seq"])
     while left > 0 and left_bytes > 0:
@@ -74,7 +74,7 @@ async def walk_jobs(
         await asyncio.gather(*(part.read(bus) for part in parts))
         found = list(chain.from_iterable(part.found for part in parts))
         for stored in found[:left]:
-            if not look(stored):
+            if not visit(stored):
                 return seq
             seq = stored.seq + 1
         if len(found) > left or not parts[-1].following:

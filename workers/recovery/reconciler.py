@@ -61,7 +61,7 @@ BELIEVED_S: Final = 3600.0
 """A run is believed to go on so long after its claim and its model's limit, if its worker still holds that lease."""
 MAX_READ: Final = 20_000
 """Headers read of each stream in one turn."""
-MAX_LOOKS: Final = 500
+MAX_CHECKED: Final = 500
 """Records looked up in one turn, for each of its steps."""
 MAX_KNOWN: Final = 100_000
 """Open records and ended jobs remembered; then reading on waits."""
@@ -192,7 +192,7 @@ class JobReconciler:
             if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"]):
                 self._is_behind = True
             self._position = replace(position, jobs_seq=await self._read_jobs(position.jobs_seq, jobs))
-            await self._look_at_open(crowded_below)
+            await self._check_open(crowded_below)
             await self._inputs.turn()
             gauges.RECONCILER_OPEN.set(len(self._open))
             await self._keep(self._position)
@@ -254,8 +254,8 @@ class JobReconciler:
         overdue: list[tuple[int, Job]] = []
         before = self._clock() - GRACE_S
 
-        def look(message: Delivery | Stored) -> bool:
-            if len(overdue) >= MAX_LOOKS:
+        def visit(message: Delivery | Stored) -> bool:
+            if len(overdue) >= MAX_CHECKED:
                 return False
             try:
                 job = message.job
@@ -265,7 +265,7 @@ class JobReconciler:
                 overdue.append((message.seq, job))
             return True
 
-        after = await walk_jobs(self._bus, jobs, seq, MAX_READ, look)
+        after = await walk_jobs(self._bus, jobs, seq, MAX_READ, visit)
         for job_seq, job in overdue:
             await self._end_queued(job_seq, job)
         following = await self._bus.leader_next(Stream.JOBS, after)
@@ -303,7 +303,7 @@ class JobReconciler:
         room = MAX_KNOWN - len(self._open) - len(self._removal)
         read = 0
 
-        def look(delivery: Delivery) -> bool:
+        def visit(delivery: Delivery) -> bool:
             nonlocal read
             if read >= room:
                 return False
@@ -326,14 +326,14 @@ class JobReconciler:
                 self._removal.ended(job_id, delivery.seq, stored_input)
             return True
 
-        after = await walk(self._bus, Stream.STATE, seq, MAX_READ, look)
+        after = await walk(self._bus, Stream.STATE, seq, MAX_READ, visit)
         self._is_behind = read >= MAX_READ
         return after
 
     async def _drop_foreign(self) -> None:
         """Forget the oldest records of a newer program that were written again or removed since."""
         self._foreign = sorted(set(self._foreign))
-        for seq in self._foreign[:MAX_LOOKS]:
+        for seq in self._foreign[:MAX_CHECKED]:
             try:
                 await self._bus.request_json(f"$JS.API.STREAM.MSG.GET.{Stream.STATE}", {"seq": seq})
             except NotFound:
@@ -341,15 +341,15 @@ class JobReconciler:
             else:
                 return
 
-    async def _look_at_open(self, crowded_below: int) -> None:
+    async def _check_open(self, crowded_below: int) -> None:
         """Judge open records that have settled, those not looked at for the longest first.
 
         crowded_below: of the retention's turn.
         """
         before = self._clock() - self._settled_s
         settled = [(job_id, seq, at) for job_id, (seq, at) in self._open.items() if at <= before]
-        for job_id, seq, at in settled[:MAX_LOOKS]:
-            record = await self._look_again(job_id, seq)
+        for job_id, seq, at in settled[:MAX_CHECKED]:
+            record = await self._check_again(job_id, seq)
             if record is not None and seq < crowded_below and not self._runs(record):
                 # It kept all records above its place. That of a running job is its worker's to move.
                 await repair.move_up(self._records, record, seq)
@@ -358,7 +358,7 @@ class JobReconciler:
             if record is not None:
                 self._open[job_id] = (seq, at)
 
-    async def _look_again(self, job_id: str, seq: int) -> Record | None:
+    async def _check_again(self, job_id: str, seq: int) -> Record | None:
         """Judge one record; returns it while it is open."""
         try:
             found = await self._records.read(job_id)
@@ -377,7 +377,7 @@ class JobReconciler:
         if done.fate is Fate.REQUEUED:
             gauges.REQUEUED.labels(record.model).inc()
         elif done.fate is Fate.OPEN and record.retry_at <= self._clock():
-            await self._undelivered.look(record.model)
+            await self._undelivered.ask_redelivery(record.model)
         elif done.fate is Fate.ENDED:
             self._count(done.record)
             if done.seq:

@@ -38,7 +38,7 @@ MOST_SLOTS: Final = 200
 """Slots looked at in one turn; of those that were looked at before, no more than :data:`AGAIN`."""
 AGAIN: Final = 20
 MANY: Final = 16
-"""Messages of a class that are worth a purge of their own; of classes with fewer, :data:`SMALL` go at each look."""
+"""Messages of a class that are worth a purge of their own; of classes with fewer, :data:`SMALL` go at each check."""
 SMALL: Final = 4
 MOST_SINGLY: Final = 2000
 """Messages removed one by one in one turn: 2 to 4 s."""
@@ -90,9 +90,9 @@ class _Queue(NamedTuple):
 
 
 class _Slot:
-    """Ended jobs whose messages may be in ``JOBS``, with the sequences of their records. due_at: of another look.
+    """Ended jobs whose messages may be in ``JOBS``, with the sequences of their records. due_at: of the next check.
 
-    most: messages that the last look left there.
+    most: messages that the last check left there.
     """
 
     __slots__ = ("began_at", "due_at", "ended", "most", "pause_s")
@@ -166,10 +166,10 @@ class JobRemoval:
         fresh = [name for name in due if not self._slots[name].pause_s]
         singly = MOST_SINGLY
         for name in fresh[:MOST_SLOTS] + sorted(again, key=lambda name: self._slots[name].due_at)[:AGAIN]:
-            singly -= await self._look(name, queue, now, singly)
+            singly -= await self._check(name, queue, now, singly)
         self._has_more = singly <= 0
 
-    async def _look(self, name: str, queue: _Queue, now: float, most_singly: int) -> int:
+    async def _check(self, name: str, queue: _Queue, now: float, most_singly: int) -> int:
         """Remove what has ended in a slot; returns how many messages went one by one."""
         slot = self._slots[name]
         info = await self._bus.request_json(

@@ -52,7 +52,7 @@ class UndeliveredJobs:
         self._clock = clock
         self._from = 1
         """Sequence of the first message that may be of a job that no record knows of."""
-        self._looked_at: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
         self._suspected: set[str] = set()
 
     def begin(self) -> None:
@@ -66,14 +66,14 @@ class UndeliveredJobs:
         """
         now = self._clock()
         busy = {model for worker in self._workers() for model in _busy(worker)}
-        self._looked_at = {m: at for m, at in self._looked_at.items() if at > now - WAITED_BUSY_S}
+        self._asked_at = {m: at for m, at in self._asked_at.items() if at > now - WAITED_BUSY_S}
         late = [
             (seq, job)
             for seq, at, job in (await self._oldest(jobs, is_known)).values()
             if at <= now - (WAITED_BUSY_S if job.model in busy else WAITED_S)
         ]
         suspected, self._suspected = self._suspected, {job.id for _, job in late}
-        again = [(seq, job) for seq, job in late if job.id in suspected and job.model not in self._looked_at]
+        again = [(seq, job) for seq, job in late if job.id in suspected and job.model not in self._asked_at]
         lost: set[str] = set()
         pending = 0
         for seq, job in again[:MAX_ASKED]:
@@ -82,25 +82,25 @@ class UndeliveredJobs:
                 if job.model in busy or consumer.num_waiting or pending >= MAX_PENDING:
                     continue
                 pending += 1
-                self._looked_at[job.model] = now
+                self._asked_at[job.model] = now
             elif job.model in busy:
-                self._looked_at[job.model] = now
+                self._asked_at[job.model] = now
             lost.add(job.model)
         for model in sorted(lost):
-            await self.look(model)
+            await self.ask_redelivery(model)
 
-    async def look(self, model: str) -> None:
+    async def ask_redelivery(self, model: str) -> None:
         """Ask for a model's queue to be read anew."""
-        gauges.LOOKS.labels(model).inc()
-        log.info("reconciler.look", model=model)
-        await self._bus.publish(names.look(model))
+        gauges.REDELIVERIES_ASKED.labels(model).inc()
+        log.info("reconciler.redelivery_asked", model=model)
+        await self._bus.publish(names.redeliver(model))
 
     async def _oldest(self, jobs: Mapping[str, Any], is_known: Callable[[str], bool]) -> _Oldest:
         """Of each class the first job that no record knows of."""
         found: _Oldest = {}
         first = 0
 
-        def look(message: Delivery | Stored) -> bool:
+        def visit(message: Delivery | Stored) -> bool:
             nonlocal first
             try:
                 job = message.job
@@ -112,7 +112,7 @@ class UndeliveredJobs:
             return True
 
         most = MAX_READ_DEEP if is_deep(jobs) else MAX_READ
-        read_to = await walk_jobs(self._bus, jobs, self._from, most, look)
+        read_to = await walk_jobs(self._bus, jobs, self._from, most, visit)
         self._from = first or read_to
         return found
 

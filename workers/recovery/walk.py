@@ -15,17 +15,17 @@ ROUND: Final = 500
 """Messages asked for at once; between two rounds the event loop does its other work."""
 
 
-async def walk(bus: Bus, stream: Stream, seq: int, limit: int, look: Callable[[Delivery], bool]) -> int:
-    """Call ``look`` with at most ``limit`` messages from ``seq`` on, headers only; returns where to go on.
+async def walk(bus: Bus, stream: Stream, seq: int, limit: int, visit: Callable[[Delivery], bool]) -> int:
+    """Call ``visit`` with at most ``limit`` messages from ``seq`` on, headers only; returns where to go on.
 
-    look: False ends the walk before that message. Raises as :meth:`Bus.request_json` and :meth:`StreamCursor.sweep`.
+    visit: False ends the walk before that message. Raises as :meth:`Bus.request_json` and :meth:`StreamCursor.sweep`.
     """
     cursor = _cursor(bus, stream)
     try:
         left = min(await cursor.open(seq), limit)
         while left > 0 and (found := await cursor.sweep(min(left, ROUND))):
             for delivery in found:
-                if not look(delivery):
+                if not visit(delivery):
                     return seq
                 seq = delivery.seq + 1
             left -= len(found)

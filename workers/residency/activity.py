@@ -37,7 +37,7 @@ class Request:
         "ended_s",
         "given_s",
         "is_beside_load",
-        "is_told",
+        "is_reported",
         "jobs",
         "key",
         "on_turn",
@@ -53,16 +53,16 @@ class Request:
         self.on_turn = on_turn
         self.since = 0.0
         self.given_s = self.began_s = self.ended_s = now_s
-        self.is_told = False
+        self.is_reported = False
         self.is_beside_load = False
 
-    def lasted_s(self, told_s: float) -> float:
+    def lasted_s(self, reported_s: float) -> float:
         """Seconds from its turn to its answer. told_s: what the runner says it took.
 
         Where the answers of two requests are read together, the second one's turn comes only then: the runner is
         believed as far as it had the request at all.
         """
-        return max(self.ended_s - self.began_s, min(self.ended_s - self.given_s, told_s))
+        return max(self.ended_s - self.began_s, min(self.ended_s - self.given_s, reported_s))
 
 
 class Activity:
@@ -178,7 +178,7 @@ class Activity:
         if not was_first:
             return
         self._statistics.used(request.activity, request.ended_s - request.began_s)
-        if request.is_told:
+        if request.is_reported:
             self._changed.set()
         self._next()
 
@@ -213,7 +213,7 @@ class Activity:
             self._timer = self._loop.call_later(SOON_S, self._tell, request)
 
     def _tell(self, request: Request) -> None:
-        request.is_told = True
+        request.is_reported = True
         self._changed.set()
 
 

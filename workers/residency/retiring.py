@@ -42,7 +42,7 @@ class Retiring:
             self._idle_since_s[key] = now_s
 
     def gone(self, key: Key) -> None:
-        """It has left."""
+        """Note that a version has left the memory."""
         self._idle_since_s.pop(key, None)
 
     def targets(self, model: str) -> Collection[int]:

@@ -39,7 +39,7 @@ class Trials:
         return model is not None and version is not None and self._joinings.is_due(model, version)
 
     def retry_untried(self, model: str) -> None:
-        """See :meth:`workers.statistics.joinings.Joinings.retry_untried`."""
+        """Try again what could not be tried of a model (:meth:`workers.statistics.joinings.Joinings.retry_untried`)."""
         self._joinings.retry_untried(model)
 
     async def run(self, model: Model, version: Version) -> None:
@@ -72,7 +72,7 @@ class Trials:
             raise RunnerLost(died)
 
     def _found(self, key: tuple[str, int], answer: JoiningTried) -> Joining:
-        """As far as the runner is to be believed: it may be a hostile model's."""
+        """What the runner found, as far as it is to be believed: it may be a hostile model's."""
         loaded = self._runner.loaded.get(key)
         known = loaded.signatures if loaded is not None else {}
         names = (name for name in answer.joined if name in known and len(name) <= _MOST_NAME)

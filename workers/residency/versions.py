@@ -230,7 +230,7 @@ class ResidentVersions:
                         self._changed.set()
 
     def _wants_room(self, key: Key) -> None:
-        """It used the memory up beside the version it replaces: it may fit when all that is idle has left."""
+        """Note that it used the memory up beside the version it replaces: it may fit when all that is idle has left."""
         version = find_version(self._find(key[0]), key[1])
         if version is None or self._sizes.expected(key[0], version) >= self._cache.budget_bytes:
             return

@@ -64,7 +64,7 @@ class Output(NamedTuple):
         return Output(self.dtype, self.array[first:end])
 
     def tensor(self, name: str) -> Tensor:
-        """As it travels."""
+        """The tensor in the form in which it travels."""
         if self.dtype != STRING:
             return Tensor(name, self.dtype, self.array.shape, self.array.tobytes())
         parts: list[bytes] = []

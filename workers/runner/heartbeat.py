@@ -16,7 +16,7 @@ class Heartbeat(asyncio.Protocol):
     """The socket of one runner's beats.
 
     on_beat: it runs. on_silent: no beat came for ``silence_s`` since the last one, or since :meth:`expect`; what this
-    process could not have heard does not count.
+    process could not have received does not count.
     """
 
     def __init__(self, silence_s: float, *, on_beat: Callable[[], None], on_silent: Callable[[], None]) -> None:
@@ -25,7 +25,7 @@ class Heartbeat(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def expect(self) -> None:
-        """It should beat from now on."""
+        """Expect beats from now on."""
         self._silence.start(self._silence_s)
 
     def end(self) -> None:
@@ -35,10 +35,10 @@ class Heartbeat(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
+        """Called by asyncio."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
+        """Called by asyncio."""
         self._silence.start(self._silence_s)
         self._on_beat()

@@ -29,7 +29,7 @@ _PID_BYTES: Final = 12
 _PF_EXITING: Final = 0x4
 _DYING_S: Final = 5.0
 """A process that takes longer to die than this is taken for one that lives."""
-_LOOK_S: Final = 0.005
+_POLL_S: Final = 0.005
 
 
 class DeviceInterval(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -81,7 +81,7 @@ class Intervals:
                 text = os.pread(self._witness, _PID_BYTES, 0).strip()
                 if now() > self._t_in + _DYING_S or not text.isdigit() or not _is_dying(int(text)):
                     return False
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             else:
                 os.pwrite(self._witness, b"%-*d" % (_PID_BYTES, os.getpid()), 0)
                 return True

@@ -49,7 +49,7 @@ Run = Callable[[str, bytes], bytes]
 
 
 class Findings(NamedTuple):
-    """See :class:`signalbox.wire.messages.Joining`."""
+    """The fields of :class:`signalbox.wire.messages.Joining`."""
 
     joined: tuple[str, ...] = ()
     differs: str = ""

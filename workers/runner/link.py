@@ -214,7 +214,7 @@ class RunnerLink:
     async def attach(self, ends: RunnerEnds, pid: int) -> None:
         """A new process serves this link from now on, unless it is known to have died already.
 
-        A supervisor that was stopped for a while hears of birth and death in one breath.
+        A supervisor that was stopped for a while learns of birth and death in one breath.
         """
         if pid == self._dead_pid:
             ends.close()

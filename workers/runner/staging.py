@@ -69,7 +69,7 @@ class Staging:
         """By folder of models: layouts that no load waits for any more and that have not ended."""
 
     def make(self) -> None:
-        """See :class:`Stages`. Removes what workers that have died left below the same parent."""
+        """Make a stage (:class:`Stages`). Removes what workers that have died left below the same parent."""
         if self._lock_fd >= 0:
             return
         parent = self.folder.parent
@@ -86,7 +86,7 @@ class Staging:
         draft.rename(self.folder)
 
     def remove(self) -> None:
-        """See :class:`Stages`."""
+        """Remove a stage (:class:`Stages`)."""
         if self._lock_fd >= 0:
             with suppress(OSError):
                 _remove(self.folder)
@@ -95,7 +95,7 @@ class Staging:
 
     @asynccontextmanager
     async def staged(self, source: Path) -> AsyncIterator[Path]:
-        """See :class:`Stages`. One at a time.
+        """Lay a version out (:class:`Stages`). One at a time.
 
         Raises :class:`ModelError` where the version may not be read, :class:`Unavailable` without room for a copy or
         where the disk does not answer.

@@ -48,13 +48,13 @@ class _Thread:
         return next(iter(self.asked.values()), None)
 
     def add(self, id_: int, asked: _Pending) -> None:
-        """It was asked for."""
+        """Note a request that was sent."""
         self.asked[id_] = asked
         if len(self.asked) == 1:
             self._start_clock()
 
     def take(self, id_: int) -> _Pending | None:
-        """It is answered. None where it was not asked for."""
+        """Take out the request that is answered. None where it was not asked for."""
         is_first = id_ == next(iter(self.asked), 0)
         asked = self.asked.pop(id_, None)
         if is_first:
@@ -125,12 +125,12 @@ class RunnerWire(asyncio.Protocol):
         """Its death is no load's doing."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
+        """Called by asyncio."""
         # uvloop's transports do not inherit from asyncio's, so asking would find none.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
+        """Called by asyncio."""
         if self.is_broken:
             return
         try:
@@ -184,7 +184,7 @@ class RunnerWire(asyncio.Protocol):
         self._kill()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio."""
+        """Called by asyncio."""
         self.fail()
 
     def send(self, id_: int, data: bytes, timeout_s: float, *, is_ahead: bool = False) -> asyncio.Future[frames.Answer]:

@@ -67,7 +67,7 @@ def confine(sandbox: Sandbox, kind: str) -> Confinement:
     if user is not None and os.geteuid() != 0:
         raise Misconfigured("SIGNALBOX_WORKER_RUNNER_USER needs a worker that runs as root.")
     missing: dict[Layer, str] = {}
-    before = selftest.Before.look()
+    before = selftest.Before.read()
     folder = scratch.make(user)
     if why := privileges.isolate(may_be_user=user is None):
         missing[Layer.NETWORK] = missing[Layer.MEMORY] = why

@@ -20,7 +20,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     model_folders: tuple[Annotated[str, msgspec.Meta(pattern="^/")], ...] = ()
 
     def argument(self) -> str:
-        """As one argument of the runner's command line."""
+        """The confinement as one argument of the runner's command line."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod

@@ -49,7 +49,7 @@ class Before(NamedTuple):
     folder: Path
 
     @staticmethod
-    def look() -> "Before":
+    def read() -> "Before":
         """Now, while everything is still allowed."""
         canary = next((path for path in _CANARIES if _can_read(path)), "")
         folder = Path(os.getenv("PWD", "/"))

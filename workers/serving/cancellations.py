@@ -1,4 +1,4 @@
-"""Requests to cancel jobs in flight: heard of, or found in their records."""
+"""Requests to cancel jobs in flight: learned of, or found in their records."""
 
 import asyncio
 
@@ -35,17 +35,17 @@ class Cancellations:
         self._grace_s = grace_s
         self._loop = asyncio.get_running_loop()
 
-    def heard(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """A caller asks for the end of a job."""
         held = self._deliveries.in_flight.get(message.subject.rpartition(".")[2])
         if held is not None:
-            self.look_for(held)
+            self.check(held)
 
-    def look_for(self, held: InFlightJob) -> None:
+    def check(self, held: InFlightJob) -> None:
         """Stop a job if its record asks for that."""
-        self._tasks.start(self._look_for(held), name="cancel a job")
+        self._tasks.start(self._check(held), name="cancel a job")
 
-    async def _look_for(self, held: InFlightJob) -> None:
+    async def _check(self, held: InFlightJob) -> None:
         """Read the record, and stop the job if its owner has asked for that. Idempotent."""
         if held.is_cancelled:
             return

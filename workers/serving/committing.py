@@ -28,7 +28,7 @@ MOMENT_S: Final = 0.005
 """A run below this is over before its claim could be on the disk."""
 NEWER_DELAY_S: Final = 2.0
 """Until a job that only a newer worker understands is offered again."""
-LOOK_AGAIN_S: Final = 1.0
+CHECK_AGAIN_S: Final = 1.0
 """Until a job is examined again whose record could not be read, or shows a lease whose holder is not to be seen."""
 _MESSAGE_BYTES: Final = 128
 """Of a stored record, beside its header's text and its body, roughly."""
@@ -206,7 +206,7 @@ class Committer:
             attended = await self._attended(record[0] for record in known.values() if record is not None)
         except SignalboxError as error:
             log.warning("session.examination_failed", jobs=len(jobs), why=str(error))
-            return [Retry(held, LOOK_AGAIN_S) for held in jobs]
+            return [Retry(held, CHECK_AGAIN_S) for held in jobs]
         found = [self._judge_earlier(held, known, attended) for held in jobs]
         cancelled = [h for h, disposition in zip(jobs, found, strict=True) if disposition is None and h.is_cancelled]
         ended = {disposition.job: disposition for disposition in await self._end_cancelled(cancelled)}
@@ -237,7 +237,7 @@ class Committer:
             return Done(held)
         if record.state is State.RUNNING and (record.gpu, record.token) in attended:
             # A worker that the fleet does not see is dead or has just begun: the lease's end, or its presence, tells.
-            return Drop(held) if self._fleet.holds(record.gpu, record.token) else Retry(held, LOOK_AGAIN_S)
+            return Drop(held) if self._fleet.holds(record.gpu, record.token) else Retry(held, CHECK_AGAIN_S)
         if (wait_s := record.retry_at - self._clock()) > 0 and not record.cancel_requested:
             return Retry(held, wait_s)
         if record.state is State.RUNNING:

@@ -18,24 +18,24 @@ MAX_MODELS: Final = 32
 class InFlightJob(Attempt):
     """One job in flight. looked_s: when its record was last known, or looked at for a cancel request.
 
-    cancelled_s: when this worker heard of its owner's cancel request, 0 = never. is_begun: its run has begun, and it is
+    cancelled_s: when its owner's cancel request came to this worker, 0 = never. is_begun: its run has begun, and it is
     not to run again in this attempt. seen_s: reading of the occupancy when it was queued.
     """
 
-    __slots__ = ("arrived_s", "cancelled_s", "delivery", "is_begun", "looked_s", "seen_s")
+    __slots__ = ("arrived_s", "cancelled_s", "checked_s", "delivery", "is_begun", "seen_s")
 
     def __init__(self, delivery: Delivery, job: Job, *, now_s: float) -> None:
         super().__init__(job)
         self.delivery = delivery
         self.arrived_s = now_s
-        self.looked_s = now_s
+        self.checked_s = now_s
         self.cancelled_s = 0.0
         self.is_begun = False
         self.seen_s = (0.0, 0.0)
 
     def begin_anew(self, now_s: float) -> None:
         """Note that the job waits for another attempt, from now on."""
-        self.arrived_s = self.looked_s = now_s
+        self.arrived_s = self.checked_s = now_s
         self.stages = []
         self.is_begun = False
 
@@ -46,7 +46,7 @@ class InFlightJobs(dict[str, InFlightJob]):
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 0
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
 
     def take(self, held: InFlightJob) -> None:
         """Add a job that has been delivered."""
@@ -61,11 +61,11 @@ class InFlightJobs(dict[str, InFlightJob]):
         self.bytes -= len(held.delivery.data)
         return True
 
-    def unlooked(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
+    def unchecked(self, now_s: float, older_than_s: float) -> list[InFlightJob]:
         """Claimed jobs whose records nobody has looked at for so long; they count as looked at from now on."""
-        found = [h for h in self.values() if h.record is not None and now_s - h.looked_s >= older_than_s]
+        found = [h for h in self.values() if h.record is not None and now_s - h.checked_s >= older_than_s]
         for held in found:
-            held.looked_s = now_s
+            held.checked_s = now_s
         return found
 
     def ids(self) -> tuple[str, ...]:
@@ -77,9 +77,9 @@ class InFlightJobs(dict[str, InFlightJob]):
         return dict(Counter(h.job.model for h in self.values()).most_common(MAX_MODELS))
 
     def waiting(self) -> dict[str, int]:
-        """Jobs that have not begun, by model, for the presence document; :meth:`has_untold` is about later ones."""
+        """Jobs that have not begun, by model, for the presence document; :meth:`has_unreported` is about later ones."""
         counts = Counter(held.job.model for held in self._unbegun())
-        self._told = frozenset(counts)
+        self._reported = frozenset(counts)
         return dict(counts.most_common(MAX_MODELS))
 
     def oldest(self) -> dict[str, float]:
@@ -89,9 +89,9 @@ class InFlightJobs(dict[str, InFlightJob]):
             first[held.job.model] = min(held.job.created_at, first.get(held.job.model, math.inf))
         return {model: first[model] for model in self.waiting()}
 
-    def has_untold(self) -> bool:
+    def has_unreported(self) -> bool:
         """Whether a job has not begun of a model of which :meth:`waiting` had none when it was last asked."""
-        return any(held.job.model not in self._told for held in self._unbegun())
+        return any(held.job.model not in self._reported for held in self._unbegun())
 
     def _unbegun(self) -> Iterator[InFlightJob]:
         return (held for held in self.values() if not held.is_begun)

@@ -1,6 +1,6 @@
 """The way of jobs through one session: delivered, examined, queued, run in batches, committed.
 
-What arrives is queued, after a look at its record where it may have been delivered before; one short function starts
+What arrives is queued, after its record was read where it may have been delivered before; one short function starts
 batches while there are slots; a batch is one task: it is run, then committed, and what that returns is done with its
 deliveries. While one batch computes, the next is with the runner and earlier ones commit. While the lease is at risk no
 job is asked for and none begins.
@@ -121,7 +121,7 @@ class Pipeline:
         self.intake.reconnected()
         for held in self.in_flight.values():
             if held.record is not None:
-                self.cancellations.look_for(held)
+                self.cancellations.check(held)
 
     # ------------------------------------------------------------------------------ ending
 
@@ -251,7 +251,7 @@ class Pipeline:
             held.stages.append((BATCH, self._clock()))
         self._examine_soon(again)
         for model in self._deliveries.unread(now_s):
-            self.intake.look(model)
+            self.intake.redeliver(model)
 
     def _arm(self, at_s: float) -> None:
         if self._timer is not None:

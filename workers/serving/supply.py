@@ -93,7 +93,7 @@ class Supply:
             del self.short_of_room[name]
         return some
 
-    # ------------------------------------------------------------------------------ way for others
+    # ------------------------------------------------------------------------------ left to others
 
     def begin(self, batch_run: BatchRun) -> asyncio.TimerHandle:
         """A batch begins; once it is long, new jobs are left to the other workers. Cancel what is returned at its end.
@@ -102,20 +102,20 @@ class Supply:
         """
         run_s = self._statistics.run_s.get(batch_run.model, 0.0)
         after_s = 0.0 if run_s > prefetch.SLOW_RUN_S else LONG_RUN_S
-        return asyncio.get_running_loop().call_later(after_s, self._make_way, batch_run)
+        return asyncio.get_running_loop().call_later(after_s, self._leave_shared, batch_run)
 
     def end(self, batch_run: BatchRun) -> None:
         """Its run is over."""
         if batch_run in self._long_runs:
             self._long_runs.discard(batch_run)
             if not self._long_runs and not self._is_closing:
-                self._intake.take_again()
+                self._intake.take_shared()
 
-    def _make_way(self, batch_run: BatchRun) -> None:
+    def _leave_shared(self, batch_run: BatchRun) -> None:
         if not batch_run.over.is_set() and not self._is_closing:
             batch_run.is_long = True
             self._long_runs.add(batch_run)
-            self._intake.make_way()
+            self._intake.leave_shared()
 
     # ------------------------------------------------------------------------------ ending
 
@@ -133,9 +133,9 @@ class Supply:
 
     async def give_back(self, models: Iterable[str]) -> None:
         """Have these models' queues read anew: jobs of them were let go."""
-        told = list(models)
+        reported = list(models)
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._intake.give_back(told)
+                await self._intake.give_back(reported)
         except (TimeoutError, SignalboxError):
-            log.warning("session.not_given_back", models=len(told))  # the next holder looks, and the reconciler
+            log.warning("session.not_given_back", models=len(reported))  # the next holder looks, and the reconciler

@@ -38,7 +38,7 @@ class Joinings:
         """Whether requests of some version may be joined."""
         return _asks(model) and any(self._signatures(model, version) for version in model.versions)
 
-    def untold(self, key: Key, find: Callable[[str], Model | None]) -> Joining | None:
+    def unreported(self, key: Key, find: Callable[[str], Model | None]) -> Joining | None:
         """What was found here and does not stand in the model's document, which ``find`` gives."""
         model = find(key[0]) if key in self._found else None
         if model is None or not _asks(model):

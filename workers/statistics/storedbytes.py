@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
-MOST_TOLD: Final = 32
+MOST_REPORTED: Final = 32
 """Accounts that presence names: those with most. Any other has stored less than a 32nd of all."""
 _PARTS: Final = 20
 """The window moves in so many steps."""
@@ -37,7 +37,7 @@ class StoredBytes:
     def most(self) -> dict[str, int]:
         """The accounts that have stored most, with their bytes."""
         self._forget()
-        return dict(heapq.nlargest(MOST_TOLD, self._sum.items(), key=lambda item: item[1]))
+        return dict(heapq.nlargest(MOST_REPORTED, self._sum.items(), key=lambda item: item[1]))
 
     def _forget(self) -> None:
         before = self._clock() - (_PARTS + 1) * self._part_s

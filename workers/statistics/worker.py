@@ -15,7 +15,7 @@ SHARE: Final = 0.2
 """Weight of the newest measurement in a moving average."""
 MOST_MODELS: Final = 1024
 """Models whose averages are kept: those that ran last."""
-MOST_TOLD: Final = 128
+MOST_REPORTED: Final = 128
 """Rates that presence tells."""
 
 
@@ -65,5 +65,5 @@ class Statistics:
         """Jobs a second this worker manages while it serves a model; the models that ran last, the last one first."""
         return {
             model: float(f"{rate:.3g}")  # a run of minutes has a rate, too
-            for model, rate in islice(reversed(self._rate.items()), MOST_TOLD)
+            for model, rate in islice(reversed(self._rate.items()), MOST_REPORTED)
         }

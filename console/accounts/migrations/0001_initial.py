@@ -44,7 +44,6 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('is_read_only', models.BooleanField(default=False)),
                 ('message', models.CharField(blank=True, max_length=200)),
-                ('until', models.DateTimeField(null=True)),
             ],
             options={
                 'default_permissions': (),

@@ -139,8 +139,8 @@ const PILL = {
 };
 
 function tellLink() {
-  const [look, words] = PILL[link.state];
-  attribute($("link"), "data-link", look);
+  const [tone, words] = PILL[link.state];
+  attribute($("link"), "data-link", tone);
   text($("link"), words);
   const isStale = link.state === "down" || link.state === "blind" || link.state === "ended";
   for (const button of document.querySelectorAll("[data-live-only]")) button.disabled = isStale;
@@ -148,7 +148,7 @@ function tellLink() {
   $("content").toggleAttribute("data-stale", isStale);
   views.queues.setStale(isStale);
   if (!isStale) return;
-  const shown = clock.format(serverNow() - (performance.now() - link.heardAt));
+  const shown = clock.format(serverNow() - (performance.now() - link.seenAt));
   const words2 = {
     down: `Reconnecting… showing what was true at ${shown}.`,
     blind: `The console cannot reach NATS${link.source.since ? ` (since ${clock.format(link.source.since * 1000)})` : ""}. What is shown may be old; it comes back by itself.`,

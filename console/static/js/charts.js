@@ -43,7 +43,7 @@ export class Throughput {
     for (const share of [0, 0.5]) this.grid.append(svg("line", { x1: "0", x2: String(WIDTH), y1: String(HEIGHT * share + 0.5), y2: String(HEIGHT * share + 0.5) }));
     for (let slot = 0; slot < SLOTS; slot += 1) {
       const group = svg("g");
-      for (const [, look] of PARTS) group.append(svg("rect", { class: look, width: String(WIDTH / SLOTS - 0.6), height: "0", x: String((slot * WIDTH) / SLOTS) }));
+      for (const [, style] of PARTS) group.append(svg("rect", { class: style, width: String(WIDTH / SLOTS - 0.6), height: "0", x: String((slot * WIDTH) / SLOTS) }));
       this.bars.append(group);
     }
   }

@@ -153,8 +153,8 @@ class LaneView {
     const shown = [...groups].slice(0, 2).map(([name, jobs]) =>
       el("a", { href: jobs.length > 1 ? `/jobs?state=running&q=${encodeURIComponent(`model:${jobs[0].model}`)}` : `/jobs/${jobs[0].id}`, class: "chip clip", title: jobs.map((job) => job.id).join("\n") },
         el("span", { class: "clip" }, name), el("span", { class: "mono muted" }, jobs.length > 1 ? `× ${jobs.length}` : jobs[0].id.slice(0, 13))));
-    const told = [...groups.values()].slice(0, 2).reduce((sum, jobs) => sum + jobs.length, 0);
-    const more = row.job_count - told;
+    const reported = [...groups.values()].slice(0, 2).reduce((sum, jobs) => sum + jobs.length, 0);
+    const more = row.job_count - reported;
     this.jobs.replaceChildren(...shown, ...(more > 0 ? [el("span", { class: "muted small" }, `and ${more} more`)] : []));
   }
 

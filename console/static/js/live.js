@@ -79,7 +79,7 @@ export class LiveLink extends EventTarget {
     this.url = url;
     this.topics = topics;
     this.mirror = new Mirror();
-    this.heardAt = 0;
+    this.seenAt = 0;
     this.state = "wait";
     this.source = { nats: "wait" };
     this.asked = new Set();
@@ -87,7 +87,7 @@ export class LiveLink extends EventTarget {
     this.ended = "";
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) return this.#pause();
-      if (this.heardAt) this.heardAt = performance.now(); // silence while hidden was ours
+      if (this.seenAt) this.seenAt = performance.now(); // silence while hidden was ours
       return this.#open();
     });
     setInterval(() => this.#judge(), 500);
@@ -140,7 +140,7 @@ export class LiveLink extends EventTarget {
   }
 
   #take(message) {
-    this.heardAt = performance.now();
+    this.seenAt = performance.now();
     const { changed, wants, tick } = this.mirror.take(message);
     for (const topic of changed) {
       this.asked.delete(topic);
@@ -157,10 +157,10 @@ export class LiveLink extends EventTarget {
   }
 
   #judge() {
-    const silence = this.heardAt ? performance.now() - this.heardAt : 0;
+    const silence = this.seenAt ? performance.now() - this.seenAt : 0;
     let state = "wait";
     if (this.ended) state = "ended";
-    else if (!this.heardAt) state = "wait";
+    else if (!this.seenAt) state = "wait";
     else if (silence > DOWN_MS) state = "down";
     else if (silence > LATE_MS || !this.socket) state = "late";
     else state = { ok: "live", wait: "wait" }[this.source.nats] ?? "blind";

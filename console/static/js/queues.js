@@ -103,7 +103,7 @@ export class Queues {
     for (const key of this.order) this.views.get(key).update(rows[key]);
   }
 
-  /** While nothing is heard, no queue's state is known. */
+  /** While nothing is received, no queue's state is known. */
   setStale(isStale) {
     if (isStale === this.isStale) return;
     this.isStale = isStale;

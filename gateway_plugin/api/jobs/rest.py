@@ -13,7 +13,7 @@ from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.jsonresponses import JOB_ID, JsonResponse, json_response, problem_response, retry_after
 from gateway_plugin.request import Request
-from gateway_plugin.service.jobs import Asked, Jobs, Patience, failure
+from gateway_plugin.service.jobs import Jobs, Patience, Prediction, failure
 from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import ApiKey, State
@@ -30,11 +30,11 @@ class JobsRest:
         self.limit_bytes = limit_bytes
 
     def takes(self, _head: str) -> bool:
-        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        """Whether this dialect answers a path."""
         return True
 
     def keyless(self, _request: Request) -> None:
-        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        """The answer to a request without a key; None where one is needed."""
 
     def refusal(self, error: SignalboxError) -> JsonResponse:
         """An RFC 9457 problem."""
@@ -61,11 +61,11 @@ class JobsRest:
             raise failure(end.record)
         return json_response(200, await self._jobs.describe(outcome.found), result_headers(outcome, prefer))
 
-    async def _asked(self, request: Request, key: ApiKey) -> Asked:
+    async def _asked(self, request: Request, key: ApiKey) -> Prediction:
         encoding = request.headers.get("Content-Encoding", "").lower()
         choose = partial(self._choose, key)
         options, ready, inputs = await self._codec.read(key.account_id, request.raw_body, encoding, choose)
-        return Asked(ready, inputs, options)
+        return Prediction(ready, inputs, options)
 
     def _choose(self, key: ApiKey, fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
         """What a submission asks for, and the version it is for."""

@@ -88,7 +88,7 @@ class OipGrpc:
         return _reply(messages.ServerMetadataResponse(**views.SERVER))
 
     async def _model_ready(self, call: GrpcCall) -> GrpcReply:
-        """As Triton answers, an unknown model is not ready and no error."""
+        """Whether a model is ready. With Triton's answer an unknown one is not ready and no error."""
         asked = _read(messages.ModelRequest, call.body)
         try:
             is_ready = not self._views.unready(self._targets.version(call.key, asked.name, asked.version))

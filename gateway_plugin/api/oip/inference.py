@@ -12,14 +12,14 @@ from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.api.oip.targets import Targets
 from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.service.jobs import Asked, Jobs
+from gateway_plugin.service.jobs import Jobs, Prediction
 from gateway_plugin.tables.catalog import require_open
 from signalbox.program.errors import Bug, SignalboxError
 from signalbox.wire.messages import ApiKey, Record
 from signalbox.wire.tensors import Tensor
 
 
-class Inferred(NamedTuple):
+class InferenceResult(NamedTuple):
     """An inference that succeeded. outputs: those asked for, in that order."""
 
     record: Record
@@ -62,7 +62,7 @@ class Inference:
         inputs: DecodedInputs,
         options: InferOptions,
         timeout_s: float | None = None,
-    ) -> Inferred:
+    ) -> InferenceResult:
         """The outputs of one inference. timeout_s: the caller's deadline, beside that in its parameters.
 
         Raises as :meth:`Jobs.predict`.
@@ -72,7 +72,7 @@ class Inference:
             inputs = replace(inputs, outputs=tuple(sorted(options.outputs)))
         account, began = key.account_id, perf_counter()
         try:
-            ran = await self._jobs.predict(key, headers, Asked(ready, inputs, options.submit), wait_s=wait_s)
+            ran = await self._jobs.predict(key, headers, Prediction(ready, inputs, options.submit), wait_s=wait_s)
         except SignalboxError:
             self._statistics.failed(account, ready.model.name, ready.version.version, perf_counter() - began)
             raise
@@ -85,4 +85,4 @@ class Inference:
         head = {"model_name": ran.record.model, "model_version": str(ran.record.version)}
         if options.id is not None:
             head["id"] = options.id
-        return Inferred(ran.record, head, outputs)
+        return InferenceResult(ran.record, head, outputs)

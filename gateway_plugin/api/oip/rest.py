@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from gateway_plugin.api.answers import job_headers
 from gateway_plugin.api.oip import options, paths, views
-from gateway_plugin.api.oip.inference import Inference, Inferred
+from gateway_plugin.api.oip.inference import Inference, InferenceResult
 from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.paths import Operation, Route
 from gateway_plugin.api.oip.targets import Targets
@@ -56,7 +56,7 @@ class OipRest:
         self.limit_bytes = max_binary_bytes
 
     def takes(self, head: str) -> bool:
-        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        """Whether this dialect answers a path."""
         return head.startswith(_PREFIX)
 
     def keyless(self, request: Request) -> JsonResponse | None:
@@ -146,7 +146,7 @@ class OipRest:
                 limit_bytes=self.limit_bytes,
             )
 
-    async def _answered(self, key: ApiKey, found: Inferred, asked: InferOptions) -> JsonResponse:
+    async def _answered(self, key: ApiKey, found: InferenceResult, asked: InferOptions) -> JsonResponse:
         record = found.record
         as_json = [tensor for tensor in found.outputs if tensor.name not in asked.binary]
         try:

@@ -35,7 +35,7 @@ class Targets:
         return self.version_for_anybody(name, version)
 
     def version_for_anybody(self, name: str, version: str) -> PreparedVersion:
-        """The same, where no key is needed. Raises :class:`NotFound` and :class:`InvalidRequest`."""
+        """The version asked for, where no key is needed. Raises :class:`NotFound` and :class:`InvalidRequest`."""
         self._model(name)
         if not version:
             return self._catalog.ready(name)

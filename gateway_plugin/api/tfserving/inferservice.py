@@ -35,7 +35,7 @@ from gateway_plugin.proto.serving_pb2 import (
     RegressionResponse,
     RegressionResult,
 )
-from gateway_plugin.service.jobs import Asked, Jobs, Ran
+from gateway_plugin.service.jobs import Jobs, Prediction, PredictionResult
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import InvalidInput, InvalidRequest, SignalboxError, Unimplemented
 from signalbox.wire import tensors
@@ -89,7 +89,7 @@ class InferService:
         work = partial(decoded, what, request.input, ready, tasks)
         inputs = await self._offloading.read(call.key.account_id, len(call.body), work)
         call.hold(sum(len(each.frame) for each in inputs))
-        jobs: list[asyncio.Task[Ran]] = []
+        jobs: list[asyncio.Task[PredictionResult]] = []
         try:
             async with asyncio.TaskGroup() as group:
                 jobs += [group.create_task(self._run(call, ready, each)) for each in inputs]
@@ -116,8 +116,8 @@ class InferService:
             )
             return GrpcReply(reply, job_headers(ran.record))
 
-    async def _run(self, call: GrpcCall, ready: PreparedVersion, inputs: DecodedInputs) -> Ran:
-        return await self._jobs.predict(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
+    async def _run(self, call: GrpcCall, ready: PreparedVersion, inputs: DecodedInputs) -> PredictionResult:
+        return await self._jobs.predict(call.key, call.headers, Prediction(ready, inputs), wait_s=call.timeout_s)
 
 
 def read(what: str, body: bytes) -> InferRequest:
@@ -199,12 +199,12 @@ def _examples(reader: WireReader, given: Sequence[memoryview]) -> Examples:
     return Examples(b"".join(context), each)
 
 
-def _cost_bytes(ran: Ran) -> int:
+def _cost_bytes(ran: PredictionResult) -> int:
     """What its results cost to write, as the bytes of tensors that cost as much."""
     return _RESULT_BYTES * sum(prod(tensor.shape) for tensor in ran.outputs)
 
 
-def _reply(task: Task, ran: Ran, ready: PreparedVersion) -> bytes:
+def _reply(task: Task, ran: PredictionResult, ready: PreparedVersion) -> bytes:
     spec = modelspec.effective(ready, task.signature)
     result = _result(task, ran)
     if isinstance(result, ClassificationResult):
@@ -212,7 +212,7 @@ def _reply(task: Task, ran: Ran, ready: PreparedVersion) -> bytes:
     return RegressionResponse(result=result, model_spec=spec).SerializeToString()
 
 
-def _multi_reply(tasks: Sequence[Task], ran: Sequence[Ran], ready: PreparedVersion) -> bytes:
+def _multi_reply(tasks: Sequence[Task], ran: Sequence[PredictionResult], ready: PreparedVersion) -> bytes:
     made: list[InferenceResult] = []
     for task, each in zip(tasks, ran, strict=True):
         spec, result = modelspec.effective(ready, task.signature), _result(task, each)
@@ -223,7 +223,7 @@ def _multi_reply(tasks: Sequence[Task], ran: Sequence[Ran], ready: PreparedVersi
     return MultiInferenceResponse(results=made).SerializeToString()
 
 
-def _result(task: Task, ran: Ran) -> ClassificationResult | RegressionResult:
+def _result(task: Task, ran: PredictionResult) -> ClassificationResult | RegressionResult:
     """Raises :class:`InvalidRequest` where the outputs are no such result."""
     outputs = {tensor.name: tensor for tensor in ran.outputs}
     count = int(ran.record.style.partition(":")[2])

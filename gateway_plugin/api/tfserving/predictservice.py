@@ -23,7 +23,7 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.codec.protobuf import protowire, tensorproto
 from gateway_plugin.codec.protobuf.protowire import FEW_FIELDS, WireReader
 from gateway_plugin.proto.serving_pb2 import ModelSpec
-from gateway_plugin.service.jobs import Asked, Jobs
+from gateway_plugin.service.jobs import Jobs, Prediction
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import InvalidInput, InvalidRequest
 from signalbox.wire.tensors import Tensor
@@ -55,7 +55,7 @@ class PredictService:
         with self._counts.counting(call.key, ready.model.name, "Predict", GRPC):
             inputs = await self._offloading.read(call.key.account_id, len(call.body), partial(decoded, request, ready))
             call.hold(len(inputs.frame))  # one value may stand for a whole tensor
-            ran = await self._jobs.predict(call.key, call.headers, Asked(ready, inputs), wait_s=call.timeout_s)
+            ran = await self._jobs.predict(call.key, call.headers, Prediction(ready, inputs), wait_s=call.timeout_s)
             size = sum(len(tensor.data) for tensor in ran.outputs)
             spec = modelspec.effective(ready, inputs.signature)
             writing = partial(written, ran.outputs, spec)

@@ -16,7 +16,7 @@ from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.jsonresponses import JsonResponse, error_response, json_response
 from gateway_plugin.request import Request
-from gateway_plugin.service.jobs import Asked, Jobs, Patience
+from gateway_plugin.service.jobs import Jobs, Patience, Prediction
 from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox.program.errors import DeadlineExceeded, SignalboxError
 from signalbox.wire.messages import ApiKey, State
@@ -48,7 +48,7 @@ class TfServingRest:
         self.limit_bytes = limit_bytes
 
     def takes(self, head: str) -> bool:
-        """See :class:`gateway_plugin.api.dialect.Dialect`."""
+        """Whether this dialect answers a path."""
         return is_serving(head)
 
     def keyless(self, request: Request) -> JsonResponse | None:
@@ -115,7 +115,7 @@ class TfServingRest:
             raise DeadlineExceeded("Timed out: the job's deadline passed before it ran.", job_id=end.record.id)
         return JsonResponse(200, await self._jobs.result(end), result_headers(outcome, prefer))
 
-    async def _read(self, request: Request, route: Route, key: ApiKey) -> Asked:
+    async def _read(self, request: Request, route: Route, key: ApiKey) -> Prediction:
         """The inputs of a body, for the version that its path says."""
         form = route.operation.form
         assert form is not None, "other operations have no body"
@@ -124,7 +124,7 @@ class TfServingRest:
             encoding = httprules.encoding_of(encoding.lower())
         choose = partial(self._choose, route)
         _, ready, inputs = await self._codec.read(key.account_id, request.raw_body, encoding, choose, form)
-        return Asked(ready, inputs)
+        return Prediction(ready, inputs)
 
     def _choose(self, route: Route, _fields: Mapping[str, Any]) -> tuple[None, PreparedVersion]:
         ready = self._catalog.ready(route.model, route.version, route.label)

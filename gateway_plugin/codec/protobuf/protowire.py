@@ -158,7 +158,7 @@ def field(number: int, data: bytes) -> bytes:
 
 
 def wrapped(number: int, parts: Sequence[bytes]) -> list[bytes]:
-    """The same of a large message that is still in parts, in parts."""
+    """A field that holds a large message that is still in parts, in parts."""
     return [head(number, sum(map(len, parts))), *parts]
 
 

@@ -26,7 +26,7 @@ def unpack(data: memoryview | bytes, most: int) -> Array:
 
 
 def pieces(data: memoryview | bytes, most: int) -> Iterator[Array]:
-    """The same in arrays of a bounded size. Raises :class:`ValueError` for bytes that are no varints."""
+    """The integers in arrays of a bounded size. Raises :class:`ValueError` for bytes that are no varints."""
     raw = np.frombuffer(data, np.uint8)
     if raw.size and raw[-1] >= 0x80:
         msg = "packed numbers end in the middle of one"

@@ -78,7 +78,7 @@ def _of_rows(doc: Mapping[str, Any], rows: Any, wanted: Mapping[str, str]) -> st
 
 
 def _good_rows(rows: Sequence[Any], first: Any, dtype: str) -> int:
-    """How many rows, from the first on, have its shape and elements of the dtype that need no closer look."""
+    """How many rows, from the first on, have its shape and elements of the dtype that need no closer check."""
     good, elements, size = leading_rows(rows, _shape(first))
     return min(good, _leading(elements, dtype) // size) if size else good
 

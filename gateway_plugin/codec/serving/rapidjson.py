@@ -48,7 +48,7 @@ _REASONS: Final = {
 
 
 def parse_as_served(body: bytes, bounds: Bounds) -> Body:
-    """As :func:`signalbox.front.jsonbody.parse`, for a body of a client of TensorFlow Serving."""
+    """Parse a body as :func:`signalbox.front.jsonbody.parse`, for a body of a client of TensorFlow Serving."""
     try:
         return _parse(body, bounds)
     except NotAnObject as error:

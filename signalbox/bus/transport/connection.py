@@ -29,7 +29,7 @@ _PERMISSIONS: Final = "permissions violation"
 _WEB_SOCKETS: Final = frozenset({"ws", "wss"})
 
 
-class _Replayed:
+class _Replay:
     """What the client reads of a subscription that it replays after a reconnect, and nothing else.
 
     Its own takes 3 KB: a worker listens to every model.
@@ -138,7 +138,7 @@ class Connection(Client):
         self._sid += 1
         sid = self._sid
         self.handlers[sid] = handler
-        self._subs[sid] = _Replayed(subject)  # type: ignore[assignment]
+        self._subs[sid] = _Replay(subject)  # type: ignore[assignment]
         if self.is_open:
             self.send(f"SUB {subject} {sid}\r\n".encode())
         return sid

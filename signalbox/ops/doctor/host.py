@@ -29,7 +29,7 @@ def examine_gpus(program: str = "nvidia-smi") -> Iterator[Finding]:
     if found is None:
         return
     try:
-        told = subprocess.run(
+        reported = subprocess.run(
             [found, "--query-gpu=uuid,compute_mode", "--format=csv,noheader"],
             capture_output=True,
             text=True,
@@ -38,9 +38,9 @@ def examine_gpus(program: str = "nvidia-smi") -> Iterator[Finding]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return
-    for line in told.stdout.splitlines():
+    for line in reported.stdout.splitlines():
         uuid, _, mode = (part.strip() for part in line.partition(","))
-        if told.returncode == 0 and mode and mode.lower() not in {"exclusive_process", "[n/a]"}:
+        if reported.returncode == 0 and mode and mode.lower() not in {"exclusive_process", "[n/a]"}:
             yield Finding("host.gpu_shared", uuid, f"compute mode {mode}")
 
 

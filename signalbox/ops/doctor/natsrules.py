@@ -127,7 +127,7 @@ async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
     found += await _rights(bus, where, role)
     found += await _copies(bus, where)
     found += await _filled(bus, where)
-    found += [Finding("nats.damaged", where, f"{one.stream}: {one.what}") for one in await damage.look(bus)]
+    found += [Finding("nats.damaged", where, f"{one.stream}: {one.what}") for one in await damage.find(bus)]
     return iter(found)
 
 
@@ -136,11 +136,11 @@ async def _rights(bus: Bus, where: str, role: str) -> list[Finding]:
     if not user:
         return []
     try:
-        told = (await bus.request_json(OWN_RIGHTS)).get("data", {})
+        reported = (await bus.request_json(OWN_RIGHTS)).get("data", {})
     except SignalboxError as error:
         return [Finding("nats.other_rights", where, f"{user} may not ask: {error.public_message}")]
     try:
-        extra = beyond(user, told.get("permissions"), role)
+        extra = beyond(user, reported.get("permissions"), role)
     except Bug:
         extra = [">"]
     return [Finding("nats.other_rights", where, f"{user}: {', '.join(extra[:5])}")] if extra else []

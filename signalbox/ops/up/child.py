@@ -34,7 +34,7 @@ async def at_once() -> bool:
 class Spec(NamedTuple):
     """What to run. ready: asked until true; ready_s: how long at most. stop_s: grace after ``stop_signal``.
 
-    heard, log_bytes, log_kept: see :class:`ProgramLog`.
+    on_output, log_bytes, log_kept: see :class:`ProgramLog`.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Spec(NamedTuple):
     ready_s: float = 60.0
     stop_s: float = 10.0
     stop_signal: signal.Signals = signal.SIGTERM
-    heard: Callable[[bytes], None] | None = None
+    on_output: Callable[[bytes], None] | None = None
     log_bytes: int = LIMIT_BYTES
     log_kept: int = KEPT
 
@@ -55,7 +55,7 @@ class Child:
     def __init__(self, spec: Spec, log_dir: Path, say: Callable[[str], None]) -> None:
         self.spec = spec
         self.log = log_dir / f"{spec.name}.log"
-        self._output = ProgramLog(self.log, limit_bytes=spec.log_bytes, kept=spec.log_kept, heard=spec.heard)
+        self._output = ProgramLog(self.log, limit_bytes=spec.log_bytes, kept=spec.log_kept, on_output=spec.on_output)
         self.restarts = 0
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
@@ -119,7 +119,7 @@ class Child:
                 self._say(error.public_message)
                 await self._kill()
                 continue
-            changed()  # first: who hears that it is back reads of it in up.json
+            changed()  # first: who learns that it is back reads of it in up.json
             self._say(f"{self.spec.name} is back (pid {self.pid})")
 
     def kill(self) -> None:

@@ -48,7 +48,7 @@ class StackView(Protocol):
         """A token of the first admin for the console's REST API."""
 
 
-class Shown(NamedTuple):
+class Greeting(NamedTuple):
     """What a newcomer needs. api_key: empty without the demonstration."""
 
     user: str
@@ -60,14 +60,14 @@ class Shown(NamedTuple):
         return {"api_key": self.api_key, "login": {"user": self.user, "password": self.password}}
 
 
-async def show(stack: StackView, folder: Path | None) -> Shown:
+async def show(stack: StackView, folder: Path | None) -> Greeting:
     """Models, key and prediction; only what an earlier start has not left is made.
 
     folder: the models as the console finds them, None without the demonstration.
     """
     password = stack.data.admin_password().read_text().strip()
     if folder is None:
-        return Shown(ADMIN, password, "")
+        return Greeting(ADMIN, password, "")
     async with await _console(stack) as console:
         known = await console.models()
         for name, description in MODELS.items():
@@ -77,7 +77,7 @@ async def show(stack: StackView, folder: Path | None) -> Shown:
                 await console.register(name, folder / name, description, rows_independent=is_independent)
         api_key = await _key(stack, console)
     await _predict(stack, api_key)
-    return Shown(ADMIN, password, api_key)
+    return Greeting(ADMIN, password, api_key)
 
 
 async def _console(stack: StackView) -> ConsoleClient:

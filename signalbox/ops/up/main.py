@@ -6,7 +6,7 @@ import os
 
 from signalbox.ops import foreground
 from signalbox.ops.foreground import UP_FILE
-from signalbox.ops.up.first import Shown, show, train
+from signalbox.ops.up.first import Greeting, show, train
 from signalbox.ops.up.options import add_arguments, parsed
 from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Tyk, find
@@ -27,7 +27,7 @@ async def _bring_up_and_keep(stack: UpStack) -> None:
     await stack.keep(lambda: note(stack, shown))
 
 
-async def bring_up(stack: UpStack) -> Shown:
+async def bring_up(stack: UpStack) -> Greeting:
     """Start all that ``stack.options`` ask for and show that it answers. Raises what the first program to fail says."""
     options, say = stack.options, stack.say
     front = find(options.front)
@@ -46,7 +46,7 @@ async def bring_up(stack: UpStack) -> Shown:
     return await show(stack, models.result())
 
 
-def note(stack: UpStack, shown: Shown) -> None:
+def note(stack: UpStack, shown: Greeting) -> None:
     """Say in ``up.json`` what runs now."""
     doc = {
         "front": stack.front_url,
@@ -61,7 +61,7 @@ def note(stack: UpStack, shown: Shown) -> None:
     foreground.note(stack.data, doc)
 
 
-def _tell(stack: UpStack, shown: Shown) -> None:
+def _tell(stack: UpStack, shown: Greeting) -> None:
     console, up_file = stack.console_url, stack.data.path / UP_FILE
     print(f"\n  front    {stack.front_url}")
     print(f"  gRPC     {stack.grpc_address}")

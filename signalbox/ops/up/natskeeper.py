@@ -21,7 +21,7 @@ from signalbox.wire.names import NATS_FAULT
 MOST_RESTARTS: Final = 3
 """In :data:`PERIOD_S`. A disk that fills again and again needs a person."""
 PERIOD_S: Final = 3600.0
-_LOOK_S: Final = 0.25
+_POLL_S: Final = 0.25
 """How often the room is looked at while there is none."""
 TELL_S: Final = 1.0
 _FAULT_TEXT: Final = "NATS stores nothing: its disk is full, or was."
@@ -35,7 +35,7 @@ _OVERLAP_BYTES: Final = 64
 
 
 class NatsKeeper:
-    """Hears the log of ``server`` (:meth:`hear`) and restarts it once its disk has room again (:meth:`run`).
+    """Receives the log of ``server`` (:meth:`receive`) and restarts it once its disk has room again (:meth:`run`).
 
     say: called with sentences a person should read.
     """
@@ -50,7 +50,7 @@ class NatsKeeper:
         self._restarts: deque[float] = deque(maxlen=MOST_RESTARTS)
         self._known: deque[dict[str, int]] = deque(maxlen=2)
 
-    def hear(self, output: bytes) -> None:
+    def receive(self, output: bytes) -> None:
         """A piece of the server's log, in any thread."""
         if _FAULT.search(self._rest + output):
             with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -64,8 +64,8 @@ class NatsKeeper:
             group.create_task(self._mend(server, bus))
             group.create_task(self._tell(bus))
 
-    async def look(self, bus: Bus) -> None:
-        """Remember how far the streams are, while they store. Two looks make the earlier one :attr:`stored`."""
+    async def check(self, bus: Bus) -> None:
+        """Remember how far the streams are, while they store. Two checks make the earlier one :attr:`stored`."""
         found = await last_sequences(bus)
         if found and not self._has_failed.is_set():
             self._known.append(found)
@@ -75,7 +75,7 @@ class NatsKeeper:
         """How far each stream is known to have stored; empty where that is not known yet.
 
         What the server tells after a fault is no measure: its last sequence counts the write that failed. The last
-        look may be so late too, hence the one before it.
+        check may be so late too, hence the one before it.
         """
         return self._known[0] if len(self._known) == 2 else {}
 
@@ -90,7 +90,7 @@ class NatsKeeper:
         """Remember how far the streams are while they store, and say when room runs out and is there again."""
         was_low = False
         while True:
-            await self.look(bus)
+            await self.check(bus)
             free = self._room.free_bytes()
             if free is not None and free < _NO_ROOM_BYTES:
                 self._has_failed.set()
@@ -127,7 +127,7 @@ class NatsKeeper:
         while True:
             if not self._room.is_low():
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _may_restart(self) -> None:
         """Wait until it was not restarted too often lately."""
@@ -153,7 +153,7 @@ class NatsKeeper:
                 while True:
                     if server.pid not in {0, former_pid} and await last_sequences(bus):
                         return True
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(_POLL_S)
         return False
 
 

@@ -100,7 +100,7 @@ class UpStack:
         inherited = _inherited()
         keeper = NatsKeeper(Room(folder, inherited.nats_reserve_bytes), self.say)
         ready = partial(probes.says, partial(asyncio.open_connection, HOST, self.nats_port), b"INFO")
-        spec = Spec(_NATS, argv, {**os.environ}, ready, ready_s=30.0, heard=keeper.hear)
+        spec = Spec(_NATS, argv, {**os.environ}, ready, ready_s=30.0, on_output=keeper.receive)
         server = await self.start(spec)
         password = self._password("admin").read_text()
         wire = replace(inherited, nats_url=self.nats_url, nats_user="admin", nats_password=password)
@@ -232,7 +232,7 @@ class UpStack:
         return [*own, *(folder.resolve() for folder in self.options.model_folders)]
 
     def _model_roots(self) -> list[str]:
-        """The same for the console, with names: what lies below a folder with a name may move with it.
+        """Folders of models for the console, with names: what lies below a folder with a name may move with it.
 
         A folder given with ``--models`` is called as it is, unless another has that name too.
         """

@@ -69,10 +69,10 @@ class Streams:
             self._say(f"NATS has lost all that {', '.join(empty)} held; made again. {_MORE}")
         if whole := [name for name in gone if name not in empty]:
             self._say(f"NATS had lost what {', '.join(whole)} is; its messages are there again. {_MORE}")
-        for one in await damage.look(self._bus):
+        for one in await damage.find(self._bus):
             self._say(f"NATS cannot read all of {one.stream}: {one.what}. {_MORE}")
         for _ in range(2):  # what was known before is true of other streams
-            await self._keeper.look(self._bus)
+            await self._keeper.check(self._bus)
         self.note()
 
     def note(self) -> None:

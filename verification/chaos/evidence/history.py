@@ -62,13 +62,13 @@ def remembered(h: History) -> History:
 
     promises = accepted(h.ledger)
     excused = {job for job, promise in promises.items() if is_between(promise, "reused_until")}
-    told = [
+    reported = [
         {**entry, "state": ""} if "state" in entry and is_between(entry) else entry
         for entry in h.ledger
         if entry["event"] == "foreign" or excused.isdisjoint((entry.get("job"), entry.get("about")))
     ]
     return h._replace(
-        ledger=told,
+        ledger=reported,
         records=[e for e in h.records if not (e["job"] in excused or is_between(e))],
         leases=[e for e in h.leases if not is_between(e)],
         final=[e for e in h.final if e.get("job") not in excused],

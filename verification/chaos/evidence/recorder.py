@@ -68,7 +68,7 @@ class Recorder:
         self._tell()
 
     def learn(self, stored: Stored) -> None:
-        """A lease as it was read rather than heard of."""
+        """A lease as it was read rather than learned of."""
         gpu = names.untoken(stored.subject.rpartition(".")[2])
         if stored.data and not is_removal(stored.headers):
             lease = messages.decode(messages.Lease, stored.data)

@@ -107,7 +107,7 @@ async def _queued(rig: Rig, sequence: int) -> int:
 
 
 async def _cut(rig: Rig, places: Sequence[int]) -> None:
-    """Returns when everything that those servers had said has been heard by the recorder."""
+    """Returns when everything that those servers had said has been received by the recorder."""
     await blackout([rig.nodes[n] for n in places], [rig.disks[n] for n in places])
     if len(places) == len(rig.nodes):
         await rig.until(lambda: not rig.bus.is_connected, what="the end of our own connection")

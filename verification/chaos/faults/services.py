@@ -164,7 +164,7 @@ async def _severed(stack: Production, ours: Sequence[str], theirs: Sequence[str]
     ends = [(ours, theirs)] if way == "in" else [(theirs, ours)]
     if way == "both":
         ends.append((ours, theirs))
-    deaf = {name: stack.addresses(*senders) for hearers, senders in ends for name in hearers}
+    deaf = {name: stack.addresses(*senders) for receivers, senders in ends for name in receivers}
 
     def cut() -> None:
         for name, addresses in deaf.items():

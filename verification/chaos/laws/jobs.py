@@ -56,8 +56,8 @@ def double_terminal(h: History) -> list[str]:
         last = final.get(job)
         if last is None or (last["seq"], last["state"]) != (first["seq"], first["state"]):
             found.append(f"{job} ended as {first['state']} and is {last} at the end")
-    for job, told in _ends_seen(h.ledger).items():
-        known = {*told, final[job]["state"]} if job in final else set(told)
+    for job, reported in _ends_seen(h.ledger).items():
+        known = {*reported, final[job]["state"]} if job in final else set(reported)
         if len(known) > 1:
             found.append(f"{job} was shown to its owner as {' and '.join(sorted(known))}")
     return found
@@ -65,11 +65,11 @@ def double_terminal(h: History) -> list[str]:
 
 def _ends_seen(ledger: Iterable[Entry]) -> dict[str, list[str]]:
     """What clients were told of each job's end, in the order they were told."""
-    told: defaultdict[str, list[str]] = defaultdict(list)
+    reported: defaultdict[str, list[str]] = defaultdict(list)
     for entry in ledger:
         if entry["event"] != "intent" and entry.get("state") in ENDED:
-            told[entry["job"]].append(entry["state"])
-    return told
+            reported[entry["job"]].append(entry["state"])
+    return reported
 
 
 def doubled_submits(h: History) -> list[str]:

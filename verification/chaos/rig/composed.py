@@ -271,8 +271,8 @@ class Production(Site):
 
 
 def _addresses_in(namespace: str) -> list[str]:
-    told = json.loads(output("ip", "-json", "-n", namespace, "-4", "address"))
-    return [str(each["local"]) for device in told if device["ifname"] != "lo" for each in device["addr_info"]]
+    reported = json.loads(output("ip", "-json", "-n", namespace, "-4", "address"))
+    return [str(each["local"]) for device in reported if device["ifname"] != "lo" for each in device["addr_info"]]
 
 
 def _environment(pid: int) -> dict[str, str]:

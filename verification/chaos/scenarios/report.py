@@ -49,13 +49,19 @@ def figures(found: History) -> list[str]:
             f"  {what:<46} n {len(s):<5}p50 {checks.percentile(s, 0.5):7.3f}  p99 {checks.percentile(s, 0.99):7.3f}"
             f"  max {max(s):7.3f} s"
             for what, s in sorted(checks.measured(found).items())
-            if len(s) > 1 or what.partition(": ")[2] not in _COLUMNS
+            if not (_is_production(found) and what.partition(": ")[2] in _COLUMNS)
         ),
     ]
 
 
+def _is_production(found: History) -> bool:
+    return any(fault["event"] == "stack" for fault in found.faults)
+
+
 def _recoveries(found: History) -> list[str]:
     """A line a fault of a production stack: what was refused or not answered, and how long each thing took."""
+    if not _is_production(found):
+        return []
     begun = {f["kind"]: f["at"] for f in found.faults if f["event"] == "begin" and f["target"] == "all"}
     spans = {f["kind"]: (begun[f["kind"]], f["at"]) for f in found.faults if f["event"] == "end" and f["kind"] in begun}
     took: dict[str, dict[str, float]] = {}
@@ -70,7 +76,7 @@ def _recoveries(found: History) -> list[str]:
         seconds = "".join(f"{took[kind].get(what, float('nan')):>11.2f}" for what in _COLUMNS)
         rows.append(f"{kind:<36}{refused:>8}{statuses[0]:>8}{seconds}")
     heads = "".join(f"{column:>11}" for column in _COLUMNS.values())
-    return [f"{'fault':<36}{'refused':>8}{'silent':>8}{heads}", *rows] if rows else []
+    return [f"{'fault':<36}{'refused':>8}{'silent':>8}{heads}", *rows]
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:

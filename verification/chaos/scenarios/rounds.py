@@ -95,13 +95,13 @@ async def majority(made: Rig, rng: random.Random) -> None:
             measured(made, "majority", name, "majority killed to runner dead", now() - began, WIDE_S)
 
         async def asks() -> None:
-            told = Counter[int]()
+            reported = Counter[int]()
             while now() - began < AWAY_S:
-                told[await made.load.probe(made.load.accounts[0])] += 1
+                reported[await made.load.probe(made.load.accounts[0])] += 1
                 await asyncio.sleep(PROBE_S)
-            print(f"told in {AWAY_S:g} s without a majority: {dict(told)}")
-            if told.keys() - {503}:
-                made.finding(f"not only 503 without a majority: {dict(told)}")
+            print(f"told in {AWAY_S:g} s without a majority: {dict(reported)}")
+            if reported.keys() - {503}:
+                made.finding(f"not only 503 without a majority: {dict(reported)}")
 
         async with asyncio.TaskGroup() as group:
             for name, runner in runners.items():

@@ -128,8 +128,8 @@ async def making_a_consumer_again_goes_on_where_it_was(rig: CaseRig) -> None:
     await taken.until(1)
     await queue(rig, action="create")
     await queue(rig, examined_to=9)
-    told = await bus.consumer_info(name)
-    assert (told.num_pending, told.examined_to) == (0, 9)
+    reported = await bus.consumer_info(name)
+    assert (reported.num_pending, reported.examined_to) == (0, 9)
     assert await refusal(queue(rig, examined_to=10, action="create")) == 10148
     assert (await bus.consumer_info(name)).examined_to == 9
 

@@ -6,7 +6,7 @@ from signalbox.bus.table import Table, put, remove
 from signalbox.program.errors import Ambiguous, Unavailable
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Header, Stream, event_of_key
-from verification.simulation.cases.rig import CaseRig, case, get, hear, until
+from verification.simulation.cases.rig import CaseRig, case, get, receive, until
 
 
 @case
@@ -18,12 +18,12 @@ async def a_request_without_a_responder_is_refused_at_once(rig: CaseRig) -> None
 
 
 @case
-async def wildcards_hear_what_they_should(rig: CaseRig) -> None:
+async def wildcards_receive_what_they_should(rig: CaseRig) -> None:
     bus = await rig.bus()
-    everything = await hear(bus, f"p.{rig.id}.>")
-    one_deep = await hear(bus, f"p.{rig.id}.*")
-    exact = await hear(bus, f"p.{rig.id}.a")
-    middle = await hear(bus, f"p.*.a.{rig.id}")
+    everything = await receive(bus, f"p.{rig.id}.>")
+    one_deep = await receive(bus, f"p.{rig.id}.*")
+    exact = await receive(bus, f"p.{rig.id}.a")
+    middle = await receive(bus, f"p.*.a.{rig.id}")
     for subject in (f"p.{rig.id}.a", f"p.{rig.id}.a.b", f"p.{rig.id}", f"p.x.a.{rig.id}"):
         await bus.publish(subject, subject.encode())
     await middle.until(1)
@@ -36,12 +36,12 @@ async def wildcards_hear_what_they_should(rig: CaseRig) -> None:
 @case
 async def a_change_of_a_bucket_is_told_with_its_document(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.kv.models.{rig.id}")
+    events = await receive(bus, f"evt.kv.models.{rig.id}")
     first = await bus.write(f"$KV.models.{rig.id}", b"one", headers={"A": "b"})
     second = await bus.write(f"$KV.models.{rig.id}", b"two")
-    told = await events.until(2)
-    assert [message.data for message in told] == [b"one", b"two"]
-    headers = dict(told[1].headers)
+    reported = await events.until(2)
+    assert [message.data for message in reported] == [b"one", b"two"]
+    headers = dict(reported[1].headers)
     stored = await get(bus, "KV_models", f"$KV.models.{rig.id}")
     assert headers.pop(Header.TIME_STAMP)[:19] <= "9999"
     assert headers == {
@@ -50,26 +50,26 @@ async def a_change_of_a_bucket_is_told_with_its_document(rig: CaseRig) -> None:
         "Nats-Sequence": str(second),
         "Nats-Last-Sequence": str(first),
     }
-    assert told[0].headers["A"] == "b"
-    assert told[0].headers[Header.LAST_SEQUENCE] == "0"
+    assert reported[0].headers["A"] == "b"
+    assert reported[0].headers[Header.LAST_SEQUENCE] == "0"
     assert stored.seq == second
 
 
 @case
 async def records_are_told_without_their_bodies(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.{rig.st()}")
+    events = await receive(bus, f"evt.{rig.st()}")
     await bus.write(rig.st(), b"x" * 100, headers={"Sb-Record": "{}"})
-    told = (await events.until(1))[0]
-    assert told.data == b""
-    assert told.headers["Nats-Msg-Size"] == "100"
-    assert told.headers["Sb-Record"] == "{}"
+    reported = (await events.until(1))[0]
+    assert reported.data == b""
+    assert reported.headers["Nats-Msg-Size"] == "100"
+    assert reported.headers["Sb-Record"] == "{}"
 
 
 @case
 async def a_round_trip_comes_after_all_events_before_it(rig: CaseRig) -> None:
     bus, other = await rig.bus(), await rig.bus()
-    events = await hear(other, f"evt.{rig.st()}")
+    events = await receive(other, f"evt.{rig.st()}")
     for number in range(20):
         await bus.write(rig.st(), b"%d" % number)
     # An event is on its way when its write is answered, but may be a moment behind the answer: hence once more.

@@ -16,9 +16,9 @@ from verification.simulation.cases.rig import (
     consumer,
     get,
     gone,
-    hear,
     info,
     pulling,
+    receive,
     stream,
     until,
 )
@@ -81,11 +81,11 @@ async def a_marker_is_a_revision_to_write_from(rig: CaseRig) -> None:
 async def a_key_expires_not_before_its_time_and_soon_after(rig: CaseRig) -> None:
     bus = await rig.bus()
     lifetimes = {"a": 1, "b": 1, "c": 3, "d": 3}
-    told = {name: await hear(bus, f"evt.kv.leases.{rig.id}-{name}") for name in lifetimes}
+    reported = {name: await receive(bus, f"evt.kv.leases.{rig.id}-{name}") for name in lifetimes}
     for name, ttl_s in lifetimes.items():
         await bus.write(rig.lease(name), b"x", expect=0, ttl_s=ttl_s)
     for name, ttl_s in lifetimes.items():
-        written, ended = (await told[name].until(2))[:2]
+        written, ended = (await reported[name].until(2))[:2]
         assert is_removal(ended.headers)
         times = [unix_time(message.headers[Header.TIME_STAMP]) for message in (written, ended)]
         assert -0.01 <= times[1] - times[0] - ttl_s <= LATE_S
@@ -94,7 +94,7 @@ async def a_key_expires_not_before_its_time_and_soon_after(rig: CaseRig) -> None
 @case
 async def a_marker_goes_silently_and_the_key_is_as_new(rig: CaseRig) -> None:
     bus = await rig.bus()
-    events = await hear(bus, f"evt.kv.leases.{rig.id}-g")
+    events = await receive(bus, f"evt.kv.leases.{rig.id}-g")
     await bus.write(rig.lease(), b"1", expect=0, ttl_s=1)
     marked_at = await marker_of(bus, rig.lease())
     marker = (await get(bus, LEASES, rig.lease())).seq

@@ -1,4 +1,4 @@
-"""What a server that is killed, restarted or frozen does, and what its clients hear of it."""
+"""What a server that is killed, restarted or frozen does, and what its clients learn of it."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from signalbox.program.errors import Ambiguous, NotFound, SignalboxError, StaleR
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Stream
-from verification.simulation.cases.rig import CaseRig, get, gone, hear, own_server, pulling, until
+from verification.simulation.cases.rig import CaseRig, get, gone, own_server, pulling, receive, until
 
 LEASES = Bucket.LEASES.stream
 
@@ -107,7 +107,7 @@ async def without_a_server_nothing_is_sent_and_nothing_arrives_later(rig: CaseRi
 @own_server
 async def subscriptions_are_back_after_a_restart(rig: CaseRig) -> None:
     bus = await rig.bus()
-    heard = await hear(bus, f"progress.{rig.id}")
+    received = await receive(bus, f"progress.{rig.id}")
     returned = asyncio.Event()
     bus.on_reconnect(returned.set)
     await rig.kill()
@@ -115,7 +115,7 @@ async def subscriptions_are_back_after_a_restart(rig: CaseRig) -> None:
     async with asyncio.timeout(60):
         await returned.wait()
     await bus.publish(f"progress.{rig.id}", b"x")
-    assert [message.data for message in await heard.until(1)] == [b"x"]
+    assert [message.data for message in await received.until(1)] == [b"x"]
 
 
 @own_server

@@ -111,7 +111,7 @@ class Deliveries:
         return self.all
 
 
-class HeardMessages:
+class ReceivedMessages:
     """Collects core messages of one subscription."""
 
     def __init__(self) -> None:
@@ -127,11 +127,11 @@ class HeardMessages:
         return self.all
 
 
-async def hear(bus: Bus, subject: str) -> HeardMessages:
+async def receive(bus: Bus, subject: str) -> ReceivedMessages:
     """Listen to a subject."""
-    heard = HeardMessages()
-    await bus.subscribe(subject, heard.take)
-    return heard
+    received = ReceivedMessages()
+    await bus.subscribe(subject, received.take)
+    return received
 
 
 async def until(is_so: Callable[[], bool | Awaitable[bool]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from signalbox.bus.client import Message
 from signalbox.bus.jetstream import stored_of
 from signalbox.program.errors import SignalboxError
-from verification.simulation.cases.rig import CaseRig, batch, consumer, hear, pulling, raw, stream
+from verification.simulation.cases.rig import CaseRig, batch, consumer, pulling, raw, receive, stream
 
 Outcome = tuple[Any, ...]
 _KEYS: Final = ("a", "b", "c", "d")
@@ -56,7 +56,7 @@ class Walk:
         )
         await consumer(bus, "q", f"{self._name}.>", stream=self._name)
         self._puller, self._taken = await pulling(bus, "q", 0, stream=self._name)
-        events = await hear(bus, f"evt.{self._name}.>")
+        events = await receive(bus, f"evt.{self._name}.>")
         acts = [*[self._write] * 6, *[self._batch] * 2, self._read, self._list]
         acts += [self._purge, self._delete, self._find, self._subjects]
         if not self._is_bucket:
@@ -75,7 +75,7 @@ class Walk:
                 raise AssertionError(f"step {step}: {outcomes[-1]}, expected {wanted}, after {outcomes[-4:-1]}")
         await events.until(len(expected) - steps if expected else 0)
         await bus.flush()
-        return [*outcomes, *(_told(message) for message in events.all)]
+        return [*outcomes, *(_reported(message) for message in events.all)]
 
     async def _with_state(self, outcome: Outcome, wanted: Outcome | None) -> Outcome:
         found: Outcome = ()
@@ -133,8 +133,8 @@ class Walk:
         return await batch(self._bus, f"b{self._count}", staged, numbers=numbers)
 
     async def _pull(self) -> Outcome:
-        told = await self._bus.consumer_info("q", self._name)
-        if not told.num_pending:
+        reported = await self._bus.consumer_info("q", self._name)
+        if not reported.num_pending:
             return ("nothing",)
         had = len(self._taken.all)
         self._puller.ask(1, expires_s=60)
@@ -187,8 +187,10 @@ class Walk:
 
     async def _subjects(self) -> Outcome:
         ask = {"subjects_filter": f"{self._name}.{self._random.choice([*_KEYS, '>'])}", "offset": 0}
-        told = await self._bus.request_json(f"$JS.API.STREAM.INFO.{self._name}", ask)
-        return tuple(sorted((told["state"].get("subjects") or {}).items())), told["state"].get("num_subjects", 0)
+        reported = await self._bus.request_json(f"$JS.API.STREAM.INFO.{self._name}", ask)
+        return tuple(sorted((reported["state"].get("subjects") or {}).items())), reported["state"].get(
+            "num_subjects", 0
+        )
 
     async def _state(self) -> Outcome:
         """Everything the server says of its stream and its consumer."""
@@ -196,14 +198,14 @@ class Walk:
         found = tuple(state[field] for field in ("messages", "bytes", "first_seq", "last_seq"))
         if self._is_bucket:
             return found
-        told = await self._bus.consumer_info("q", self._name)
+        reported = await self._bus.consumer_info("q", self._name)
         return (
             *found,
-            *(told.num_pending, told.delivered_stream_seq),
+            *(reported.num_pending, reported.delivered_stream_seq),
         )
 
 
-def _told(message: Message) -> Outcome:
+def _reported(message: Message) -> Outcome:
     headers = message.headers
     return message.subject, message.data, headers["Nats-Sequence"], headers["Nats-Last-Sequence"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """See the module. away_until: time of the loop until which nobody hears of it: its node is cut off."""
+    """See the module. away_until: time of the loop until which nobody learns of it: its node is cut off."""
 
     def __init__(self, stream: "Stream", config: dict[str, Any]) -> None:
         if config.get("ack_policy") != "none" or not config.get("mem_storage"):
@@ -28,7 +28,7 @@ class Consumer:
         self._fits = matcher(self.filter)
         self._server = stream.server
         self.waiting = Pulls(stream.server)
-        self._heard_at = self._server.loop_time()
+        self._seen_at = self._server.loop_time()
         self._begin()
         self.configure(config)
 
@@ -89,8 +89,8 @@ class Consumer:
 
     def ask(self, reply: bytes, body: bytes) -> None:
         """A pull request."""
-        self._heard_at = self._server.loop_time()
-        pull = Pull(reply, body, self._heard_at)
+        self._seen_at = self._server.loop_time()
+        pull = Pull(reply, body, self._seen_at)
         is_now_or_never = pull.is_one_shot and not pull.ends_at
         if is_now_or_never and not self.num_pending:
             self.waiting.refuse(reply, 404, "No Messages")
@@ -138,7 +138,7 @@ class Consumer:
         if self.stream.consumers.get(self.name) is not self:
             return
         self.waiting.drop_deaf()
-        idle_s = self._server.loop_time() - self._heard_at
+        idle_s = self._server.loop_time() - self._seen_at
         if not self.waiting and idle_s >= self._forgotten_after_s - 1e-6:
             del self.stream.consumers[self.name]
         else:

@@ -78,7 +78,7 @@ class Direct:
 
 
 class _View:
-    """A stream as a replica knows it that has heard of everything until ``moment``, and of nothing after."""
+    """A stream as a replica knows it that has learned of everything until ``moment``, and of nothing after."""
 
     def __init__(self, stream: "Stream", moment: float) -> None:
         self.stream = stream

@@ -211,7 +211,7 @@ class ModelConnection(Client):
         if session is self._session and self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
-    def heard(self, session: Session, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
+    def received(self, session: Session, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
         """A message."""
         if session is not self._session:
             return

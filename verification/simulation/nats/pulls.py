@@ -74,8 +74,8 @@ class Pulls:
 
     def drop_deaf(self) -> None:
         """Forget requests whose inbox has no subscriber any more."""
-        heard = self._server.interest.of
-        self._waiting = deque(pull for pull in self._waiting if heard(pull.reply.decode()))
+        received = self._server.interest.of
+        self._waiting = deque(pull for pull in self._waiting if received(pull.reply.decode()))
 
     def end_all(self, code: int, text: str) -> None:
         """Tell all that they are over."""

@@ -139,7 +139,7 @@ class Server:
             session.refuse()
         else:
             self.sessions[session] = None
-            session.heard_at = self.loop_time()
+            session.seen_at = self.loop_time()
             self.later(_STALE_CLIENT_S, self._check_alive, session)
             session.welcome()
 
@@ -148,7 +148,7 @@ class Server:
         if self.is_paused:
             self._backlog.append((act, args))
         elif self.is_running:
-            session.heard_at = self._loop.time()
+            session.seen_at = self._loop.time()
             act(*args)
 
     def later_from(self, session: Session, delay_s: float, act: Callable[..., None], *args: Any) -> None:
@@ -176,7 +176,7 @@ class Server:
 
     def _check_alive(self, session: Session) -> None:
         if session in self.sessions:
-            quiet_s = self.loop_time() - session.heard_at
+            quiet_s = self.loop_time() - session.seen_at
             if quiet_s >= _STALE_CLIENT_S - _ROUNDING_S:
                 self.end(session)
             else:
@@ -186,10 +186,10 @@ class Server:
 
     def route(self, subject: str, reply: bytes, head: bytes, data: bytes = b"") -> bool:
         """Give a core message to all subscribers. Returns whether there was one."""
-        heard = self.interest.of(subject)
-        for session, sid in heard:
+        received = self.interest.of(subject)
+        for session, sid in received:
             session.deliver(sid, subject.encode(), reply, head, data)
-        return bool(heard)
+        return bool(received)
 
     def deliver(self, to: str, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
         """A consumer's delivery: it comes to an inbox under its own subject."""

@@ -72,7 +72,7 @@ class Session:
     def __init__(self, client: "Client", up: Pipe, down: Pipe) -> None:
         self.up, self.down = up, down
         self.sids: set[int] = set()
-        self.heard_at = 0.0
+        self.seen_at = 0.0
         self._client = client
 
     def welcome(self) -> None:
@@ -85,7 +85,7 @@ class Session:
 
     def deliver(self, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
         """A message for one of the client's subscriptions."""
-        self.down.put(self._client.heard, self, sid, subject, reply, head, data)
+        self.down.put(self._client.received, self, sid, subject, reply, head, data)
 
     def pong(self, answer: Callable[[], None]) -> None:
         """Everything the client sent before has been processed."""
@@ -104,7 +104,7 @@ class Client:
         """Connected."""
         raise NotImplementedError
 
-    def heard(self, session: Session, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
+    def received(self, session: Session, sid: int, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
         """A message."""
         raise NotImplementedError
 

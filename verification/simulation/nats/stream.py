@@ -123,8 +123,8 @@ class Stream:
             self._republish(event, msg, tail)
         if self._max_age or msg.expires:
             self.arm()
-        for told in self.on_stored:
-            told(msg)
+        for reported in self.on_stored:
+            reported(msg)
         for consumer in self.consumers.values():
             consumer.stored(msg)
         return msg
@@ -180,8 +180,8 @@ class Stream:
         self._markers_due.discard(seq)
         if seq == self.first_seq:
             self.first_seq = next(iter(self.msgs), self.last_seq + 1)
-        for told in self.on_removed:
-            told(msg)
+        for reported in self.on_removed:
+            reported(msg)
         return msg
 
     def purge(self, pattern: str = ">", below: int = 0, keep: int = 0) -> int:

@@ -11,7 +11,6 @@ from django.db.backends.signals import connection_created
 
 from console.audit.marks import keep_marked
 from console.controller import readiness
-from console.controller.joining import keep_joinings
 from console.controller.reconciler import ConsoleReconciler
 from console.controller.rows import keep_counted
 from console.controller.storage import keep_measured
@@ -55,7 +54,6 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         keep_noted(bus),
         readiness.keep_noted(bus),
         keep_measured(bus),
-        keep_joinings(bus),
         keep_counted(),
         keep_marked(bus, console.audit_mark_s),
         RowRetention(days=console.jobs_kept_days, rows=console.jobs_kept_rows).run(),

@@ -6,8 +6,8 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from console.accounts.models import User
 from console.accounts.rights import Actor
+from console.database import one_of
 from console.operators import services
-from signalbox.program.errors import NotFound
 
 
 class Command(BaseCommand):
@@ -20,9 +20,8 @@ class Command(BaseCommand):
         parser.add_argument("--days", type=int, default=90, help="until it expires (%(default)s)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user = User.objects.filter(username=options["user"], is_active=True).first()
-        if user is None:
-            raise NotFound(f"There is no active operator {options['user']!r}.")
+        name = options["user"]
+        user = one_of(User.objects.filter(username=name, is_active=True), f"There is no active operator {name!r}.")
         actor = Actor(user=user, via="command")
         _, text = services.create_token(actor, options["name"], options["days"])
         self.stdout.write(text)

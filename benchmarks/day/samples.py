@@ -13,7 +13,7 @@ from benchmarks.rig.processes import cost, descendants
 from signalbox.client.pool import ConnectionPool
 from signalbox.program.errors import Misconfigured
 
-LOOK_EVERY_S: Final = 10.0
+SAMPLE_EVERY_S: Final = 10.0
 _SUPERVISORS: Final = frozenset({"up", "production"})
 """What started the others: they have names of their own."""
 _STREAMS: Final = "signalbox_stream_bytes"
@@ -22,7 +22,7 @@ _DATABASE: Final = "signalbox_console_database_bytes"
 
 
 class Site(NamedTuple):
-    """A running stack, as its ``up.json`` tells. file: read anew for each look, as programs are started again."""
+    """A running stack, as its ``up.json`` tells. file: read anew for each sample, as programs are started again."""
 
     file: Path
     token: str
@@ -37,14 +37,14 @@ class Site(NamedTuple):
         return found
 
 
-async def keep_looking(site: Site, samples: list[dict[str, float]]) -> None:
-    """Add a look to ``samples`` every :data:`LOOK_EVERY_S`, until cancelled."""
+async def keep_sampling(site: Site, samples: list[dict[str, float]]) -> None:
+    """Add a sample to ``samples`` every :data:`SAMPLE_EVERY_S`, until cancelled."""
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        samples.append(await look(site))
+        await asyncio.sleep(SAMPLE_EVERY_S)
+        samples.append(await sample(site))
 
 
-async def look(site: Site) -> dict[str, float]:
+async def sample(site: Site) -> dict[str, float]:
     """Each figure as it is now, ``kind name``."""
     doc = site.read()
     found = await asyncio.to_thread(_of_machine, doc)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import ssl
 import stat
 import subprocess
@@ -29,11 +30,11 @@ def run(folder: Path, *arguments: str, **env: str) -> "subprocess.CompletedProce
 
 def made(folder: Path, *arguments: str) -> list[str]:
     """Names that the script says it wrote."""
-    told = run(folder, *arguments)
-    assert told.returncode == 0, told.stderr
+    reported = run(folder, *arguments)
+    assert reported.returncode == 0, reported.stderr
     return [
         str(Path(line.removeprefix("made ")).relative_to(folder))
-        for line in told.stdout.splitlines()
+        for line in reported.stdout.splitlines()
         if line.startswith("made ")
     ]
 
@@ -51,10 +52,9 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "secrets"
-    made(found)
-    return found
+def folder(first: Path, tmp_path: Path) -> Path:
+    """Such a folder, to change."""
+    return shutil.copytree(first, tmp_path / "secrets")
 
 
 def shown(path: Path, *what: str) -> str:
@@ -124,9 +124,10 @@ def test_a_node_s_certificate_serves_both_ends_under_its_names_alone(first: Path
     assert (first / "tls" / node / "ca.pem").read_text() == (first / "tls_ca").read_text()
 
 
-def test_a_certificate_of_another_authority_is_refused(first: Path, folder: Path) -> None:
+def test_a_certificate_of_another_authority_is_refused(first: Path, tmp_path: Path) -> None:
+    made(tmp_path / "others")
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(folder / "tls" / "nats-1" / "node.pem", first / "tls_ca", "nats-1")
+        shake_hands(tmp_path / "others" / "tls" / "nats-1" / "node.pem", first / "tls_ca", "nats-1")
 
 
 def test_validity_is_as_stated(first: Path) -> None:
@@ -175,10 +176,10 @@ def test_two_authorities_are_trusted_while_one_takes_the_place_of_the_other(fold
 def test_an_authority_whose_key_is_kept_elsewhere_signs_nothing_and_hinders_nothing(folder: Path) -> None:
     (folder / "ca" / "key.pem").unlink()
     assert made(folder) == ["tyk_apps"]
-    told = run(folder, "--renew")
-    assert told.returncode != 0
-    assert "without the authority's key" in told.stderr
-    assert "Traceback" not in told.stderr
+    reported = run(folder, "--renew")
+    assert reported.returncode != 0
+    assert "without the authority's key" in reported.stderr
+    assert "Traceback" not in reported.stderr
 
 
 def test_a_certificate_that_ends_soon_is_named(folder: Path) -> None:
@@ -229,13 +230,13 @@ def test_a_password_made_anew_reaches_the_servers_too(folder: Path) -> None:
     ],
 )
 def test_names_that_would_reach_elsewhere_are_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    told = run(tmp_path / "secrets", *arguments)
-    assert told.returncode == 2
+    reported = run(tmp_path / "secrets", *arguments)
+    assert reported.returncode == 2
     assert not (tmp_path / "secrets").exists()
 
 
 def test_a_machine_without_openssl_is_told_so(tmp_path: Path) -> None:
-    told = run(tmp_path / "secrets", PATH=str(tmp_path))
-    assert told.returncode != 0
-    assert "openssl" in told.stderr
-    assert "Traceback" not in told.stderr
+    reported = run(tmp_path / "secrets", PATH=str(tmp_path))
+    assert reported.returncode != 0
+    assert "openssl" in reported.stderr
+    assert "Traceback" not in reported.stderr

@@ -1,6 +1,6 @@
 """Serves jobs for as long as this worker holds the lease; :mod:`workers.serving.pipeline` is their way through it.
 
-The session ends when the lease is lost (everything is abandoned), when another worker's turn has come, or on a drain
+The hold ends when the lease is lost (everything is abandoned), when another worker's turn has come, or on a drain
 (both: what runs ends, what waits is let go).
 """
 
@@ -30,14 +30,14 @@ from workers.settings import WorkerSettings
 from workers.statistics.worker import Statistics
 
 KEEP_S: Final = 1.0
-"""Seconds between looks for what has been in flight, or asleep, for long."""
-CANCEL_LOOK_S: Final = 5.0
+"""Seconds between checks of what has been in flight, or asleep, for long."""
+CANCEL_CHECK_S: Final = 5.0
 """A job in flight is looked up so often: a cancel request may have been lost on its way."""
 RENEWED: Final = 3
 """Claims are written again so often in the least time that records are kept."""
 
 
-class Session:
+class Hold:
     """Serves the models of this worker for as long as one lease is held."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Session:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until the lease is lost, must be yielded, or ``stop`` is set; then end in order."""
-        cancels = await persist(lambda: self._bus.subscribe("cancel.*", self._pipeline.cancellations.heard))
+        cancels = await persist(lambda: self._bus.subscribe("cancel.*", self._pipeline.cancellations.receive))
         self._bus.on_reconnect(self._reconnected)
         background = [
             asyncio.create_task(self._follow(), name="follow catalog"),
@@ -146,7 +146,7 @@ class Session:
 
     def worker_vanished(self, worker: Worker) -> None:
         """Another worker has gone; what it had in flight may have to be looked for here."""
-        self._pipeline.intake.look_after(worker)
+        self._pipeline.intake.redeliver_lost(worker)
 
     def _lease_changed(self) -> None:
         self._catalog.set()  # what could not be loaded may be loaded now
@@ -255,12 +255,12 @@ class Session:
             log.warning("residency.load_ahead_failed", why=str(error))
 
     async def _keep(self) -> None:
-        """Look for cancel requests that were not heard, renew records of long runs before they may go, let models sleep
+        """Look for cancel requests that were lost, renew records of long runs before they may go, let models sleep
         that nobody calls."""
         while True:
             await asyncio.sleep(KEEP_S)
-            for held in self.in_flight.unlooked(self._loop.time(), CANCEL_LOOK_S):
-                self._pipeline.cancellations.look_for(held)
+            for held in self.in_flight.unchecked(self._loop.time(), CANCEL_CHECK_S):
+                self._pipeline.cancellations.check(held)
             try:
                 await self._pipeline.intake.rest()
             except SignalboxError as error:
@@ -274,7 +274,7 @@ class Session:
         """Have presence written soon after a job was pulled that cannot begin at once: nobody knows of it till then."""
         while True:
             await asyncio.sleep(SOON_S)
-            if self.in_flight.has_untold():
+            if self.in_flight.has_unreported():
                 self._changed.set()
 
 

@@ -129,8 +129,8 @@ def test_command_exists_and_takes_every_variable(name: str, secrets: Path, tmp_p
     assert OURS[name]["command"][:2] == ["python", "-m"]
     command = [sys.executable, "-m", program, "--check-config"]
     if program == "signalbox":
-        told = run([*command[:3], *arguments[:2], "--help"], dict(os.environ), tmp_path).stdout
-        assert arguments[2] in told
+        reported = run([*command[:3], *arguments[:2], "--help"], dict(os.environ), tmp_path).stdout
+        assert arguments[2] in reported
         command[3] = "settings"
     elif program == "console":
         assert arguments[0] in get_commands()
@@ -295,8 +295,8 @@ def test_health_checks_ask_for_what_exists() -> None:
     assert path is not None
     assert resolve(path[1]).view_name == "health"
     plugin = SERVICES["plugin-1"]["healthcheck"]["test"]
-    told = run([sys.executable, *plugin[2:-1], "--help"], dict(os.environ), ROOT).stdout
-    assert plugin[-1] in told
+    reported = run([sys.executable, *plugin[2:-1], "--help"], dict(os.environ), ROOT).stdout
+    assert plugin[-1] in reported
 
 
 @pytest.mark.parametrize("name", ["nats-1", "nats-2", "nats-3"])
