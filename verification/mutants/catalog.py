@@ -49,7 +49,7 @@ COMMANDS: Final[Mapping[int, Command]] = {
     15: _pytest("tests/unit/workers/serving/test_worker_loop.py"),
     16: _pytest("tests/unit/workers/test_worker_settings.py", "never_imports"),
     17: _pytest("tests/integration/workers/test_worker_claims.py"),
-    18: _pytest("tests/integration/workers/test_lease_devices.py", "hears_of_a_release"),
+    18: _pytest("tests/integration/workers/test_lease_devices.py", "learns_of_a_release"),
     19: _pytest("tests/unit/verification/simulation/test_sim_deliveries.py", "new_holder"),
     20: _pytest("tests/integration/gateway_plugin/test_gateway_accounts.py", "every_id_route"),
     21: _pytest("tests/unit/verification/simulation/test_sim_world_guard.py"),
