@@ -19,6 +19,7 @@ AT_ONCE: Final = 4
 END_S: Final = 60.0
 PRODUCTION: Final = ("tests/e2e/test_production.py", "tests/e2e/test_production_faults.py")
 BROWSER: Final = "tests/e2e/test_browser_console.py"
+CORE: Final = tuple(f"tests/integration/{each}" for each in ("signalbox", "repository", "verification"))
 SHORT: Final = ("-m", "not slow")
 DEEP: Final = ("-m", "slow or proof", "--depth", "full", "--timeout", "1800")
 
@@ -35,22 +36,15 @@ class Row(NamedTuple):
     is_patient: bool = False
 
 
-def _parts(letters: str) -> tuple[str, ...]:
-    """The integration tests whose names begin so, whatever folder they are in."""
-    found = (ROOT / "tests" / "integration").rglob(f"test_[{letters}]*.py")
-    return tuple(sorted(str(each.relative_to(ROOT)) for each in found))
-
-
 ROWS: Final = {
     "test": (
         Row("whole systems", ("tests/e2e", f"--ignore={BROWSER}", *SHORT)),
         Row("what callers see", ("tests/conformance", *SHORT)),
-        Row("from lease to sandbox", (*_parts("l-s"), *SHORT)),
+        Row("workers", ("tests/integration/workers", *SHORT)),
         Row("rules", ("tests/unit", *SHORT)),
-        Row("from bus to doctor", (*_parts("a-f"), *SHORT)),
-        Row("from upstream to worker", (*_parts("t-z"), *SHORT)),
+        Row("core", (*CORE, *SHORT)),
+        Row("gateway", ("tests/integration/gateway_plugin", *SHORT)),
         Row("pages", ("tests/console", *SHORT)),
-        Row("gateway", (*_parts("g-k"), *SHORT)),
         Row("browser", (BROWSER, *SHORT)),
     ),
     "verify": (

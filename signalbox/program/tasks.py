@@ -1,7 +1,7 @@
 """Owners of tasks: for what an object does beside its callers, and for calls that several callers wait for.
 
 Each task of a program belongs to an ``asyncio.TaskGroup``, to one of these owners, or to the function that makes and
-ends it (``tests/unit/test_task_owners.py``).
+ends it (``tests/unit/repository/test_task_owners.py``).
 """
 
 import asyncio

@@ -39,8 +39,8 @@ from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make
 from tests.console.test_projector import accepted
-from tests.integration.test_core_cli import run
-from tests.integration.test_core_deadletters import dead, enable, frame_of
+from tests.integration.signalbox.test_core_cli import run
+from tests.integration.signalbox.test_core_deadletters import dead, enable, frame_of
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import floats
 

@@ -33,7 +33,7 @@ from tests.console.conftest import submit
 from tests.rigs import oddmodels
 from tests.rigs.hostilemodel import hostile
 from tests.rigs.models import half_plus_two, half_plus_two_v1
-from tests.unit.test_model_gate import ENTRY, PLAIN, SERVE, field, meta, model, node
+from tests.unit.workers.runner.test_model_gate import ENTRY, PLAIN, SERVE, field, meta, model, node
 from workers.runner import savedmodel
 
 CAPS = Caps(max_bytes=64 * 1024 * 1024, max_members=100)

@@ -95,7 +95,7 @@ async def _console(stack: StackView) -> ConsoleClient:
 
 async def train(stack: UpStack) -> Path | None:
     """The demonstration models' folder, made on the first start; None when not wanted."""
-    if not (stack.options.has_demo and stack.options.has_console):
+    if not stack.options.has_demo:
         return None
     folder = stack.data.path / "models"
     if not (folder / "digits").exists():

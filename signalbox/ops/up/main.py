@@ -40,8 +40,7 @@ async def bring_up(stack: UpStack) -> Greeting:
             group.create_task(Tyk(stack, front).start())
         else:
             group.create_task(stack.start_edge())
-        if options.has_console:
-            group.create_task(stack.start_console())
+        group.create_task(stack.start_console())
         for number in range(1, options.workers + 1):
             group.create_task(stack.start_worker(number))
     return await show(stack, models.result())

@@ -29,7 +29,6 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     console_port: int | None = None
     nats_port: int | None = None
     model_folders: tuple[Path, ...] = ()
-    has_console: bool = True
     has_demo: bool = True
 
 

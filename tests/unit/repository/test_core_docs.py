@@ -1,0 +1,72 @@
+"""Pages made from code say what the code says."""
+
+import re
+import runpy
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox.program.errors import MEANINGS
+from signalbox.wire import assets, names, roles
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+CITED = re.compile(rb"(?:ADR |docs/adr/)([0-9]{4})\b")
+"""A decision, by its number; links are for test_up_docs."""
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "generate.py"))["PAGES"]  # type: ignore[no-any-return]  # a script
+
+
+@pytest.mark.parametrize("page", ["settings.md", "errors.md", "metrics.md"])
+def test_a_made_page_is_as_the_code_makes_it(made: dict[str, Any], page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert text == made[page]() + "\n", "run: python docs/generate.py"
+
+
+def test_every_decision_that_is_cited_exists() -> None:
+    root = DOCS.parent
+    kept = {page.name[:4] for page in (DOCS / "adr").glob("[0-9]*.md")}
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True)
+    cited = {
+        (name, number.decode())
+        for name in listed.stdout.decode().split("\0")
+        if (root / name).is_file()
+        for number in CITED.findall((root / name).read_bytes())
+    }
+    assert cited
+    assert sorted(each for each in cited if each[1] not in kept) == []
+
+
+def test_every_decision_stands_in_the_index_and_none_that_is_gone() -> None:
+    index = (DOCS / "adr" / "README.md").read_text("utf-8")
+    decisions = [page.name for page in (DOCS / "adr").glob("[0-9]*.md")]
+    assert [name for name in decisions if f"]({name})" not in index] == []
+    rows = re.findall(r"^\| ([0-9, ]+) \|", index, re.MULTILINE)
+    gone = {number for row in rows for number in row.split(", ")}
+    assert len(gone) > 50
+    assert gone.isdisjoint(name[:4] for name in decisions)
+
+
+def test_every_error_code_has_its_line() -> None:
+    text = (DOCS / "errors.md").read_text(encoding="utf-8")
+    assert [code for code in MEANINGS if f"| `{code}` |" not in text] == []
+
+
+def test_every_stream_bucket_header_and_role_is_on_the_wire_page() -> None:
+    text = (DOCS / "wire.md").read_text(encoding="utf-8")
+    wanted = [config["name"] for config in assets.STREAMS if not config["name"].startswith("KV_")]
+    wanted += [bucket.value for bucket in names.Bucket]
+    wanted += [names.Header.JOB.value, names.Header.RECORD.value, *roles.ROLES]
+    assert [name for name in wanted if f"`{name}`" not in text] == []
+
+
+def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
+    served = re.findall(r"^\| `(signalbox_\w+)` \|", (DOCS / "metrics.md").read_text("utf-8"), re.MULTILINE)
+    rules = (DOCS / "operations.md").read_text("utf-8").partition("```yaml")[2].partition("```")[0]
+    wanted = re.findall(r"signalbox_\w+", rules)
+    assert len(wanted) > 7
+    assert [name for name in wanted if name not in served] == []
