@@ -196,8 +196,8 @@ class Supervisor:
     async def _want(self, demand: Demand) -> None:
         """Hold a ticket while jobs wait."""
         try:
-            async with aclosing(demand.watch()) as wishes:
-                async for is_wanted in wishes:
+            async with aclosing(demand.watch()) as demands:
+                async for is_wanted in demands:
                     self._leased.want(is_wanted)
         finally:
             self._leased.want(False)

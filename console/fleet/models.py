@@ -20,11 +20,10 @@ class DesiredState(models.Model):
     updated_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        """One row for each worker or model. Table and constraint keep the names that they were made with."""
+        """One row for each worker or model."""
 
-        db_table = "fleet_wish"
         default_permissions = ()
-        constraints = (models.UniqueConstraint(fields=("kind", "name"), name="one_wish_per_thing"),)
+        constraints = (models.UniqueConstraint(fields=("kind", "name"), name="one_state_per_thing"),)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}: {self.is_on}"

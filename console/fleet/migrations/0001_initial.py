@@ -22,9 +22,8 @@ class Migration(migrations.Migration):
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={
-                'db_table': 'fleet_wish',
                 'default_permissions': (),
-                'constraints': [models.UniqueConstraint(fields=('kind', 'name'), name='one_wish_per_thing')],
+                'constraints': [models.UniqueConstraint(fields=('kind', 'name'), name='one_state_per_thing')],
             },
         ),
     ]

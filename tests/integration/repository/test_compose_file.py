@@ -121,6 +121,10 @@ def different() -> list[str]:
     return sorted(first.values())
 
 
+TAKEN = "import os; from signalbox.program.settings import *; print(describe(load(Wire, PREFIX, os.environ), PREFIX))"
+"""What ``signalbox topology`` takes of its environment."""
+
+
 @pytest.mark.parametrize("name", different())
 def test_command_exists_and_takes_every_variable(name: str, secrets: Path, tmp_path: Path) -> None:
     from django.core.management import get_commands
@@ -131,7 +135,7 @@ def test_command_exists_and_takes_every_variable(name: str, secrets: Path, tmp_p
     if program == "signalbox":
         reported = run([*command[:3], *arguments[:2], "--help"], dict(os.environ), tmp_path).stdout
         assert arguments[2] in reported
-        command[3] = "settings"
+        command[1:] = ["-c", TAKEN]
     elif program == "console":
         assert arguments[0] in get_commands()
     else:
