@@ -390,7 +390,7 @@ def _adapted(shape: Shape) -> Iterator[None]:
         stack.enter_context(patch.object(intake, "PARKED_S", _PARKED_S))
         stack.enter_context(patch.object(topology, "require", _trust))
         stack.enter_context(patch.object(supervisor, "_rss_bytes", lambda _: 40 << 20))
-        stack.enter_context(patch.object(leased, "is_local", lambda _: True))
+        stack.enter_context(patch.object(leased, "remote_kind", lambda _: ""))
         yield
 
 
