@@ -37,6 +37,6 @@ if __name__ == "__main__":
     failing(ResidentVersions, "keep_warm")
     failing(Commits, "success")
     failing(Committer, "examine")
-    failing(JobRemoval, "_look")
+    failing(JobRemoval, "_check")
     workers.device.guardedrunner.RUNNER = "tests.rigs.lightrunner"
     sys.exit(main())

@@ -37,7 +37,7 @@ _CLOCKS_S = 2.0
 """The clocks of a world are apart by less."""
 _READ: Final = f"$JS.ACK.JOBS.{names.RECONCILER}.".encode()
 """Of the reconciler's own consumer: it reads jobs and runs none."""
-_TRACED: Final = ("$JS.API.STREAM.PURGE.", "$JS.API.CONSUMER.DELETE.JOBS.", "look.")
+_TRACED: Final = ("$JS.API.STREAM.PURGE.", "$JS.API.CONSUMER.DELETE.JOBS.", "redeliver.")
 
 
 class SeenServer(Server):

@@ -4,10 +4,13 @@ import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from signalbox.bus.client import Bus
 from signalbox.ops import cli
+from signalbox.program.settings import Wire
 from tests.rigs.natsserver import NatsServer
 
 
@@ -29,20 +32,18 @@ async def run(*arguments: str, **env: str) -> tuple[int, str, str]:
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def test_topology_is_applied_then_as_declared_then_found_different(nats: NatsServer) -> None:
-    env = {"SIGNALBOX_NATS_URL": nats.url}
-    assert await run("topology", "check", **env) == (0, "as declared\n", "")
-    assert "numbered JOBS" in (await run("topology", "apply", **env))[1]
-    from signalbox.bus.client import Bus
-    from signalbox.program.settings import Wire
-
-    bus = await Bus.connect(Wire(nats_url=nats.url), role="admin")
-    await bus.request_json("$JS.API.STREAM.DELETE.DLQ")
-    await bus.close()
-    status, out, _ = await run("topology", "check", **env)
-    assert (status, out) == (1, "stream DLQ does not exist\n")
-    assert (await run("topology", "apply", **env))[:2] == (0, "created DLQ\n")
-    assert (await run("topology", "apply", **env))[1] == "as declared; nothing to do\n"
+async def test_topology_is_applied_then_as_declared_then_found_different(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path / "nats") as nats:
+        env = {"SIGNALBOX_NATS_URL": nats.url}
+        assert "numbered JOBS" in (await run("topology", "apply", **env))[1]
+        assert await run("topology", "check", **env) == (0, "as declared\n", "")
+        bus = await Bus.connect(Wire(nats_url=nats.url), role="admin")
+        await bus.request_json("$JS.API.STREAM.DELETE.DLQ")
+        await bus.close()
+        status, out, _ = await run("topology", "check", **env)
+        assert (status, out) == (1, "stream DLQ does not exist\n")
+        assert (await run("topology", "apply", **env))[:2] == (0, "created DLQ\n")
+        assert (await run("topology", "apply", **env))[1] == "as declared; nothing to do\n"
 
 
 async def test_faults_are_said_in_words_without_a_traceback() -> None:

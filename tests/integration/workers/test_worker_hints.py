@@ -50,7 +50,7 @@ async def test_very_many_models_are_received_by_one_subscription(
     for model in ("a", "d.e"):
         await ledger.submit(model, floats(1.0))
     assert [await ears.next(), await ears.next()] == ["a", "d.e"], "each once"
-    await bus.publish("look.d=2Ee")
+    await bus.publish("redeliver.d=2Ee")
     async with asyncio.timeout(LIMIT_S):
         assert await ears.looks.get() == "d.e"
     ears.hints.close()

@@ -94,7 +94,7 @@ async def test_an_error_nobody_foresaw_costs_a_batch_one_attempt_and_a_read_a_de
 
 async def test_a_removal_that_fails_is_made_again(faulty: Faulty) -> None:
     ledger, worker = faulty.ledger, faulty.worker
-    faulty.fail("_look")
+    faulty.fail("_check")
     await ledger.ended(await ledger.submit("half", floats(3.0)))
     await worker.said("reconciler.turn_failed", lambda line: line["level"] == "error")
     assert (await faulty.caught())["reconciler.turn_failed"] == 1.0
