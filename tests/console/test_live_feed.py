@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from signalbox.bus.table import put, remove
 from signalbox.jobs import delivery
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Desired, Lease, Residency
-from signalbox.wire.names import NATS_FAULT, Bucket, Stream, event_of_key, job, key, token
+from signalbox.wire.names import NATS_FAULT, Bucket, Stream, event_of_key, job, key, new_job_id, token
 from tests.console.mirror import TOPICS, Viewer
 from tests.console.test_live_view import worker
 from tests.console.traffic import GPU, Railway, accepted, submit
@@ -84,11 +85,12 @@ async def test_a_job_that_is_taken_and_run_waits_no_more_and_the_next_is_the_old
 async def test_jobs_a_worker_has_pulled_and_not_begun_wait_all_the_same(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
-    documents = [accepted("digits") for _ in range(3)]
+    begun = time.time()
+    documents = [accepted("digits", id=new_job_id(begun + after, uuid.uuid4().int)) for after in (0.0, 0.01, 0.02)]
     for document in documents:
         await submit(bus, document)
-    last = await bus.leader_get(Stream.JOBS, job("digits", "mid", documents[2].account_id, documents[2].id))
-    assert last is not None
+    first = await bus.leader_get(Stream.JOBS, job("digits", "mid", documents[0].account_id, documents[0].id))
+    assert first is not None
     puller = await railway.pull("digits")
     puller.ask(2)
     for _ in range(2):
@@ -97,11 +99,10 @@ async def test_jobs_a_worker_has_pulled_and_not_begun_wait_all_the_same(bus: Bus
     railway.waiting = {"digits": 2}
     await railway.presence("worker-a")
     async with watching(wire) as (_, viewer):
-        of_nats = pytest.approx(last.time, abs=0.001)
         await viewer.until(
             lambda: (
                 [viewer.row("queues", "digits").get(each) for each in ("prefetched", "waiting", "running", "oldest_at")]
-                == [2, 3, 0, of_nats]
+                == [2, 3, 0, pytest.approx(first.time, abs=1e-6)]
             )
         )
     await puller.close()

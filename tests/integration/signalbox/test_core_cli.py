@@ -35,7 +35,7 @@ async def run(*arguments: str, **env: str) -> tuple[int, str, str]:
 async def test_topology_is_applied_then_as_declared_then_found_different(tmp_path: Path) -> None:
     async with NatsServer(tmp_path / "nats") as nats:
         env = {"SIGNALBOX_NATS_URL": nats.url}
-        assert "numbered JOBS" in (await run("topology", "apply", **env))[1]
+        assert "created JOBS" in (await run("topology", "apply", **env))[1]
         assert await run("topology", "check", **env) == (0, "as declared\n", "")
         bus = await Bus.connect(Wire(nats_url=nats.url), role="admin")
         await bus.request_json("$JS.API.STREAM.DELETE.DLQ")
