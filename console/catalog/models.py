@@ -114,14 +114,7 @@ class ServedModel(models.Model):
                 max_delay_ms=self.max_batch_delay_ms,
                 rows_independent=self.rows_independent,
             ),
-            limits=messages.Limits(
-                max_delivery=self.max_delivery,
-                timeout_s=self.timeout_s,
-                deadline_s=self.deadline_s,
-                sync_wait_s=self.sync_wait_s,
-                max_queue=self.max_queue,
-                max_payload_bytes=self.max_payload_bytes,
-            ),
+            limits=msgspec.convert(self, messages.Limits, from_attributes=True),
             updated_at=self.updated_at.timestamp(),
         )
 

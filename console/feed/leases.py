@@ -18,7 +18,6 @@ from signalbox.wire.names import Bucket, Header, event_of_key, key, untoken
 
 TTL_S: Final = 20.0
 """Lease time shown where a write does not say its own."""
-_UNITS: Final = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0))
 
 
 class Leases:
@@ -72,20 +71,9 @@ class Leases:
         self._seqs[name] = seq
         try:
             lease: Lease | None = history.lease_of(headers, data)
-        except msgspec.MsgspecError as error:
+            ttl_s = float(headers.get(Header.TTL, TTL_S)) if lease is not None and lease.state == "HELD" else 0.0
+        except (msgspec.MsgspecError, ValueError) as error:
             log.warning("live.unreadable_lease", gpu=name, reason=str(error))
             return
         gpu = lease.gpu if lease else untoken(name)
-        ttl_s = _seconds(headers.get(Header.TTL, ""))
-        if lease is not None and lease.state == "HELD" and not ttl_s:
-            ttl_s = TTL_S
         self._view.lanes.lease(gpu, lease, revision=seq, at=at, ttl_s=ttl_s, now=now)
-
-
-def _seconds(text: str) -> float:
-    """Seconds of a ``Nats-TTL`` header: a number, or a Go duration with one unit."""
-    unit, factor = next((u for u in _UNITS if text.endswith(u[0])), ("", 1.0))
-    try:
-        return float(text.removesuffix(unit)) * factor
-    except ValueError:
-        return 0.0

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
 from django.db import models
 from django.utils import timezone
 
@@ -44,12 +45,7 @@ class Account(models.Model):
     @property
     def share(self) -> messages.Share:
         """What gateways let it hold."""
-        return messages.Share(
-            stored_bytes=self.stored_bytes,
-            waiting=self.waiting,
-            idempotency_keys=self.idempotency_keys,
-            result_bytes=self.result_bytes,
-        )
+        return msgspec.convert(self, messages.Share, from_attributes=True)
 
 
 class ApiKey(models.Model):
