@@ -430,20 +430,11 @@ async def test_logins(scene: Scene, neighbour: Neighbour) -> None:
 
 async def test_filters(scene: Scene, neighbour: Neighbour) -> None:
     counted = scene.counts('signalbox_console_refused_total{route="api-jobs",status="400"}', program="console")
-    async with neighbour(), counted, operator(scene) as client:
+    async with neighbour(), counted, scene.house.operator(await scene.house.operator_token()) as client:
         for text in ("m" * 5_000, "m " * 900, "model:" + "a," * 50):
             got = await client.get("/api/jobs", params={"q": text})
             assert got.status_code == 400, got.text
             assert got.json()["code"] == "invalid_request"
-
-
-@asynccontextmanager
-async def operator(scene: Scene) -> AsyncIterator[httpx.AsyncClient]:
-    """The console's REST API with an admin's token."""
-    headers = {"Authorization": f"Bearer {await scene.house.operator_token()}"}
-    async with scene.client(scene.house.console_url) as client:
-        client.headers.update(headers)
-        yield client
 
 
 async def test_uploads(scene: Scene, neighbour: Neighbour) -> None:

@@ -35,8 +35,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 @pytest_asyncio.fixture(loop_scope="module")
 async def operator(house: House) -> AsyncIterator[httpx.AsyncClient]:
     """The console's REST API with an admin's token."""
-    headers = {"Authorization": f"Bearer {await house.operator_token()}"}
-    async with httpx.AsyncClient(base_url=house.console_url, headers=headers, timeout=60) as client:
+    async with house.operator(await house.operator_token()) as client:
         yield client
 
 

@@ -77,6 +77,10 @@ class House(UpStack):
         """The stack's environment, with the test's own settings."""
         return {**super().env(role), **self._settings.get(role, {})}
 
+    def operator(self, token: str) -> httpx.AsyncClient:
+        """The console's REST API with an operator's token."""
+        return httpx.AsyncClient(base_url=self.console_url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+
     def child(self, name: str) -> Child:
         """One of its programs."""
         return next(child for child in self.children if child.spec.name == name)
