@@ -39,12 +39,12 @@ class Row(NamedTuple):
 ROWS: Final = {
     "test": (
         Row("whole systems", ("tests/e2e", f"--ignore={BROWSER}", *SHORT)),
-        Row("what callers see", ("tests/conformance", *SHORT)),
         Row("workers", ("tests/integration/workers", *SHORT)),
-        Row("rules", ("tests/unit", *SHORT)),
         Row("core", (*CORE, *SHORT)),
-        Row("gateway", ("tests/integration/gateway_plugin", *SHORT)),
         Row("pages", ("tests/console", *SHORT)),
+        Row("rules", ("tests/unit", *SHORT)),
+        Row("gateway", ("tests/integration/gateway_plugin", *SHORT)),
+        Row("what callers see", ("tests/conformance", *SHORT)),
         Row("browser", (BROWSER, *SHORT)),
     ),
     "verify": (
