@@ -427,8 +427,11 @@ def test_every_route_with_a_page_is_a_screen(window: Window) -> None:
 SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => {
-  for (const entry of list.getEntries())
-    window.shifts.push([entry.value, entry.sources.map((one) => `${one.node?.nodeName} ${one.node?.className}`)]);
+  for (const entry of list.getEntries()) {
+    // A step of a job that comes later moves the list of steps, within its own frame: that is what it is for.
+    const moved = entry.sources.filter((one) => !document.getElementById("ticker").contains(one.node));
+    if (moved.length) window.shifts.push([entry.value, moved.map((one) => `${one.node?.nodeName} ${one.node?.className}`)]);
+  }
 }).observe({ type: "layout-shift", buffered: true });
 """
 
