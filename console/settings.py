@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "console.accounts",
     "console.audit",
     "console.outbox",
+    "console.repositories",
     "console.catalog",
     "console.keys",
     "console.jobs",

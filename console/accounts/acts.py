@@ -12,6 +12,7 @@ class Act(StrEnum):
     MODELS_SETTINGS = "models.settings"
     MODELS_ROLLOUT = "models.rollout"
     MODELS_APPROVE = "models.approve"
+    REPOSITORIES_MANAGE = "repositories.manage"
     KEYS_VIEW = "keys.view"
     KEYS_MANAGE = "keys.manage"
     ACCOUNTS_VIEW = "accounts.view"
@@ -53,6 +54,7 @@ WORDS: Final[dict[Act, str]] = {
     Act.MODELS_SETTINGS: "change a model's replicas, batching and limits",
     Act.MODELS_ROLLOUT: "choose default versions and labels",
     Act.MODELS_APPROVE: "approve operations of models that others added",
+    Act.REPOSITORIES_MANAGE: "add repositories that models come from, and change who may call those models",
     Act.KEYS_VIEW: "see API keys",
     Act.KEYS_MANAGE: "create and revoke API keys",
     Act.ACCOUNTS_VIEW: "see accounts",
@@ -86,7 +88,13 @@ _OPERATOR: Final = _VIEWER | {
     Act.LANES_RELEASE,
     Act.AUDIT_VIEW,
 }
-_MODEL_MANAGER: Final = _OPERATOR | {Act.MODELS_REGISTER, Act.MODELS_SETTINGS, Act.MODELS_ROLLOUT, Act.MODELS_APPROVE}
+_MODEL_MANAGER: Final = _OPERATOR | {
+    Act.MODELS_REGISTER,
+    Act.MODELS_SETTINGS,
+    Act.MODELS_ROLLOUT,
+    Act.MODELS_APPROVE,
+    Act.REPOSITORIES_MANAGE,
+}
 ROLES: Final[dict[str, frozenset[Act]]] = {
     "viewer": _VIEWER,
     "operator": _OPERATOR,

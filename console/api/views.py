@@ -49,7 +49,7 @@ class Models(Endpoint):
     def index(self, request: Request) -> Response:
         """List models."""
         self.sees(request, Act.MODELS_VIEW)
-        found = ServedModel.objects.prefetch_related("versions", "labels__version")
+        found = ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
         return Response(wire.ModelOut(found, many=True).data)
 
     @extend_schema(request=wire.RegisterIn, responses=wire.REGISTERED)

@@ -1,6 +1,6 @@
 """What may serve: models, versions, labels."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.conf import settings
@@ -8,8 +8,12 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from console.repositories.models import Repository
 from signalbox.wire import messages
 from signalbox.wire.signatures import refusal
+
+REPOSITORY: Final = "repository"
+"""Source of a version that a repository brought; others are ``path`` and ``upload``."""
 
 
 def _real(kept: str) -> str:
@@ -18,9 +22,13 @@ def _real(kept: str) -> str:
 
 
 class ServedModel(models.Model):
-    """A model by name. Its base folder holds ``<version>/saved_model.pb``, as in TensorFlow Serving."""
+    """A model by name. Its base folder holds ``<version>/saved_model.pb``, as in TensorFlow Serving.
+
+    repository: the one that brought it and alone adds versions to it; None = people did.
+    """
 
     name = models.CharField(max_length=100, unique=True)
+    repository = models.ForeignKey(Repository, on_delete=models.PROTECT, null=True, related_name="models")
     description = models.CharField(max_length=300, blank=True)
     base_path = models.CharField(max_length=1000)
     is_enabled = models.BooleanField(default=True)
@@ -115,12 +123,15 @@ class ServedModel(models.Model):
                 rows_independent=self.rows_independent,
             ),
             limits=msgspec.convert(self, messages.Limits, from_attributes=True),
+            access=self.repository.grant if self.repository is not None else messages.Access(),
             updated_at=self.updated_at.timestamp(),
         )
 
 
 class ModelVersion(models.Model):
-    """One version: immutable once a worker has had it ready. path: as ``ConsoleSettings.kept_path`` names its folder.
+    """One version: immutable once a worker has had it ready. path: as ``ConsoleSettings.kept_path`` names its folder,
+    or that folder's URL, of an object store. digest: empty until a host has had all bytes, where a repository brought
+    it. vanished_at: when its files were first missing there.
 
     signatures: as the inspector found them; TensorFlow's own begin with two underscores.
 
@@ -135,7 +146,7 @@ class ModelVersion(models.Model):
     model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveBigIntegerField()
     path = models.CharField(max_length=1000)
-    digest = models.CharField(max_length=64)
+    digest = models.CharField(max_length=64, blank=True)
     size_bytes = models.PositiveBigIntegerField(default=0)
     signatures = models.JSONField(default=dict)
     unknown_ops = models.JSONField(default=list)
@@ -147,6 +158,7 @@ class ModelVersion(models.Model):
     source = models.CharField(max_length=10)
     added_by = models.CharField(max_length=150)
     added_at = models.DateTimeField(default=timezone.now)
+    vanished_at = models.DateTimeField(null=True, blank=True)
     first_ready_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -192,6 +204,7 @@ class ModelVersion(models.Model):
         return messages.Version(
             version=self.number,
             path=self.folder,
+            repository=self.model.repository.name if self.source == REPOSITORY and self.model.repository else "",
             digest=self.digest,
             size_bytes=self.size_bytes,
             signatures=msgspec.convert(self.signatures, dict[str, messages.Signature]),

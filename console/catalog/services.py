@@ -389,7 +389,7 @@ def _publish(model: ServedModel, change: AuditedValues) -> None:
     model.updated_at = timezone.now()
     model.save()
     # Read back: prefetched or cached relations must not be what is published.
-    fresh = ServedModel.objects.prefetch_related("versions", "labels__version")
+    fresh = ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
     document = fresh.get(pk=model.pk).document()
     post_document(Bucket.MODELS, model_key(model.name), document, name=model.name)
 

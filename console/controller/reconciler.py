@@ -217,7 +217,7 @@ def _stale(before: datetime, after: Place) -> list[Job]:
 
 def _rows(bucket: Bucket) -> QuerySet[Any]:
     if bucket is Bucket.MODELS:
-        return ServedModel.objects.prefetch_related("versions", "labels__version")
+        return ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
     if bucket is Bucket.KEYS:
         return ApiKey.objects.select_related("account")
     return DesiredState.objects.all()

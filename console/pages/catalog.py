@@ -113,7 +113,7 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     """All models."""
-    models = ServedModel.objects.prefetch_related("versions", "labels__version")
+    models = ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
     unpublished = services.unpublished()
     context = {
         "models": [(model, joining.state_of(model)) for model in models],

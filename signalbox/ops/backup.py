@@ -31,7 +31,8 @@ KEPT: Final = (
     Stream.DLQ,
     Stream.DLQ_PARTS,
     Stream.AUDIT,
-    *(b.stream for b in (Bucket.MODELS, Bucket.SERVING, Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON)),
+    *(b.stream for b in (Bucket.MODELS, Bucket.MANIFESTS, Bucket.DIGESTS, Bucket.SERVING)),
+    *(b.stream for b in (Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON)),
     Stream.EVENTS,
 )
 """Streams in the order of saving. A job that changes meanwhile is saved twice, which its record settles, never lost.

@@ -233,6 +233,16 @@ STREAMS: Final[tuple[Config, ...]] = (
     ),
     _bucket(Bucket.POISON, "Inputs that killed runners, by hash, kept from running again", expires=True),
     _bucket(Bucket.SERVING, "Which versions requests without one get now, written by compare-and-set"),
+    _bucket(
+        Bucket.MANIFESTS,
+        "Files of versions that repositories brought, read when one is fetched",
+        is_event_source=False,
+        max_msg_size=JOB_MAX_BYTES,
+    ),
+    # Read before the bytes are trusted, so by its leader.
+    _bucket(
+        Bucket.DIGESTS, "Digests of those versions, written once by the first host with all bytes", is_direct=False
+    ),
     EVENTS,
 )
 """Sources come before the streams that read them."""

@@ -234,14 +234,17 @@ class Signature(Doc, frozen=True, kw_only=True):
 
 
 class Version(Doc, frozen=True, kw_only=True):
-    """One immutable version. path: directory that holds ``saved_model.pb``. digest: sha256 of its manifest.
+    """One immutable version. path: directory that holds ``saved_model.pb`` on every worker, or, of a repository in an
+    object store, the URL of that folder. repository: name of the one that brought it, empty = a person.
 
+    digest: sha256 over its files; empty = what ``digests`` has of it, which the first host with all its bytes writes.
     signatures: those that begin with two underscores are TensorFlow's own, such as an initializer.
     joined: the signatures whose requests were found to get the same answers joined as alone, None = not tried yet.
     """
 
     version: int
     path: str
+    repository: str = ""
     digest: str = ""
     size_bytes: int = 0
     signatures: dict[str, Signature] = {}
@@ -276,6 +279,16 @@ class Limits(Doc, frozen=True, kw_only=True):
     max_payload_bytes: int = 64 * 1024 * 1024
 
 
+class Access(Doc, frozen=True, kw_only=True):
+    """Who may call a model whose key does not name it. is_open: everybody. accounts: these, otherwise.
+
+    A key whose own list has the model, by name or by a prefix, may always.
+    """
+
+    is_open: bool = True
+    accounts: tuple[str, ...] = ()
+
+
 class Model(Doc, frozen=True, kw_only=True):
     """KV ``models``: what the console decided about one model. Key: ``token(name)``.
 
@@ -291,7 +304,39 @@ class Model(Doc, frozen=True, kw_only=True):
     replicas: int = 1
     batching: Batching = Batching()
     limits: Limits = Limits()
+    access: Access = Access()
     updated_at: float = 0.0
+
+
+class ManifestFile(msgspec.Struct, frozen=True):
+    """A file of a version. path: below the version's folder, with ``/``. etag: the store's, empty = it gave none."""
+
+    path: str
+    size_bytes: int
+    etag: str = ""
+
+
+class Manifest(Doc, frozen=True, kw_only=True):
+    """KV ``manifests``: the files of a version that a repository brought. Key: ``version_key(model, version)``.
+
+    url: the version's folder. Read when the version is fetched, and kept by no program.
+    """
+
+    repository: str
+    url: str
+    files: tuple[ManifestFile, ...]
+    listed_at: float = 0.0
+
+
+class VersionDigest(Doc, frozen=True, kw_only=True):
+    """KV ``digests``: which bytes a version has, for ever. Key: ``version_key(model, version)``; written create-only.
+
+    digest: as :class:`Version` has it. host: the one that had all bytes first.
+    """
+
+    digest: str
+    host: str = ""
+    at: float = 0.0
 
 
 class Serving(Doc, frozen=True, kw_only=True):

@@ -63,6 +63,8 @@ class Bucket(StrEnum):
     DUTIES = "duties"
     POISON = "poison"
     SERVING = "serving"
+    MANIFESTS = "manifests"
+    DIGESTS = "digests"
 
     @property
     def stream(self) -> str:
@@ -277,6 +279,11 @@ def stream_of_payload(subject: str) -> Stream:
 def key(bucket: Bucket, name: str) -> str:
     """Subject behind a KV key. ``name`` may hold dots that separate already safe tokens."""
     return f"$KV.{bucket.value}.{name}"
+
+
+def version_key(model: str, version: int) -> str:
+    """KV key of one version in ``manifests`` and ``digests``."""
+    return f"{token(model)}.{version}"
 
 
 def event_of_key(bucket: Bucket, name: str = ">") -> str:

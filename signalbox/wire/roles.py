@@ -143,6 +143,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS),
             # The one that reconciles for all: publishes again what the queue lost, reads headers of both streams.
             *_keys(Bucket.DUTIES, Bucket.POISON),
+            *_keys(Bucket.DIGESTS),  # of the bytes it had first: create-only, and other workers compare
             "jobs.*.*.*.*.*",
             f"{_API}.CONSUMER.CREATE.{Stream.JOBS}.{RECONCILER}",
             *(f"{_API}.CONSUMER.{act}.{Stream.STATE}.{RECONCILER}" for act in ("CREATE", "DELETE", "MSG.NEXT")),
@@ -150,10 +151,11 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.POISON)),
                 Bucket.SERVING.stream,
+                Bucket.MANIFESTS.stream,
             ),
             # JOBS: which models have jobs, and whether one is still there.
             *_leader(Stream.JOBS, Stream.STATE),
-            *_leader(*(b.stream for b in (Bucket.LEASES, Bucket.WAITERS, Bucket.DUTIES))),
+            *_leader(*(b.stream for b in (Bucket.LEASES, Bucket.WAITERS, Bucket.DUTIES, Bucket.DIGESTS))),
         ),
         subscribe=(
             "cancel.*",
@@ -178,7 +180,9 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Bucket.MODELS.stream,
                 Bucket.KEYS.stream,
                 Bucket.DESIRED.stream,
+                Bucket.DIGESTS.stream,
             ),
+            *_direct(Bucket.MANIFESTS.stream),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
@@ -199,7 +203,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             "cancel.*",
             "release.*",
             program_alive(),
-            *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED),
+            *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED, Bucket.MANIFESTS),
             # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.
             *_direct(Stream.DLQ, Stream.DLQ_PARTS),
             "jobs.*.*.*.*.*",

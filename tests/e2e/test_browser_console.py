@@ -430,7 +430,8 @@ new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) {
     // A step of a job that comes later moves the list of steps, within its own frame: that is what it is for.
     const moved = entry.sources.filter((one) => !document.getElementById("ticker").contains(one.node));
-    if (moved.length) window.shifts.push([entry.value, moved.map((one) => `${one.node?.nodeName} ${one.node?.className}`)]);
+    const names = moved.map((one) => `${one.node?.nodeName} ${one.node?.className}`);
+    if (moved.length) window.shifts.push([entry.value, names]);
   }
 }).observe({ type: "layout-shift", buffered: true });
 """

@@ -9,6 +9,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ('repositories', '0001_initial'),
     ]
 
     operations = [
@@ -33,6 +34,7 @@ class Migration(migrations.Migration):
                 ('max_payload_bytes', models.PositiveBigIntegerField(default=67108864, help_text='Largest inputs of one job, decoded, in bytes.', validators=[django.core.validators.MinValueValidator(1024)])),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('repository', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='models', to='repositories.repository')),
             ],
             options={
                 'ordering': ('name',),
@@ -45,7 +47,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('number', models.PositiveBigIntegerField()),
                 ('path', models.CharField(max_length=1000)),
-                ('digest', models.CharField(max_length=64)),
+                ('digest', models.CharField(blank=True, max_length=64)),
                 ('size_bytes', models.PositiveBigIntegerField(default=0)),
                 ('signatures', models.JSONField(default=dict)),
                 ('unknown_ops', models.JSONField(default=list)),
@@ -57,6 +59,7 @@ class Migration(migrations.Migration):
                 ('source', models.CharField(max_length=10)),
                 ('added_by', models.CharField(max_length=150)),
                 ('added_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('vanished_at', models.DateTimeField(blank=True, null=True)),
                 ('first_ready_at', models.DateTimeField(blank=True, null=True)),
                 ('model', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='versions', to='catalog.servedmodel')),
             ],

@@ -103,6 +103,8 @@ KEYS = (
     "$KV.duties.reconcile",
     "$KV.poison.k",
     "$KV.serving.m",
+    "$KV.manifests.m.1",
+    "$KV.digests.m.1",
 )
 LISTENED = (
     ">",
@@ -199,8 +201,10 @@ _WORKER = {
     "dlq.m.j",
     "dlp.in.t.j",
     "rsp.g.j",
-    *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties"),
+    *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties", "KV_digests"),
     *_direct("STATE", "PAYLOADS", "INPUTS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
+    *_direct("KV_manifests"),
+    "$KV.digests.m.1",
     "$JS.API.STREAM.PURGE.INPUTS",
     "$JS.API.STREAM.PURGE.STATE",
     # The one that reconciles for all.
@@ -242,8 +246,8 @@ MAY_PUBLISH: dict[str, set[str]] = {
     "worker-2": _WORKER | {"$KV.leases.GPU-2", "$KV.workers.worker-2"},
     "console": {
         *_info(),
-        *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired"),
-        *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving"),
+        *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired", "KV_digests"),
+        *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving", "KV_manifests"),
         *QUEUES,
         *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in ("x", "reconciler", "projector")),
         # The projector's own consumers, by their name.
@@ -254,6 +258,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "release.GPU-1",
         "alive.controller",
         "$KV.models.m",
+        "$KV.manifests.m.1",
         "$KV.keys.k",
         "$KV.desired.pause.m",
         # Dead letters: read, redriven, discarded.
