@@ -236,7 +236,11 @@ KEY_MADE = {201: NewKeyOut, 202: NewKeyOut}
 
 
 class KeyIn(Strict):
-    """What a new key allows. account: the id of the one it belongs to; empty: a new one, named like the key."""
+    """What a new key allows. account: the id of the one it belongs to; empty: a new one, named like the key.
+
+    models: names, or beginnings of names (``team-*``); empty: all that its account may use. A model that is not open to
+    the account must be named here.
+    """
 
     name = serializers.CharField(max_length=100)
     owner = serializers.CharField(max_length=150, required=False, default="", allow_blank=True)
