@@ -28,7 +28,7 @@ class ServedModel(models.Model):
     """
 
     name = models.CharField(max_length=100, unique=True)
-    repository = models.ForeignKey(Repository, on_delete=models.PROTECT, null=True, related_name="models")
+    repository = models.ForeignKey(Repository, on_delete=models.PROTECT, null=True, blank=True, related_name="models")
     description = models.CharField(max_length=300, blank=True)
     base_path = models.CharField(max_length=1000)
     is_enabled = models.BooleanField(default=True)

@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
                 ('max_payload_bytes', models.PositiveBigIntegerField(default=67108864, help_text='Largest inputs of one job, decoded, in bytes.', validators=[django.core.validators.MinValueValidator(1024)])),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('repository', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='models', to='repositories.repository')),
+                ('repository', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='models', to='repositories.repository')),
             ],
             options={
                 'ordering': ('name',),
