@@ -201,14 +201,14 @@ def test_named_folders_of_the_settings_are_repositories_wherever_they_move(
         services.sync_roots()
     rows = {one.name: (one.url, one.is_noticed, one.access) for one in services.listed()}
     assert rows == {
-        "nfs": (f"file://{tmp_path}/a", True, "private"),
+        "nfs": (f"file://{tmp_path}/a", False, "private"),
         "uploads": (f"file://{console.repository}", False, "everybody"),
     }
-    services.change(admin, "nfs", {"is_noticed": False, "access": "everybody"})
+    services.change(admin, "nfs", {"is_noticed": True, "access": "everybody"})
     settings.CONSOLE = replace(settings.CONSOLE, repository_roots=(f"nfs={tmp_path}/b",))
     services.sync_roots()
     moved = services.find("nfs")
-    assert (moved.url, moved.is_noticed, moved.access) == (f"file://{tmp_path}/b", False, "everybody")
+    assert (moved.url, moved.is_noticed, moved.access) == (f"file://{tmp_path}/b", True, "everybody")
     for name in ("nfs", "uploads"):
         with pytest.raises(Conflict, match="SIGNALBOX_CONSOLE_REPOSITORY_ROOTS"):
             services.remove(admin, name)
