@@ -12,6 +12,8 @@ from signalbox.program.errors import InvalidRequest
 SCHEMES: Final = ("file", "s3", "gs", "az")
 MOST_LETTERS: Final = 1000
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]\Z")
+_BAD_PART: Final = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)")
+_BAD_SPACE: Final = re.compile(r"(?:\A|/) | (?:/|\Z)")
 _REFUSED: Final = {
     "?": "a query",
     "#": "a fragment",
@@ -95,9 +97,9 @@ def fault(path: str) -> str:
     """What is wrong with a path below a repository, as the end of a sentence; empty: nothing is."""
     if not path.isprintable():
         return "has a character that cannot be printed"
-    if any(part in {"", ".", ".."} for part in path.split("/")):
+    if _BAD_PART.search(path):
         return "has an empty part, '.' or '..'"
-    if any(part != part.strip() for part in path.split("/")):
+    if _BAD_SPACE.search(path):
         return "has a part that begins or ends with a space"
     return ""
 
