@@ -9,8 +9,9 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from signalbox.front.bounds import HttpBounds
-from signalbox.program.errors import Misconfigured
+from signalbox.program.errors import InvalidRequest, Misconfigured
 from signalbox.program.settings import load
+from signalbox.repositories.location import SCHEMES, Location
 from signalbox.wire.names import MODEL_NAME
 
 PREFIX: Final = "SIGNALBOX_CONSOLE_"
@@ -51,11 +52,18 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
             " `name=folder` are kept relative to it: when the folder moves, only this setting changes."
         ),
     ] = ()
+    repository_urls: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Where repositories may lie that operators add: `s3://bucket/prefix`, `gs://`, `az://`,"
+            " `file:///folder`; `s3://` alone is every bucket. Empty = folders that a registered path may lie in."
+        ),
+    ] = ()
     repository_credentials: Annotated[
         str,
         Meta(
-            description="Folder with one file `<repository>.json` each, what its object store needs; empty or no such"
-            " file = the machine's own identity."
+            description="Folder with a file `<repository>.json` for each repository in an object store that needs"
+            " credentials; empty, or no such file = this machine's own identity."
         ),
     ] = ""
     repositories_every_s: Annotated[
@@ -173,8 +181,13 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"{PREFIX}REPOSITORY_ROOTS: two folders have the name {name}"
         for name in names:
-            if not MODEL_NAME.match(name):
+            if not MODEL_NAME.match(name) or name in SCHEMES:
                 yield f"{PREFIX}REPOSITORY_ROOTS: {name!r} is no name; take letters, digits, '.', '_' and '-'"
+        for url in self.repository_urls:
+            try:
+                Location.parse("file:///").is_within([url])
+            except InvalidRequest as error:
+                yield f"{PREFIX}REPOSITORY_URLS: {url!r}: {error.public_message}"
 
     def _roots(self) -> Iterator[tuple[str, str]]:
         """(name, folder) of each listed root; no name where none is given."""

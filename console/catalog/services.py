@@ -43,6 +43,8 @@ SETTINGS = (
     "max_payload_bytes",
 )
 """Fields :func:`change_settings` takes."""
+_GROUP: Final = 200
+"""Models whose documents are in memory at once."""
 _HIGHEST: Final = "the highest"
 """What the audit says of a default that is not chosen."""
 _MOST_WORDS: Final = 600
@@ -396,6 +398,25 @@ def unpublished() -> dict[str, str]:
 def why_unpublished(name: str) -> str:
     """Why the newest decision on a model is not published, empty once it is; waits a moment for it."""
     return outbox.why_unpublished(Bucket.MODELS, model_key(name))
+
+
+def checked_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that a new model can have. Raises :class:`InvalidRequest` naming each field that it cannot."""
+    model = ServedModel(name="new", base_path="/")
+    _assign(model, changes)
+    return {field: getattr(model, field) for field in changes}
+
+
+def publish_all(repository: Repository) -> int:
+    """Publish every model of a repository, whose terms have changed; returns how many there are."""
+    models = ServedModel.objects.filter(repository=repository)
+    models.update(updated_at=timezone.now())
+    found = models.select_related("repository").prefetch_related("versions", "labels__version")
+    pks = list(models.values_list("pk", flat=True))
+    for start in range(0, len(pks), _GROUP):  # one group is in memory: there may be thousands of models
+        group = found.filter(pk__in=pks[start : start + _GROUP])
+        outbox.post_documents(Bucket.MODELS, [(model_key(model.name), model.document(), model.name) for model in group])
+    return len(pks)
 
 
 def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
