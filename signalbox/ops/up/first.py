@@ -75,9 +75,8 @@ async def show(stack: StackView, folder: Path | None, repositories: Sequence[str
             await _add(repositories, stack, console)
         if folder is None:
             return Greeting(ADMIN, password, "")
-        known = await console.models()
         for name, description in MODELS.items():
-            if name not in known:
+            if not await console.has(name):
                 stack.say(f"registering {name} through the console's API")
                 is_independent = name in INDEPENDENT
                 await console.register(name, folder / name, description, rows_independent=is_independent)
@@ -90,7 +89,7 @@ async def _console(stack: StackView) -> ConsoleClient:
     """A session with the console, by the kept token if that still opens it."""
     console = ConsoleClient(stack.console_url, await stack.operator_token())
     try:
-        await console.models()
+        await console.name()
     except Unauthorized:
         stack.say("the console does not know the kept operator token; making another")
     else:
