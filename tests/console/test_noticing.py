@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread
 from tests.rigs.models import half_plus_two, half_plus_two_v1
 from tests.rigs.objectstore import ObjectStoreServer
+from tests.unit.workers.runner.test_model_gate import field
 
 pytestmark = pytest.mark.django_db(transaction=True)
 GRAPH = "saved_model.pb"
@@ -79,6 +81,12 @@ class Published:
         self._table = table
         self._changed = asyncio.Event()
         table.on_change(lambda *_: self._changed.set())
+
+    async def of(self, count: int) -> None:
+        """Return when there are so many."""
+        while len(self._table.items()) < count:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def where(self, is_so: Callable[[messages.Model], bool]) -> messages.Model:
         """The first for which it is so."""
@@ -159,6 +167,21 @@ def served(name: str = "half") -> list[int]:
 def failures() -> list[str]:
     """What the audit says of registrations that failed."""
     return list(AuditEntry.objects.filter(result=AuditEntry.FAILED).values_list("message", flat=True))
+
+
+def files_of(folder: str) -> dict[str, bytes]:
+    """A SavedModel of its own in ``folder``: its graph is like no other."""
+    model = half_plus_two()
+    files = {path.relative_to(model).as_posix(): path.read_bytes() for path in model.rglob("*") if path.is_file()}
+    files[GRAPH] += field(15, folder.encode())
+    return {f"{folder}/{path}": data for path, data in files.items()}
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    """Write them below ``folder``."""
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
 
 
 async def test_models_in_a_folder_are_served_by_themselves(bus: Bus, console: ConsoleSettings, zoo: Path) -> None:
@@ -370,3 +393,34 @@ async def test_versions_are_judged_anew_by_another_list(rig: Rig) -> None:
     await rig.listed()
     rules = await in_thread(inspection.rules)
     assert await in_thread(lambda: set(ModelVersion.objects.values_list("rules", flat=True))) == {rules}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("place", ["rig", "s3"])
+async def test_ten_thousand_models_are_noticed(
+    place: str, request: pytest.FixtureRequest, bus: Bus, zoo: Path, object_store: ObjectStoreServer
+) -> None:
+    rig: Rig = request.getfixturevalue(place)
+    count = 10_000
+    parts = [f"m{number}/1" for number in range(count)]
+    if place == "s3":
+        bucket, prefix = rig.url.removeprefix("s3://").split("/", 1)
+        copies = [{f"{prefix}/{key}": data for key, data in files_of(part).items()} for part in parts]
+        groups = [dict(chain.from_iterable(copy.items() for copy in copies[n::8])) for n in range(8)]
+        await asyncio.gather(*(asyncio.to_thread(object_store.put, bucket, group) for group in groups))
+    else:
+        await asyncio.to_thread(write, zoo, dict(chain.from_iterable(files_of(part).items() for part in parts)))
+    async with documents(bus) as published:
+        begun = time.monotonic()
+        listing = await rig.listed(grace_s=0.0)
+        noticed_s = time.monotonic() - begun
+        await published.of(count + 1)
+        published_s = time.monotonic() - begun
+        await rig.listed(grace_s=0.0)
+        again = await rig.listed(grace_s=0.0)
+    print(
+        f"{place}: noticed in {noticed_s:.0f} s, published in {published_s:.0f} s, listed again in {again.took_s:.1f} s"
+    )
+    assert (listing.models_found, listing.refusals, listing.waiting) == (count + 1, 0, 0)
+    assert await in_thread(ModelVersion.objects.filter(source="repository").count) == count + 2
