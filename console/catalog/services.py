@@ -65,6 +65,11 @@ def find(name: str) -> ServedModel:
     return one_of(ServedModel.objects.filter(name=name), f"There is no model {name!r}.")
 
 
+def find_version(name: str, number: int) -> ModelVersion:
+    """One version of a model. Raises :class:`NotFound`."""
+    return _version(find(name), number)
+
+
 def register(
     actor: Actor,
     name: str,

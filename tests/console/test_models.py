@@ -503,7 +503,7 @@ def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
     def shown() -> tuple[str, int | None]:
         """The condition, and the version that requests get, the same wherever they stand."""
         listed, page = (client.get(url).content.decode() for url in ("/models", "/models/digits"))
-        over_rest = client.get("/api/models").json()[0]
+        over_rest = client.get("/api/models").json()["models"][0]
         label, served = over_rest["condition"], over_rest["served_version"]
         for text in (listed, page):
             assert re.search(rf'class="state" data-state="[a-z]+"[^>]*>{re.escape(label)}</span>', text), label

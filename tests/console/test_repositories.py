@@ -1,26 +1,41 @@
 """Repositories: who may add them and where, whom they let in, and what the pages and the REST API show of them."""
 
+import asyncio
+import secrets
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from msgspec.structs import replace
 
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
+from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
+from console.fleet import listing
 from console.keys import accounts
 from console.operators import services as operators
 from console.outbox.models import OutboxEntry
 from console.repositories import services
-from console.repositories.models import Repository
+from console.repositories.models import Listing, Repository
 from console.repositories.services import Terms
+from signalbox.bus import table, topology
+from signalbox.bus.client import Bus
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, Misconfigured, NotFound
-from signalbox.wire import messages
+from signalbox.program.settings import Wire
+from signalbox.wire import messages, names
+from signalbox.wire.names import Bucket
+from tests.console.conftest import Call
+from tests.rigs.natsserver import NatsServer
 
 Browser = Callable[[str], Client]
 ZOO = "s3://zoo/models"
@@ -228,3 +243,199 @@ def test_a_deployer_names_places_by_url(console: ConsoleSettings, urls: tuple[st
     for wrong in ("zoo", "s3://zoo?x=1", "https://zoo"):
         assert any("REPOSITORY_URLS" in problem for problem in replace(console, repository_urls=(wrong,)).problems())
     assert any("'gs'" in problem for problem in replace(console, repository_roots=("gs=/x",)).problems())
+
+
+# ------------------------------------------------------------------------------------------------ REST
+
+
+def test_a_repository_is_added_listed_changed_and_removed_over_rest(call: Callable[[str], Call]) -> None:
+    manager, viewer = call("model manager"), call("viewer")
+    given = {"name": "zoo", "url": ZOO, "defaults": {"replicas": 2}, "settle_s": 5}
+    made = manager("post", "repositories", given)
+    assert (made.status_code, made.json()["state"], made.json()["listing"]) == (201, "not listed yet", None)
+    assert made.json()["defaults"] == {"replicas": 2}
+    brought(Repository.objects.get(), "cat")
+    refused = {"a/b": "No model's name."}
+    Listing.objects.create(
+        repository=Repository.objects.get(), tried_at=timezone.now(), models_found=1, refused=refused, refusals=1
+    )
+    (listed,) = viewer("get", "repositories").json()
+    assert (listed["name"], listed["models"], listed["state"], listed["listing"]["refusals"]) == ("zoo", 1, "listed", 1)
+    assert "refused" not in listed
+    assert viewer("get", "repositories/zoo").json()["refused"] == refused
+    changed = manager("patch", "repositories/zoo", {"access": "everybody", "reason": "ours"})
+    assert (changed.status_code, changed.json()["access"], changed.json()["settle_s"]) == (200, "everybody", 5)
+    assert published() == {"cat": messages.Access()}
+    assert manager("delete", "repositories/zoo").status_code == 409
+    ServedModel.objects.all().delete()
+    assert manager("delete", "repositories/zoo").status_code == 204
+    assert viewer("get", "repositories").json() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("post", "repositories", {"name": "ark", "url": "ftp://x"}, 400, "url: A repository"),
+        ("post", "repositories", {"name": "ark"}, 400, "url"),
+        ("post", "repositories", {"name": "ark", "url": ZOO, "colour": 1}, 400, "colour"),
+        ("post", "repositories", {"name": "ark", "url": "s3://zoo/a", "defaults": {"colour": 1}}, 400, "colour"),
+        ("post", "repositories", {"name": "ark", "url": "s3://zoo/a", "settle_s": -1}, 400, "settle_s"),
+        ("post", "repositories", {"name": "zoo", "url": "s3://zoo/a"}, 409, "there is a repository zoo already"),
+        ("patch", "repositories/zoo", {"access": "somebody"}, 400, "access"),
+        ("patch", "repositories/ark", {"grace_s": 1}, 404, "no repository"),
+        ("get", "repositories/ark", None, 404, "no repository"),
+        ("delete", "repositories/ark", None, 404, "no repository"),
+        ("put", "repositories/zoo", {}, 405, "method"),
+        ("get", "repositories?page=1", None, 400, "page"),
+        ("get", "models?state=happy", None, 400, "state"),
+        ("get", "models?size=1000", None, 400, "size"),
+        ("get", "models?size=0", None, 400, "size"),
+        ("get", "models/nothing/versions/1/files", None, 404, "no model"),
+        ("get", "models/cat/versions/9/files", None, 404, "no version 9"),
+        ("get", "models/cat/versions/x/files", None, 400, "number"),
+        ("post", "models/cat/versions/3/files", {}, 405, "method"),
+    ],
+)
+def test_what_rest_cannot_do_is_refused_with_the_reason(
+    call: Callable[[str], Call], zoo: Repository, method: str, path: str, body: Any, status: int, words: str
+) -> None:
+    brought(zoo, "cat")
+    answer = call("admin")(method, path, body)
+    assert answer.status_code == status, answer.content
+    assert answer["Content-Type"] == "application/problem+json"
+    assert words.lower() in answer.content.decode().lower()
+
+
+def test_rest_refuses_who_has_no_right_and_everybody_in_read_only_mode(
+    call: Callable[[str], Call], admin: Actor, zoo: Repository
+) -> None:
+    acts: list[tuple[Any, ...]] = [
+        ("post", "repositories", {"name": "ark", "url": "s3://zoo/ark"}),
+        ("patch", "repositories/zoo", {"access": "everybody"}),
+        ("delete", "repositories/zoo"),
+    ]
+    operator, manager = call("operator"), call("model manager")
+    assert [operator(*one).status_code for one in acts] == [403] * 3
+    operators.switch_read_only(admin, is_read_only=True, message="Moving house.")
+    assert [manager(*one).status_code for one in acts] == [403] * 3
+    assert manager("get", "repositories").status_code == 200
+    assert [one.access for one in Repository.objects.all()] == ["private"]
+
+
+def listed(client: Call, **query: Any) -> tuple[list[str], str]:
+    """Names on a page of models, and the cursor of the next."""
+    page = client("get", f"models?{urlencode(query)}").json()
+    return [model["name"] for model in page["models"]], page["after"]
+
+
+def test_models_are_paged_searched_and_filtered_over_rest(call: Callable[[str], Call], zoo: Repository) -> None:
+    viewer = call("viewer")
+    for number in range(5):
+        brought(zoo, f"cat-{number}")
+    ServedModel.objects.create(name="dog", base_path="/nowhere", is_enabled=False, description="a good cat")
+    ServedModel.objects.create(name="emu", base_path="/nowhere", replicas=0)
+    assert listed(viewer, size=3) == (["cat-0", "cat-1", "cat-2"], "cat-2")
+    assert listed(viewer, size=3, after="cat-2") == (["cat-3", "cat-4", "dog"], "dog")
+    assert listed(viewer, size=3, after="dog") == (["emu"], "")
+    assert listed(viewer, q="CAT", size=6) == ([*(f"cat-{n}" for n in range(5)), "dog"], "")
+    assert listed(viewer, repository="zoo", after="cat-3") == (["cat-4"], "")
+    assert listed(viewer, repository="-") == (["dog", "emu"], "")
+    assert listed(viewer, repository="ark") == ([], "")
+    assert listed(viewer, state="disabled") == (["dog"], "")
+    assert listed(viewer, state="none", q="e") == (["emu"], "")
+    assert viewer("get", "models/cat-0").json()["repository"] == "zoo"
+    assert viewer("get", "models/dog").json()["repository"] is None
+
+
+def test_a_page_filtered_by_state_looks_at_a_bounded_number_of_models(
+    admin: Actor, zoo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "SCAN", 250)
+    rows = [
+        ServedModel(name=f"m{number:03}", base_path="/x", is_enabled=number not in {3, 400}) for number in range(600)
+    ]
+    ServedModel.objects.bulk_create(rows)
+    first = listing.page(state="disabled")
+    assert ([model.name for model, _ in first.models], first.after, first.is_cut) == (["m003"], "m249", True)
+    second = listing.page(state="disabled", after=first.after)
+    assert ([model.name for model, _ in second.models], second.is_cut) == (["m400"], True)
+    assert listing.page(state="disabled", after=second.after) == ([], "", False)
+
+
+def test_a_page_of_models_asks_as_often_for_fifty_as_for_five(admin: Actor, zoo: Repository) -> None:
+    def asked() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert listing.page(size=50).models
+        return len(queries)
+
+    for number in range(5):
+        brought(zoo, f"a{number}")
+    few = asked()
+    for number in range(60):
+        brought(zoo, f"b{number}")
+    assert asked() == few
+
+
+@pytest.fixture
+def nearby(settings: Any, shared_server: NatsServer) -> Callable[..., None]:
+    """A console that reaches NATS, and a way to put documents there."""
+    settings.CONSOLE = replace(settings.CONSOLE, nats_url=shared_server.url)
+
+    def put(*documents: tuple[Bucket, str, messages.Doc]) -> None:
+        async def lay() -> None:
+            async with await Bus.connect(Wire(nats_url=shared_server.url), role="admin") as bus:
+                await topology.apply(bus)
+                for document in documents:
+                    await table.put(bus, *document)
+
+        asyncio.run(lay())
+
+    return put
+
+
+def test_the_files_of_a_repository_s_version_are_those_that_were_listed(
+    call: Callable[[str], Call], zoo: Repository, nearby: Callable[..., None]
+) -> None:
+    name = f"cat-{secrets.token_hex(4)}"
+    brought(zoo, name)
+    viewer, key = call("viewer"), names.version_key(name, 3)
+    nearby()
+    missing = viewer("get", f"models/{name}/versions/3/files")
+    assert (missing.status_code, "not listed yet" in missing.content.decode()) == (404, True)
+    url = f"{ZOO}/{name}/3"
+    files = (messages.ManifestFile("variables/v", 7, "e2"), messages.ManifestFile("saved_model.pb", 5, "e1"))
+    nearby((Bucket.MANIFESTS, key, messages.Manifest(repository="zoo", url=url, files=files, listed_at=5.0)))
+    shown = viewer("get", f"models/{name}/versions/3/files").json()
+    assert (shown["place"], shown["digest"], shown["host"], shown["size_bytes"]) == (url, "", "", 12)
+    assert shown["listed_at"] == "1970-01-01T00:00:05Z"
+    assert shown["files"] == [
+        {"path": "saved_model.pb", "size_bytes": 5, "etag": "e1"},
+        {"path": "variables/v", "size_bytes": 7, "etag": "e2"},
+    ]
+    nearby((Bucket.DIGESTS, key, messages.VersionDigest(digest="d" * 64, host="gpu-1")))
+    shown = viewer("get", f"models/{name}/versions/3/files").json()
+    assert (shown["digest"], shown["host"]) == ("d" * 64, "gpu-1")
+
+
+def test_the_files_of_a_person_s_version_are_those_of_its_folder(
+    call: Callable[[str], Call], admin: Actor, base: Path
+) -> None:
+    (base / "2" / "assets").mkdir()
+    (base / "2" / "assets" / "words.txt").write_text("a b")
+    (base / "2" / "link").symlink_to("/etc/passwd")
+    catalog.register(admin, "digits", str(base))
+    shown = call("viewer")("get", "models/digits/versions/2/files").json()
+    assert [(one["path"], one["size_bytes"]) for one in shown["files"]] == [
+        ("assets/words.txt", 3),
+        ("link", len("/etc/passwd")),
+        ("saved_model.pb", 1),
+    ]
+    assert (shown["place"], shown["digest"], shown["listed_at"]) == (str(base / "2"), "d" * 64, None)
+    shutil.rmtree(base / "2")
+    gone = call("viewer")("get", "models/digits/versions/2/files")
+    assert (gone.status_code, "cannot read" in gone.content.decode()) == (409, True)
+
+
+def test_without_nats_a_repository_s_files_are_not_known_now(call: Callable[[str], Call], zoo: Repository) -> None:
+    brought(zoo, "cat")
+    assert call("viewer")("get", "models/cat/versions/3/files").status_code == 503
