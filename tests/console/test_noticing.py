@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from msgspec.structs import replace
 
 from console.accounts.models import System
@@ -20,8 +21,13 @@ from console.catalog import inspection, judging, services
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
 from console.controller import readiness
-from console.noticing import digests
+from console.database import DATABASE_FAULTS
+from console.noticing import digests, listing
+from console.noticing.graphs import Graphs
+from console.noticing.leadership import Leadership
+from console.noticing.listing import Place
 from console.noticing.loop import Noticing
+from console.noticing.plan import Step
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.repositories.models import Listing, Repository
@@ -31,7 +37,7 @@ from signalbox.repositories.store import ObjectStore
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread
-from tests.rigs.models import half_plus_two, half_plus_two_v1
+from tests.rigs.models import half_plus_two, half_plus_two_v1, picky
 from tests.rigs.objectstore import ObjectStoreServer
 from tests.unit.workers.runner.test_model_gate import field
 
@@ -363,6 +369,94 @@ async def test_a_version_that_has_loaded_keeps_its_row_and_says_what_has_changed
     assert rows == await in_thread(
         lambda: list(ModelVersion.objects.values_list("size_bytes", "signatures", "added_at"))
     )
+
+
+async def test_a_graph_that_changes_after_the_listing_waits_for_the_next_one(
+    s3: Rig, object_store: ObjectStoreServer
+) -> None:
+    repositories = s3.noticing._repositories
+    place = Place("zoo", s3.url)
+    found = await repositories.find(place)
+    steps = [Step("half", number, version, "") for number, version in found.models["half"].versions.items()]
+    bucket, prefix = s3.url.removeprefix("s3://").split("/", 1)
+    object_store.put(bucket, {f"{prefix}/half/2/{GRAPH}": b"other"})
+    graphs = Graphs(repositories)
+    said, refused = await graphs.read(place, steps)
+    assert (list(said), refused) == ([("half", 1)], {})
+    object_store.delete(bucket, f"{prefix}/half")
+    assert (await graphs.read(place, steps)) == (said, {}), "what its ETag names was read"
+
+
+async def test_a_graph_that_is_too_large_is_refused_unread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MOST_GRAPH_BYTES", 1000)
+    refused = (await rig.listed()).refused
+    assert refused.keys() == {"half/1", "half/2"}
+    assert refused["half/1"].endswith("bytes; at most 1000 are read.")
+
+
+async def test_where_no_inspector_runs_the_listing_says_so_and_all_comes_later(
+    bus: Bus, console: ConsoleSettings, settings: Any, zoo: Path
+) -> None:
+    rig = Rig(bus, console, f"file://{zoo}")
+    settings.CONSOLE = replace(console, inspect_command="/no/such/program")
+    assert "does not start" in (await rig.listed()).error
+    settings.CONSOLE = console
+    assert (await rig.listed()).error == ""
+    assert await in_thread(served) == [1, 2]
+
+
+async def test_a_version_with_forbidden_operations_waits_for_a_person(rig: Rig, zoo: Path) -> None:
+    shutil.copytree(picky(), zoo / "picky" / "1")
+    await rig.listed()
+    assert await in_thread(served, "picky") == []
+    assert (await in_thread(ModelVersion.objects.get, model__name="picky")).listed_ops.keys() == {"Abort"}
+
+
+async def test_manifests_that_nats_lost_are_written_again(rig: Rig, bus: Bus) -> None:
+    await rig.listed()
+    before = await rig.manifest("half", 2)
+    await bus.request_json(f"$JS.API.STREAM.PURGE.{Bucket.MANIFESTS.stream}")
+    rig.noticing._doubt_manifests()  # as after a reconnect
+    rig.now += 1
+    await rig.listed()
+    assert (await rig.manifest("half", 2)).files == before.files
+    assert await in_thread(AuditEntry.objects.count) == 1
+
+
+async def test_one_controller_of_several_lists_and_another_one_takes_over() -> None:
+    first, second = Leadership(), Leadership()
+    is_shared = connection.vendor == "postgresql"
+    assert await in_thread(first.is_ours)
+    assert await in_thread(first.is_ours)
+    assert await in_thread(second.is_ours) is not is_shared
+    await in_thread(first.resign)
+    assert await in_thread(second.is_ours)
+    assert await in_thread(first.is_ours) is not is_shared
+    if is_shared:
+        await in_thread(_end_sessions_with_a_lock)
+        with pytest.raises(DATABASE_FAULTS):
+            await in_thread(second.is_ours)
+        assert await in_thread(first.is_ours)
+    for each in (first, second):
+        await in_thread(each.resign)
+
+
+def _end_sessions_with_a_lock() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'")
+
+
+async def test_requests_are_spaced_so_that_no_second_has_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    pace = listing.Pace(50.0)
+    for _ in range(101):
+        await pace.turn()
+    assert 1.0 < slept[-1] <= 2.0
 
 
 async def test_read_only_mode_stops_noticing(rig: Rig) -> None:
