@@ -22,7 +22,7 @@ from console.database import one_of
 from console.keys.models import Account
 from console.repositories.models import Repository
 from signalbox.program.errors import Conflict, InvalidRequest, Misconfigured
-from signalbox.repositories.location import SCHEMES, Location
+from signalbox.repositories.location import MOST_REPOSITORY_LETTERS, SCHEMES, Location
 
 MOST_ACCOUNTS: Final = 200
 """That one repository names: each of its models' documents has all of them."""
@@ -197,6 +197,8 @@ def _checked(terms: Terms, name: str, *, was: str = "") -> Terms:
 
 def _checked_url(url: str, name: str) -> str:
     allowed = _allowed_urls()
+    if len(url) > MOST_REPOSITORY_LETTERS:
+        raise InvalidRequest(f"url: a repository's has at most {MOST_REPOSITORY_LETTERS} letters.")
     try:
         location = Location.parse(url.strip())
         is_allowed = _real(location).is_within(allowed)

@@ -11,6 +11,8 @@ from signalbox.program.errors import InvalidRequest
 
 SCHEMES: Final = ("file", "s3", "gs", "az")
 MOST_LETTERS: Final = 1000
+MOST_REPOSITORY_LETTERS: Final = 800
+"""Of a repository's URL, so that the longest name of a model, a number and Triton's folder have room in a version's."""
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]\Z")
 _BAD_PART: Final = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)")
 _BAD_SPACE: Final = re.compile(r"(?:\A|/) | (?:/|\Z)")
@@ -37,7 +39,7 @@ class Location(msgspec.Struct, frozen=True):
     def parse(cls, url: str) -> Self:
         """``file:///folder`` or ``s3://bucket/prefix``. Raises :class:`InvalidRequest`, which says what is wrong."""
         if len(url) > MOST_LETTERS:
-            raise InvalidRequest(f"A repository's URL has at most {MOST_LETTERS} letters.")
+            raise InvalidRequest(f"A URL has at most {MOST_LETTERS} letters.")
         scheme, colon, rest = url.partition("://")
         if not colon or scheme not in SCHEMES:
             raise InvalidRequest(f"A repository's URL begins with {', '.join(f'{known}://' for known in SCHEMES)}.")

@@ -113,7 +113,7 @@ class ObjectStore:
 
     async def _get(self, path: str, etag: str, start: int) -> "GetResult":
         options: GetOptions = {}
-        if etag:
+        if etag := _bare(etag):
             options["if_match"] = f'"{etag}"'
         if start:
             options["range"] = {"offset": start}

@@ -108,6 +108,7 @@ def test_what_is_no_matter_of_access_publishes_nothing(cast: dict[str, User], zo
     ("terms", "said"),
     [
         ({"url": "https://zoo/models"}, "url: A repository's URL begins with"),
+        ({"url": "s3://zoo/" + "x" * 800}, "url: a repository's has at most 800 letters"),
         ({"url": "s3://ark/models"}, "url: s3://ark/models is outside the places .* s3://zoo. They are SIGNALBOX_"),
         ({"url": "s3://zoological"}, "url: .* is outside"),
         ({"url": "s3://zoo/../ark"}, "url: .*'..'"),
