@@ -114,9 +114,7 @@ def register_found(
     asked = {"repository": repository.name, "path": settings.CONSOLE.real_path(base)}
     with act(actor, Act.MODELS_REGISTER, Target("model", name), asked=asked) as change:
         _check_name(name)
-        is_known = ServedModel.objects.filter(name=name).exists()
-        defaults = {} if is_known else repository.defaults
-        model, given = _found_or_made(name, base, "", defaults, repository)
+        model, given = _found_or_made(name, base, "", repository.defaults, repository)
         change.after = {**asked, **given}
         _add_all(model, new, REPOSITORY, actor, change)
     return model
@@ -366,16 +364,17 @@ def _require_another_person(actor: Actor, model: ServedModel, version: ModelVers
 def _found_or_made(
     name: str, base: str, description: str, changes: Mapping[str, Any], repository: Repository | None = None
 ) -> tuple[ServedModel, dict[str, Any]]:
-    """The model, and for the audit what was given for a new one.
+    """The model, and for the audit what was given for a new one. changes: of a repository, for a new one alone.
 
-    Raises :class:`Conflict` for changes to an old one, and for one whose versions come from elsewhere.
+    Raises :class:`Conflict` for a person's changes to an old one, and for one whose versions come from elsewhere.
     """
     defaults = {"base_path": base, "description": description, "repository": repository}
     model, is_new = ServedModel.objects.get_or_create(name=name, defaults=defaults)
     if model.repository != repository:
         raise Conflict(f"{owned(name, model.repository)} Choose another name.")
-    if changes and not is_new:
+    if changes and not is_new and repository is None:
         raise Conflict(f"settings: {name} exists and has its own; change them apart.")
+    changes = changes if is_new else {}
     _assign(model, changes)
     return model, ({"description": description} if is_new and description else {}) | dict(changes)
 
@@ -387,10 +386,12 @@ def _choose_default(model: ServedModel, before: int | None, new: int, is_default
     is_default: True: the new one. False: still the one before, if there was one. None: as the model is set, which is
     the highest unless an operator chose one.
     """
+    if is_default is None:
+        return
     is_waiting = not _version(model, new).may_serve
     if is_waiting and is_default:
         return
-    wanted = new if is_default else before if is_default is False else None
+    wanted = new if is_default else before
     if wanted is not None and (is_waiting or model.serving_version != wanted):
         model.default_version = wanted
 
@@ -433,14 +434,14 @@ def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"{field}: is a finite number.")
         setattr(model, field, value)
     try:
-        model.clean_fields()
+        model.clean_fields(exclude=["repository"])  # which costs a query, and is a row that was read
     except ValidationError as error:
         faults = "; ".join(f"{field}: {' '.join(said)}" for field, said in error.message_dict.items())
         raise InvalidRequest(faults) from error
 
 
-def publish(model: ServedModel, change: AuditedValues) -> None:
-    """Save and publish, within the caller's transaction.
+def publish(model: ServedModel, change: AuditedValues) -> messages.Model:
+    """Save and publish; what is published. Within the caller's transaction.
 
     Where the version that serves now is known to differ, no setting joins its requests.
     """
@@ -458,6 +459,7 @@ def publish(model: ServedModel, change: AuditedValues) -> None:
     fresh = ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
     document = fresh.get(pk=model.pk).document()
     post_document(Bucket.MODELS, model_key(model.name), document, name=model.name)
+    return document
 
 
 def _add_all(
@@ -479,10 +481,10 @@ def _add_all(
             change.before[f"digest of {number}"] = replaced
             change.after[f"digest of {number}"] = candidate.found.digest
     _choose_default(model, before, max(new), is_default)
-    change.after["default"] = model.serving_version
     if listed := {op: why for candidate in new.values() for op, why in candidate.found.listed.items()}:
         change.after["awaits_approval"] = listed
-    publish(model, change)
+    document = publish(model, change)
+    change.after["default"] = document.default_version
 
 
 def _add(model: ServedModel, number: int, new: Candidate, source: str, actor: Actor) -> tuple[ModelVersion, str]:

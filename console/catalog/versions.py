@@ -31,28 +31,17 @@ def add(model: ServedModel, number: int, new: Candidate, source: str, actor: Act
     old = model.versions.select_for_update().filter(number=number).first()
     if old is not None:
         _require_replaceable(old, found)
-    version, _ = ModelVersion.objects.update_or_create(
-        model=model,
-        number=number,
-        defaults={
-            "path": new.path,
-            "manifest": new.manifest,
-            "vanished_at": None,
-            "is_withdrawn": False,
-            "digest": found.digest,
-            "size_bytes": found.size_bytes,
-            "signatures": msgspec.to_builtins(found.signatures),
-            "unknown_ops": found.verdict.unknown,
-            "listed_ops": found.listed,
-            "raised_ops": {},
-            "approved_by": "",
-            "source": source,
-            "rules": found.rules,
-            "added_by": actor.name,
-            "added_at": timezone.now(),
-        },
-    )
-    return version, old.digest if old is not None else ""
+    replaced = old.digest if old is not None else ""
+    version = old or ModelVersion(model=model, number=number)
+    version.path, version.manifest, version.source = new.path, new.manifest, source
+    version.vanished_at, version.is_withdrawn = None, False
+    version.digest, version.size_bytes = found.digest, found.size_bytes
+    version.signatures = msgspec.to_builtins(found.signatures)
+    version.unknown_ops, version.listed_ops, version.raised_ops = found.verdict.unknown, found.listed, {}
+    version.rules, version.approved_by = found.rules, ""
+    version.added_by, version.added_at = actor.name, timezone.now()
+    version.save()
+    return version, replaced
 
 
 def require_open(version: ModelVersion) -> None:

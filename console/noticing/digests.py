@@ -11,7 +11,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.program import log
 from signalbox.wire.messages import VersionDigest
-from signalbox.wire.names import Bucket, untoken
+from signalbox.wire.names import Bucket, version_of
 
 _RETRY_S: Final = 1.0
 
@@ -52,7 +52,7 @@ def note(digests: dict[str, str]) -> None:
     """Store these digests, by their keys in the bucket, where a version has none yet. Idempotent."""
     lacking = withdrawal.unpinned()
     for key, digest in digests.items():
-        name, _, number = key.rpartition(".")
-        row = lacking.get((untoken(name), int(number))) if number.isdecimal() else None
+        version = version_of(key)
+        row = lacking.get(version) if version is not None else None
         if row is not None:
             withdrawal.pin(row, digest)

@@ -15,7 +15,7 @@ from console.noticing import rows
 from console.noticing.graphs import Graphs
 from console.noticing.leadership import Leadership
 from console.noticing.listing import Place, Repositories
-from console.noticing.plan import Plan, Refusal, Seen, Terms, decide
+from console.noticing.plan import Key, Plan, Refusal, Seen, Terms, decide
 from console.noticing.registering import Refused, Registrar
 from console.noticing.rows import in_thread
 from console.repositories.models import Repository
@@ -28,6 +28,8 @@ _LOOK_S: Final = 1.0
 """At most, between two looks at which repositories are due."""
 _TRIED_AGAIN_S: Final = 600.0
 """After which the catalog's refusals are asked for again: an operator may have made room."""
+_CHECKED_S: Final = 3600.0
+"""Between two looks at which manifests NATS has."""
 _REFUSED: Final = metrics.counter(
     "console_repository_refusals", "Models and versions of repositories that were found and not taken.", "reason"
 )
@@ -36,16 +38,20 @@ _FAILED: Final = metrics.counter("console_repository_failures", "Listings of rep
 
 @dataclass
 class _Memory:
-    """Of one repository between two listings. doubted_at: since when the listing is in doubt as a whole."""
+    """Of one repository between two listings. doubted_at: since when the listing is in doubt as a whole.
+
+    checked_at: when it was seen which manifests NATS has.
+    """
 
     url: str
     due_at: float = 0.0
     is_busy: bool = False
-    seen: dict[tuple[str, int], Seen] = field(default_factory=dict)
+    seen: dict[Key, Seen] = field(default_factory=dict)
     refused: Refused = field(default_factory=dict)
     refused_at: float = 0.0
     said: dict[str, Refusal] = field(default_factory=dict)
     doubted_at: float | None = None
+    checked_at: float = float("-inf")
 
 
 class Noticing:
@@ -53,6 +59,7 @@ class Noticing:
 
     def __init__(self, bus: Bus, console: ConsoleSettings, clock: Callable[[], float] = time.time) -> None:
         folder = console.repository_credentials
+        self._bus = bus
         self._repositories = Repositories(Path(folder) if folder else None)
         self._registrar = Registrar(bus, Graphs(self._repositories))
         self._every_s = console.repositories_every_s
@@ -64,6 +71,7 @@ class Noticing:
     async def run(self) -> None:
         """Until cancelled. Repositories are listed beside each other: one that is slow delays no other."""
         loop = asyncio.get_running_loop()
+        self._bus.on_reconnect(self._doubt_manifests)
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
@@ -74,6 +82,7 @@ class Noticing:
                             group.create_task(self._notice_in_turn(row, memory))
                     await asyncio.sleep(min(_LOOK_S, self._every_s))
         finally:
+            self._bus.forget_reconnect(self._doubt_manifests)
             self._leadership.resign()
 
     async def notice(self, row: Repository) -> None:
@@ -137,6 +146,7 @@ class Noticing:
             memory.refused,
             Terms(row.marker, row.settle_s, row.grace_s, self._rules),
             now=now,
+            held=await self._held(memory, now),
             is_accepted=memory.doubted_at is not None and row.updated_at.timestamp() > memory.doubted_at,
         )
         if plan.alarm and memory.doubted_at is None:
@@ -144,6 +154,18 @@ class Noticing:
         memory.doubted_at = (memory.doubted_at or now) if plan.alarm else None
         memory.seen = plan.seen
         return plan
+
+    async def _held(self, memory: _Memory, now: float) -> set[Key] | None:
+        """Which manifests NATS has: looked up at first, after a reconnect, and every hour. None = not now."""
+        if now < memory.checked_at + _CHECKED_S:
+            return None
+        memory.checked_at = now
+        return await self._registrar.held()
+
+    def _doubt_manifests(self) -> None:
+        """Another server perhaps, which lost some."""
+        for memory in self._memory.values():
+            memory.checked_at = float("-inf")
 
     async def _note(self, row: Repository, memory: _Memory, plan: Plan, values: dict[str, Any]) -> None:
         for path, refusal in plan.refused.items():

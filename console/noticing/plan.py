@@ -5,7 +5,7 @@ promise are there and the listing has been equal for a settle time. What has van
 so much has vanished at once that the listing itself is in doubt.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -114,11 +114,13 @@ def decide(
     *,
     now: float,
     is_accepted: bool = False,
+    held: Container[Key] | None = None,
 ) -> Plan:
     """What a successful listing asks for.
 
     seen: of the listing before. refused: versions that were refused, with the manifest that they had then.
-    is_accepted: an operator has confirmed that much of the repository has vanished.
+    is_accepted: an operator has confirmed that much of the repository has vanished. held: versions whose manifests NATS
+    has, None = nobody has looked.
     """
     plan = Plan(refused={path: Refusal("layout", why) for path, why in found.refused.items()})
     for name, model in sorted(found.models.items()):
@@ -131,7 +133,10 @@ def decide(
             since = was.since if was is not None and was.manifest == step.manifest else now
             plan.seen[step.key] = Seen(step.manifest, since)
             before = known.versions.get(name, {}).get(number)
-            _decide_version(plan, step, before, refused.get(step.key), terms, settled_s=now - since)
+            if before is not None and before.manifest == step.manifest:
+                _decide_known(plan, step, before, terms, is_lost=held is not None and step.key not in held)
+            else:
+                _decide_changed(plan, step, before, refused.get(step.key), terms, settled_s=now - since)
     plan.alarm = "" if is_accepted else _doubt(found, known)
     for (name, number), row in _missing(found, known):
         if why := _superseded(found.models.get(name), number):
@@ -148,7 +153,16 @@ def shown(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _decide_version(
+def _decide_known(plan: Plan, step: Step, row: KnownVersion, terms: Terms, *, is_lost: bool) -> None:
+    if row.is_gone:
+        plan.restore.append(step.key)
+    if row.rules != terms.rules:
+        plan.judge.append(step)
+    if is_lost:
+        plan.renew.append(step)
+
+
+def _decide_changed(
     plan: Plan,
     step: Step,
     row: KnownVersion | None,
@@ -157,12 +171,6 @@ def _decide_version(
     *,
     settled_s: float,
 ) -> None:
-    if row is not None and row.manifest == step.manifest:
-        if row.is_gone:
-            plan.restore.append(step.key)
-        if row.rules != terms.rules:
-            plan.judge.append(step)
-        return
     if not _is_whole(step.version, terms, settled_s):
         plan.waiting += 1
         if step.version.missing and settled_s >= terms.settle_s:

@@ -4,7 +4,8 @@ No database transaction is open while a repository, the inspector or NATS is ask
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -12,12 +13,12 @@ from typing import Final
 
 from django.conf import settings
 
-from console.accounts.models import System
 from console.accounts.rights import Actor, system_actor
 from console.catalog import judging, services, withdrawal
 from console.catalog.inspection import GraphInspection
 from console.catalog.models import REPOSITORY, ModelVersion
 from console.catalog.versions import Candidate
+from console.noticing import rows
 from console.noticing.graphs import Graphs
 from console.noticing.listing import MOST_GRAPH_BYTES, Place
 from console.noticing.plan import Key, Plan, Refusal, Step, shown
@@ -27,13 +28,16 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.program.errors import Conflict, InvalidRequest, SignalboxError
 from signalbox.wire.messages import Manifest
-from signalbox.wire.names import Bucket, version_key
+from signalbox.wire.names import Bucket, version_key, version_of
+from signalbox.wire.names import key as key_subject
 
-_AT_ONCE: Final = 100
+_AT_ONCE: Final = 200
 """Versions that are inspected in one process, and whose rows are written in one call of the database's thread."""
 _WRITES: Final = 32
 """Manifests on their way to NATS."""
 _INDEX: Final = "variables/variables.index"
+Inspected = tuple[list[Step], dict[Key, GraphInspection], dict[Key, Refusal]]
+"""Versions, what their graphs say, and why others of them are refused."""
 Refused = dict[Key, tuple[str, Refusal]]
 """By version: the manifest it had, and why it was not taken."""
 
@@ -53,17 +57,48 @@ class Registrar:
         """
         await in_thread(_note_gone)(row, plan, now)
         refused: Refused = {}
-        for steps in _parts(plan.register):
-            refused |= await self._register(row, place, steps, now)
-        for steps in _parts(plan.judge):
-            found, _ = await self._graphs.read(place, steps)
-            await in_thread(_note_judged)(found)
+        async with aclosing(self._inspected(place, plan.register)) as inspected:
+            async for steps, found, bad in inspected:
+                refused |= await self._register(row, place, steps, found, bad, now)
+        async with aclosing(self._inspected(place, plan.judge)) as inspected:
+            async for _, found, _ in inspected:
+                await in_thread(_note_judged)(found)
         await self._write_manifests(place, plan.renew, now)
         await in_thread(_note_back)(row, plan)
         return refused
 
-    async def _register(self, row: Repository, place: Place, steps: Sequence[Step], now: float) -> Refused:
-        found, refused = await self._graphs.read(place, steps)
+    async def held(self) -> set[Key]:
+        """Versions whose manifests NATS has. Raises :class:`Unavailable`."""
+        prefix = key_subject(Bucket.MANIFESTS, "")
+        pages = self._bus.list_pages(Bucket.MANIFESTS.stream, [f"{prefix}>"])
+        keys = {stored.subject.removeprefix(prefix) async for page in pages for stored in page}
+        return {found for key in keys if (found := version_of(key)) is not None}
+
+    async def _inspected(self, place: Place, steps: Sequence[Step]) -> AsyncGenerator[Inspected, None]:
+        """What graphs say, some at a time: the next ones are inspected while the caller works with these."""
+        ahead: asyncio.Task[tuple[dict[Key, GraphInspection], dict[Key, Refusal]]] | None = None
+        parts = list(_parts(steps))
+        try:
+            for number, part in enumerate(parts):
+                found, refused = await (ahead or self._graphs.read(place, part))
+                ahead = None
+                if number + 1 < len(parts):
+                    ahead = asyncio.create_task(self._graphs.read(place, parts[number + 1]))
+                yield part, found, refused
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+
+    async def _register(
+        self,
+        row: Repository,
+        place: Place,
+        steps: Sequence[Step],
+        found: Mapping[Key, GraphInspection],
+        refused: dict[Key, Refusal],
+        now: float,
+    ) -> Refused:
         for step in steps:
             if step.key in found and (lacking := list(_lacking(step, found[step.key]))):
                 refused[step.key] = Refusal(
@@ -116,16 +151,20 @@ def _lacking(step: Step, found: GraphInspection) -> Iterator[str]:
 
 
 def _store(row: Repository, place: Place, new: Sequence[tuple[Step, GraphInspection]]) -> dict[Key, Refusal]:
-    """Register each model's versions in a transaction of its own; why others were refused. Nothing while read-only."""
+    """Register each model's versions in a transaction of its own; why others were refused.
+
+    Nothing while the console is read-only, nor where the repository is not noticed any more.
+    """
     refused: dict[Key, Refusal] = {}
+    fresh = next((one for one in rows.noticed() if one.pk == row.pk), None)
+    if fresh is None:
+        return refused
     for name, group in groupby(new, key=lambda each: each[0].model):
-        if System.current().is_read_only:
-            break
         steps = list(group)
         candidates = {step.number: _candidate(place, step, found) for step, found in steps}
         base = _kept(place, steps[0][0].version.folder.rpartition("/")[0])
         try:
-            services.register_found(actor_of(row.name), row, name, base, candidates)
+            services.register_found(actor_of(row.name), fresh, name, base, candidates)
         except (InvalidRequest, Conflict) as error:
             refused |= {step.key: Refusal("registration", error.public_message) for step, _ in steps}
     return refused

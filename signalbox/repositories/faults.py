@@ -56,6 +56,12 @@ def _meaning(error: Exception, text: str, name: str, path: str) -> SignalboxErro
         return Misconfigured(f"No credentials were found for repository {name}. {mend}", repository=name)
     if any(mark in text for mark in _NO_BUCKET) or (not path and status == 404):
         return Misconfigured(f"The bucket of repository {name} does not exist{shown}.", repository=name)
+    if "builder error" in text:
+        return Misconfigured(
+            f"The store of repository {name} has an endpoint that no request can be made to. One without TLS has to be"
+            ' allowed: "allow_http": true in its credentials file.',
+            repository=name,
+        )
     if isinstance(error, FileNotFoundError | ValueError):  # the latter: what no key can be
         return NotFound(f"{path} is not in repository {name}.", repository=name)
     is_refused = status in {401, 403} or "Invalid Access Key" in text

@@ -12,7 +12,7 @@ import obstore
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from signalbox.program.errors import InvalidRequest, LimitExceeded, Misconfigured, TooLarge
-from signalbox.repositories.credentials import CredentialsFile
+from signalbox.repositories.credentials import CredentialsFile, inherited
 from signalbox.repositories.entry import MOST_ENTRIES, PAGE, Entry
 from signalbox.repositories.faults import changed, translated
 from signalbox.repositories.location import Location
@@ -145,7 +145,7 @@ class ObjectStore:
                 self.location.bucket,
                 prefix=self.location.prefix or None,
                 config=known.store,
-                client_options={**known.client, **client},
+                client_options={**inherited(self.location.scheme), **known.client, **client},
                 retry_config={
                     "max_retries": wait.retries,
                     "retry_timeout": timedelta(seconds=wait.answer_s),

@@ -6,10 +6,12 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from msgspec.structs import replace
 
 from console.accounts.models import System
@@ -19,8 +21,13 @@ from console.catalog import inspection, judging, services
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
 from console.controller import readiness
-from console.noticing import digests
+from console.database import DATABASE_FAULTS
+from console.noticing import digests, listing
+from console.noticing.graphs import Graphs
+from console.noticing.leadership import Leadership
+from console.noticing.listing import Place
 from console.noticing.loop import Noticing
+from console.noticing.plan import Step
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.repositories.models import Listing, Repository
@@ -30,8 +37,9 @@ from signalbox.repositories.store import ObjectStore
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread
-from tests.rigs.models import half_plus_two, half_plus_two_v1
+from tests.rigs.models import half_plus_two, half_plus_two_v1, picky
 from tests.rigs.objectstore import ObjectStoreServer
+from tests.unit.workers.runner.test_model_gate import field
 
 pytestmark = pytest.mark.django_db(transaction=True)
 GRAPH = "saved_model.pb"
@@ -79,6 +87,12 @@ class Published:
         self._table = table
         self._changed = asyncio.Event()
         table.on_change(lambda *_: self._changed.set())
+
+    async def of(self, count: int) -> None:
+        """Return when there are so many."""
+        while len(self._table.items()) < count:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def where(self, is_so: Callable[[messages.Model], bool]) -> messages.Model:
         """The first for which it is so."""
@@ -159,6 +173,21 @@ def served(name: str = "half") -> list[int]:
 def failures() -> list[str]:
     """What the audit says of registrations that failed."""
     return list(AuditEntry.objects.filter(result=AuditEntry.FAILED).values_list("message", flat=True))
+
+
+def files_of(folder: str) -> dict[str, bytes]:
+    """A SavedModel of its own in ``folder``: its graph is like no other."""
+    model = half_plus_two()
+    files = {path.relative_to(model).as_posix(): path.read_bytes() for path in model.rglob("*") if path.is_file()}
+    files[GRAPH] += field(15, folder.encode())
+    return {f"{folder}/{path}": data for path, data in files.items()}
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    """Write them below ``folder``."""
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
 
 
 async def test_models_in_a_folder_are_served_by_themselves(bus: Bus, console: ConsoleSettings, zoo: Path) -> None:
@@ -342,6 +371,94 @@ async def test_a_version_that_has_loaded_keeps_its_row_and_says_what_has_changed
     )
 
 
+async def test_a_graph_that_changes_after_the_listing_waits_for_the_next_one(
+    s3: Rig, object_store: ObjectStoreServer
+) -> None:
+    repositories = s3.noticing._repositories
+    place = Place("zoo", s3.url)
+    found = await repositories.find(place)
+    steps = [Step("half", number, version, "") for number, version in found.models["half"].versions.items()]
+    bucket, prefix = s3.url.removeprefix("s3://").split("/", 1)
+    object_store.put(bucket, {f"{prefix}/half/2/{GRAPH}": b"other"})
+    graphs = Graphs(repositories)
+    said, refused = await graphs.read(place, steps)
+    assert (list(said), refused) == ([("half", 1)], {})
+    object_store.delete(bucket, f"{prefix}/half")
+    assert (await graphs.read(place, steps)) == (said, {}), "what its ETag names was read"
+
+
+async def test_a_graph_that_is_too_large_is_refused_unread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MOST_GRAPH_BYTES", 1000)
+    refused = (await rig.listed()).refused
+    assert refused.keys() == {"half/1", "half/2"}
+    assert refused["half/1"].endswith("bytes; at most 1000 are read.")
+
+
+async def test_where_no_inspector_runs_the_listing_says_so_and_all_comes_later(
+    bus: Bus, console: ConsoleSettings, settings: Any, zoo: Path
+) -> None:
+    rig = Rig(bus, console, f"file://{zoo}")
+    settings.CONSOLE = replace(console, inspect_command="/no/such/program")
+    assert "does not start" in (await rig.listed()).error
+    settings.CONSOLE = console
+    assert (await rig.listed()).error == ""
+    assert await in_thread(served) == [1, 2]
+
+
+async def test_a_version_with_forbidden_operations_waits_for_a_person(rig: Rig, zoo: Path) -> None:
+    shutil.copytree(picky(), zoo / "picky" / "1")
+    await rig.listed()
+    assert await in_thread(served, "picky") == []
+    assert (await in_thread(ModelVersion.objects.get, model__name="picky")).listed_ops.keys() == {"Abort"}
+
+
+async def test_manifests_that_nats_lost_are_written_again(rig: Rig, bus: Bus) -> None:
+    await rig.listed()
+    before = await rig.manifest("half", 2)
+    await bus.request_json(f"$JS.API.STREAM.PURGE.{Bucket.MANIFESTS.stream}")
+    rig.noticing._doubt_manifests()  # as after a reconnect
+    rig.now += 1
+    await rig.listed()
+    assert (await rig.manifest("half", 2)).files == before.files
+    assert await in_thread(AuditEntry.objects.count) == 1
+
+
+async def test_one_controller_of_several_lists_and_another_one_takes_over() -> None:
+    first, second = Leadership(), Leadership()
+    is_shared = connection.vendor == "postgresql"
+    assert await in_thread(first.is_ours)
+    assert await in_thread(first.is_ours)
+    assert await in_thread(second.is_ours) is not is_shared
+    await in_thread(first.resign)
+    assert await in_thread(second.is_ours)
+    assert await in_thread(first.is_ours) is not is_shared
+    if is_shared:
+        await in_thread(_end_sessions_with_a_lock)
+        with pytest.raises(DATABASE_FAULTS):
+            await in_thread(second.is_ours)
+        assert await in_thread(first.is_ours)
+    for each in (first, second):
+        await in_thread(each.resign)
+
+
+def _end_sessions_with_a_lock() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'")
+
+
+async def test_requests_are_spaced_so_that_no_second_has_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    pace = listing.Pace(50.0)
+    for _ in range(101):
+        await pace.turn()
+    assert 1.0 < slept[-1] <= 2.0
+
+
 async def test_read_only_mode_stops_noticing(rig: Rig) -> None:
     await in_thread(System(is_read_only=True).save)
     await in_thread(rig.row)
@@ -370,3 +487,34 @@ async def test_versions_are_judged_anew_by_another_list(rig: Rig) -> None:
     await rig.listed()
     rules = await in_thread(inspection.rules)
     assert await in_thread(lambda: set(ModelVersion.objects.values_list("rules", flat=True))) == {rules}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("place", ["rig", "s3"])
+async def test_ten_thousand_models_are_noticed(
+    place: str, request: pytest.FixtureRequest, bus: Bus, zoo: Path, object_store: ObjectStoreServer
+) -> None:
+    rig: Rig = request.getfixturevalue(place)
+    count = 10_000
+    parts = [f"m{number}/1" for number in range(count)]
+    if place == "s3":
+        bucket, prefix = rig.url.removeprefix("s3://").split("/", 1)
+        copies = [{f"{prefix}/{key}": data for key, data in files_of(part).items()} for part in parts]
+        groups = [dict(chain.from_iterable(copy.items() for copy in copies[n::8])) for n in range(8)]
+        await asyncio.gather(*(asyncio.to_thread(object_store.put, bucket, group) for group in groups))
+    else:
+        await asyncio.to_thread(write, zoo, dict(chain.from_iterable(files_of(part).items() for part in parts)))
+    async with documents(bus) as published:
+        begun = time.monotonic()
+        listing = await rig.listed(grace_s=0.0)
+        noticed_s = time.monotonic() - begun
+        await published.of(count + 1)
+        published_s = time.monotonic() - begun
+        await rig.listed(grace_s=0.0)
+        again = await rig.listed(grace_s=0.0)
+    print(
+        f"{place}: noticed in {noticed_s:.0f} s, published in {published_s:.0f} s, listed again in {again.took_s:.1f} s"
+    )
+    assert (listing.models_found, listing.refusals, listing.waiting) == (count + 1, 0, 0)
+    assert await in_thread(ModelVersion.objects.filter(source="repository").count) == count + 2

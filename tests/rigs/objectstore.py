@@ -94,6 +94,11 @@ class ObjectStoreServer(LoggedServer):
         )
         return folder
 
+    def environment(self) -> dict[str, str]:
+        """Variables that lead every S3 client of a machine here."""
+        identity = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+        return {"AWS_ENDPOINT_URL": self.endpoint, **identity}
+
     def put(self, bucket: str, files: Mapping[str, bytes]) -> None:
         """Write them, by their keys."""
         store = self._store(bucket)
