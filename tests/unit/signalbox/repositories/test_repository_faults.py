@@ -30,6 +30,7 @@ REFUSED = f"{ASKED} - Server returned non-2xx status code: "
         (GenericError(f"{REFUSED}429"), Unavailable, "(429)"),
         (GenericError(f"{REFUSED}503 <Code>SlowDown</Code>"), Unavailable, "(503 SlowDown)"),
         (GenericError(f"{ASKED}, after 3 retries - HTTP error: error sending request"), Unavailable, "overloaded."),
+        (GenericError(f"{ASKED} - HTTP error: builder error"), Misconfigured, "allow_http"),
         (BaseError("hunter2"), Unavailable, "away"),
         (TimeoutError("hunter2"), Unavailable, "in time"),
         (ValueError("Could not parse path: hunter2"), NotFound, "m/1 is not"),
