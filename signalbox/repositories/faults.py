@@ -71,6 +71,9 @@ def _meaning(error: Exception, text: str, name: str, path: str) -> SignalboxErro
         return Misconfigured(f"Repository {name} has a key that cannot be listed{_bad_key(text)}.", repository=name)
     if status == 416 or "Wanted range starting" in text:
         return Conflict(f"{path} of repository {name} is shorter than it was.", repository=name)
+    if "builder error" in text:
+        mend = "An endpoint without TLS, from the environment too, needs allow_http in its credentials file."
+        return Misconfigured(f"The store of repository {name} cannot be asked. {mend}", repository=name)
     if "redirect" in text:
         return Misconfigured(f"The bucket of repository {name} is in another region: set region.", repository=name)
     if 400 <= status < 500 and status not in _PASSING:
