@@ -66,6 +66,9 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
             " credentials; empty, or no such file = this machine's own identity."
         ),
     ] = ""
+    repositories_every_s: Annotated[
+        float, Meta(description="How often the controller lists each repository, in seconds.", gt=0)
+    ] = 10.0
     allowed_hosts: Annotated[tuple[str, ...], Meta(description="Host names the console answers to.")] = (
         "127.0.0.1",
         "localhost",
@@ -163,9 +166,12 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
         return str(folder)
 
     def real_path(self, kept: str) -> str:
-        """The absolute path of what :meth:`kept_path` named; as it is kept where its root is not known any more."""
+        """The absolute path of what :meth:`kept_path` named; as it is kept where its root is not known any more.
+
+        A URL stays as it is.
+        """
         name, colon, below = kept.partition(":")
-        root = None if kept.startswith("/") else self.roots.get(name)
+        root = None if kept.startswith("/") or below.startswith("//") else self.roots.get(name)
         return str(root / below) if colon and root else kept
 
     def problems(self) -> Iterator[str]:

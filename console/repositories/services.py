@@ -22,7 +22,7 @@ from console.database import one_of
 from console.keys.models import Account
 from console.repositories.models import Repository
 from signalbox.program.errors import Conflict, InvalidRequest, Misconfigured
-from signalbox.repositories.location import SCHEMES, Location
+from signalbox.repositories.location import MOST_REPOSITORY_LETTERS, SCHEMES, Location
 
 MOST_ACCOUNTS: Final = 200
 """That one repository names: each of its models' documents has all of them."""
@@ -133,8 +133,9 @@ def terms_of(repository: Repository) -> Terms:
 def sync_roots() -> None:
     """A row for each named folder of the settings, at the place that they say now. Idempotent; for ``bootstrap``.
 
-    ``uploads`` is open and not noticed, since the console itself writes it; the others are noticed and private. What
-    operators change of them stays. Raises :class:`Misconfigured` where an operator's repository has such a name.
+    None is noticed until an operator says so: people register models from them. ``uploads`` is open, the others are
+    private. What operators change of them stays. Raises :class:`Misconfigured` where an operator's repository has such
+    a name.
     """
     actor = system_actor("bootstrap")
     for name, folder in settings.CONSOLE.roots.items():
@@ -146,10 +147,9 @@ def sync_roots() -> None:
                 f" {known.url}. Give the folder {folder} another name."
             )
         if known is None:
-            is_own = name == UPLOADS
-            access = Repository.EVERYBODY if is_own else Repository.PRIVATE
+            access = Repository.EVERYBODY if name == UPLOADS else Repository.PRIVATE
             Repository.objects.create(
-                name=name, url=url, access=access, is_noticed=not is_own, added_by=actor.name, changed_by=actor.name
+                name=name, url=url, access=access, is_noticed=False, added_by=actor.name, changed_by=actor.name
             )
         elif known.url != url:
             Repository.objects.filter(pk=known.pk).update(url=url, updated_at=timezone.now())
@@ -197,6 +197,8 @@ def _checked(terms: Terms, name: str, *, was: str = "") -> Terms:
 
 def _checked_url(url: str, name: str) -> str:
     allowed = allowed_urls()
+    if len(url) > MOST_REPOSITORY_LETTERS:
+        raise InvalidRequest(f"url: a repository's has at most {MOST_REPOSITORY_LETTERS} letters.")
     try:
         location = Location.parse(url.strip())
         is_allowed = _real(location).is_within(allowed)

@@ -109,6 +109,7 @@ def test_what_is_no_matter_of_access_publishes_nothing(cast: dict[str, User], zo
     ("terms", "said"),
     [
         ({"url": "https://zoo/models"}, "url: A repository's URL begins with"),
+        ({"url": "s3://zoo/" + "x" * 800}, "url: a repository's has at most 800 letters"),
         ({"url": "s3://ark/models"}, "url: s3://ark/models is outside the places .* s3://zoo. They are SIGNALBOX_"),
         ({"url": "s3://zoological"}, "url: .* is outside"),
         ({"url": "s3://zoo/../ark"}, "url: .*'..'"),
@@ -217,14 +218,14 @@ def test_named_folders_of_the_settings_are_repositories_wherever_they_move(
         services.sync_roots()
     rows = {one.name: (one.url, one.is_noticed, one.access) for one in services.listed()}
     assert rows == {
-        "nfs": (f"file://{tmp_path}/a", True, "private"),
+        "nfs": (f"file://{tmp_path}/a", False, "private"),
         "uploads": (f"file://{console.repository}", False, "everybody"),
     }
-    services.change(admin, "nfs", {"is_noticed": False, "access": "everybody"})
+    services.change(admin, "nfs", {"is_noticed": True, "access": "everybody"})
     settings.CONSOLE = replace(settings.CONSOLE, repository_roots=(f"nfs={tmp_path}/b",))
     services.sync_roots()
     moved = services.find("nfs")
-    assert (moved.url, moved.is_noticed, moved.access) == (f"file://{tmp_path}/b", False, "everybody")
+    assert (moved.url, moved.is_noticed, moved.access) == (f"file://{tmp_path}/b", True, "everybody")
     for name in ("nfs", "uploads"):
         with pytest.raises(Conflict, match="SIGNALBOX_CONSOLE_REPOSITORY_ROOTS"):
             services.remove(admin, name)

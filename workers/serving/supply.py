@@ -60,7 +60,10 @@ class Supply:
         """Ask for as many jobs of a model as there is room for. waiting: those that wait for a batch."""
         name = model.name
         self._asked_bytes -= self._asked.pop(name, 0)
-        if not self._intake.is_asking(name) or not self._residency.may_serve(model):
+        if not self._intake.is_asking(name):
+            return
+        if not self._residency.may_serve(model):
+            self._residency.fetch(model)  # it is awake: a job of it was announced
             return
         ready_bytes = self._deliveries.ready_bytes
         room_bytes = max(1, self._most_bytes - ready_bytes - self._asked_bytes)

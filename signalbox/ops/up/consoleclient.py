@@ -40,6 +40,14 @@ class ConsoleClient(ConnectionPool):
         body = {"name": name, "path": str(path), "description": description, "settings": settings}
         await self._call("POST", "/api/models", body)
 
+    async def repositories(self) -> dict[str, str]:
+        """URL of each repository by its name."""
+        return {row["name"]: row["url"] for row in await self._call("GET", "/api/repositories")}
+
+    async def add_repository(self, name: str, url: str) -> None:
+        """Have the models below ``url`` noticed; everybody may call them."""
+        await self._call("POST", "/api/repositories", {"name": name, "url": url, "access": "everybody"})
+
     async def create_key(self, name: str) -> str:
         """A new API key with every scope; its text."""
         doc = await self._call("POST", "/api/keys", {"name": name})
