@@ -125,12 +125,12 @@ async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(hou
         assert (refused.attempt, refused.strikes) == (1, 0), "nor is the input in quarantine"
 
 
-async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(house: House) -> None:
-    bus, ledger, worker = house
+async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(light: House) -> None:
+    bus, ledger, worker = light
     await register(
         bus,
         "fatal",
-        models.picky(),
+        lightworker.version("fatal"),
         batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True),
         limits=Limits(max_delivery=2),
     )
