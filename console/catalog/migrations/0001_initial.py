@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
                 ('max_payload_bytes', models.PositiveBigIntegerField(default=67108864, help_text='Largest inputs of one job, decoded, in bytes.', validators=[django.core.validators.MinValueValidator(1024)])),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('repository', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='models', to='repositories.repository')),
+                ('repository', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='models', to='repositories.repository')),
             ],
             options={
                 'ordering': ('name',),
@@ -60,6 +60,8 @@ class Migration(migrations.Migration):
                 ('added_by', models.CharField(max_length=150)),
                 ('added_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('vanished_at', models.DateTimeField(blank=True, null=True)),
+                ('is_withdrawn', models.BooleanField(default=False)),
+                ('manifest', models.CharField(blank=True, default='', max_length=64)),
                 ('first_ready_at', models.DateTimeField(blank=True, null=True)),
                 ('model', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='versions', to='catalog.servedmodel')),
             ],

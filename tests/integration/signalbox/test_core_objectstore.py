@@ -46,6 +46,15 @@ async def test_what_lies_below_a_prefix_is_listed_by_its_path_from_there(
     assert entry.etag
 
 
+async def test_a_store_that_the_machine_s_environment_names_is_read_without_a_file(
+    object_store: ObjectStoreServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    object_store.put(bucket, {"m/1/saved_model.pb": b"12"})
+    for name, value in object_store.environment().items():
+        monkeypatch.setenv(name, value)
+    assert await paths(ObjectStore.open(Location.parse(f"s3://{bucket}/m"), None, "zoo")) == ["1/saved_model.pb"]
+
+
 async def test_a_listing_comes_in_pages_and_goes_on_after_a_path(
     object_store: ObjectStoreServer, bucket: str, tmp_path: Path
 ) -> None:
