@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from console import bounds
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, system_actor
 from console.audit.acts import AuditedValues, Target, act, check, preparing
@@ -65,9 +66,9 @@ def find(name: str) -> ServedModel:
     return one_of(ServedModel.objects.filter(name=name), f"There is no model {name!r}.")
 
 
-def find_version(name: str, number: int) -> ModelVersion:
-    """One version of a model. Raises :class:`NotFound`."""
-    return _version(find(name), number)
+def find_version(name: str, text: str) -> ModelVersion:
+    """One version of a model. text: its number. Raises :class:`NotFound`, :class:`InvalidRequest` for no number."""
+    return _version(find(name), bounds.number(text, "version"))
 
 
 def register(

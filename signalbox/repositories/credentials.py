@@ -4,6 +4,8 @@ A file is one JSON object with the keys below, which are obstore's own. What it 
 its environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``) and its identity. No value is put into an error or a log.
 """
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +39,21 @@ KEYS: Final = {
 }
 """Of the stores of each scheme: who asks, and whom."""
 _ENDPOINTS: Final = ("endpoint", "base_url")
+_PLAIN: Final = {
+    "s3": ("AWS_ALLOW_HTTP", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gs": ("GOOGLE_ALLOW_HTTP",),
+    "az": ("AZURE_ALLOW_HTTP", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
 _Values = dict[str, str | bool]
+
+
+def inherited(scheme: str, environment: Mapping[str, str] = os.environ) -> _Values:
+    """How the machine's environment says a store is connected to: without TLS where it says so, or names an http URL.
+
+    obstore takes that from the environment only where it is given no options of its own.
+    """
+    said = (environment.get(name, "").lower() for name in _PLAIN[scheme])
+    return {"allow_http": True} if any(one == "true" or one.startswith("http://") for one in said) else {}
 
 
 class Credentials(msgspec.Struct, frozen=True):

@@ -11,7 +11,8 @@ PAGE: Final = 1000
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """path: below the repository, with ``/``. etag: the store's; of a folder ``<mtime in ns>-<bytes>``, or empty."""
+    """path: below the repository, with ``/``. etag: the store's, without quotes; of a folder ``<mtime in ns>-<bytes>``;
+    empty = it gave none."""
 
     path: str
     size_bytes: int

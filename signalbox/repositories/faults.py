@@ -42,23 +42,38 @@ def translated(name: str, path: str = "") -> Iterator[None]:
         raise Unavailable(f"The store of repository {name} does not answer in time.", repository=name) from None
 
 
+def changed(name: str, path: str) -> Conflict:
+    """Another file is there than the one that was asked for."""
+    return Conflict(f"{path} of repository {name} is no longer the one that was listed.", repository=name)
+
+
 def _meaning(error: Exception, text: str, name: str, path: str) -> SignalboxError:
     status, shown = _answer(text)
     if isinstance(error, PreconditionError):
-        return Conflict(f"{path} of repository {name} is no longer the one that was listed.", repository=name)
+        return changed(name, path)
     if any(mark in text for mark in _IDENTITY):
         mend = f"Put its keys into {name}.json in the folder of credentials, or give the machine an identity."
         return Misconfigured(f"No credentials were found for repository {name}. {mend}", repository=name)
     if any(mark in text for mark in _NO_BUCKET) or (not path and status == 404):
         return Misconfigured(f"The bucket of repository {name} does not exist{shown}.", repository=name)
+    if "builder error" in text:
+        return Misconfigured(
+            f"The store of repository {name} has an endpoint that no request can be made to. One without TLS has to be"
+            ' allowed: "allow_http": true in its credentials file.',
+            repository=name,
+        )
     if isinstance(error, FileNotFoundError | ValueError):  # the latter: what no key can be
         return NotFound(f"{path} is not in repository {name}.", repository=name)
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in {401, 403}:
+    is_refused = status in {401, 403} or "Invalid Access Key" in text
+    if is_refused or isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return Misconfigured(f"The store of repository {name} refuses its credentials{shown}.", repository=name)
     if isinstance(error, InvalidPathError):
         return Misconfigured(f"Repository {name} has a key that cannot be listed{_bad_key(text)}.", repository=name)
-    if status == 416:
+    if status == 416 or "Wanted range starting" in text:
         return Conflict(f"{path} of repository {name} is shorter than it was.", repository=name)
+    if "builder error" in text:
+        mend = "An endpoint without TLS, from the environment too, needs allow_http in its credentials file."
+        return Misconfigured(f"The store of repository {name} cannot be asked. {mend}", repository=name)
     if "redirect" in text:
         return Misconfigured(f"The bucket of repository {name} is in another region: set region.", repository=name)
     if 400 <= status < 500 and status not in _PASSING:

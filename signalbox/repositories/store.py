@@ -12,13 +12,13 @@ import obstore
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from signalbox.program.errors import InvalidRequest, LimitExceeded, Misconfigured, TooLarge
-from signalbox.repositories.credentials import CredentialsFile
+from signalbox.repositories.credentials import CredentialsFile, inherited
 from signalbox.repositories.entry import MOST_ENTRIES, PAGE, Entry
-from signalbox.repositories.faults import translated
+from signalbox.repositories.faults import changed, translated
 from signalbox.repositories.location import Location
 
 if TYPE_CHECKING:
-    from obstore import GetOptions
+    from obstore import GetOptions, GetResult
 
 _STORES: Final = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _PIECE_BYTES: Final = 1 << 20
@@ -82,12 +82,14 @@ class ObjectStore:
                 return
             if (total := total + len(found)) > MOST_ENTRIES:
                 raise LimitExceeded(f"Repository {self.name} has more than {MOST_ENTRIES} files.")
-            yield [Entry(each["path"], each["size"], each["e_tag"] or "") for each in found]
+            # Azure's listing knows no start, or a newer one than the store's own.
+            later = (each for each in found if each["path"] > start_after)
+            yield [Entry(each["path"], each["size"], _bare(each["e_tag"])) for each in later]
 
     async def read(self, path: str, *, most_bytes: int, etag: str = "") -> bytes:
         """A whole file. Raises :class:`NotFound`, :class:`Conflict` (another ``etag``), :class:`TooLarge`."""
         async with self._answer(path):
-            result = await obstore.get_async(self._opened(), path, options=_options(etag, 0))
+            result = await self._get(path, etag, 0)
             size = result.meta["size"]
             if size > most_bytes:
                 raise TooLarge(f"{path} of repository {self.name} has {size} bytes; at most {most_bytes} are read.")
@@ -100,7 +102,7 @@ class ObjectStore:
         file is there, or fewer than ``start`` bytes). After :class:`Unavailable` go on from what has come.
         """
         async with self._answer(path):
-            result = await obstore.get_async(self._opened(), path, options=_options(etag, start))
+            result = await self._get(path, etag, start)
             pieces = result.stream(min_chunk_size=_PIECE_BYTES)
         while True:
             async with self._answer(path):
@@ -108,6 +110,17 @@ class ObjectStore:
             if piece is None:
                 return
             yield piece
+
+    async def _get(self, path: str, etag: str, start: int) -> "GetResult":
+        options: GetOptions = {}
+        if etag := _bare(etag):
+            options["if_match"] = f'"{etag}"'
+        if start:
+            options["range"] = {"offset": start}
+        result = await obstore.get_async(self._opened(), path, options=options)
+        if etag and _bare(result.meta["e_tag"]) != etag:  # there are stores that do not know if_match
+            raise changed(self.name, path)
+        return result
 
     @asynccontextmanager
     async def _answer(self, path: str = "") -> AsyncIterator[None]:
@@ -132,7 +145,7 @@ class ObjectStore:
                 self.location.bucket,
                 prefix=self.location.prefix or None,
                 config=known.store,
-                client_options={**known.client, **client},
+                client_options={**inherited(self.location.scheme), **known.client, **client},
                 retry_config={
                     "max_retries": wait.retries,
                     "retry_timeout": timedelta(seconds=wait.answer_s),
@@ -141,15 +154,11 @@ class ObjectStore:
             )
         except Exception:  # noqa: BLE001  whatever obstore says of a value; its text may hold the value
             raise Misconfigured(
-                f"The credentials of repository {self.name} hold a value that does not fit its key.",
+                f"The credentials of repository {self.name} lack a key, or hold a value that does not fit its own.",
                 repository=self.name,
             ) from None
 
 
-def _options(etag: str, start: int) -> "GetOptions":
-    options: GetOptions = {}
-    if etag:
-        options["if_match"] = etag
-    if start:
-        options["range"] = {"offset": start}
-    return options
+def _bare(etag: str | None) -> str:
+    """Without quotes: some stores have them in answers and not in listings."""
+    return (etag or "").strip('"')

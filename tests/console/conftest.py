@@ -22,6 +22,7 @@ from console.catalog.inspection import Inspection, Verdict
 from console.config import ConsoleSettings
 from console.operators import services as operators
 from console.operators import throttle
+from console.operators.hashing import BoundedArgon2
 from signalbox.wire.messages import Signature, TensorSpec
 
 T = TypeVar("T")
@@ -46,6 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         by_fixture = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
         if by_fixture and item.get_closest_marker("django_db") is None:
             item.add_marker("django_db")
+
+
+# A hash takes 100 MiB and a core on purpose: in tests it takes little. Programs of their own hash as they do.
+BoundedArgon2.time_cost, BoundedArgon2.memory_cost, BoundedArgon2.parallelism = 1, 8, 1
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +94,6 @@ def cast(db: None) -> dict[str, User]:
 
 @functools.cache
 def _hashed() -> str:
-    # argon2 is slow on purpose: once is enough.
     return make_password(PASSWORD)
 
 

@@ -84,9 +84,9 @@ class Visitor:
             return str(answer.read().decode())
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[Visitor, str, subprocess.Popen[bytes]]]:
-    """A console whose NATS is not there yet, its visitor logged in, and where NATS shall be."""
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Visitor, str, subprocess.Popen[bytes]]]:
+    """A console for all tests of a module, its visitor logged in, and where its NATS shall be."""
     nats = f"nats://127.0.0.1:{free_port()}"
     port = free_port()
     counted = free_port()
@@ -94,7 +94,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Visitor, str, subprocess.Popen[byte
     env = clean | {
         "SIGNALBOX_NATS_URL": nats,
         "SIGNALBOX_KEY_PEPPER": "pepper",
-        "SIGNALBOX_CONSOLE_DATA_DIR": str(tmp_path / "console"),
+        "SIGNALBOX_CONSOLE_DATA_DIR": str(tmp_path_factory.mktemp("served") / "console"),
         "SIGNALBOX_CONSOLE_LISTEN": f"127.0.0.1:{port}",
         "SIGNALBOX_CONSOLE_ADMIN_PASSWORD": PASSWORD,
         "SIGNALBOX_METRICS_PORT": str(counted),
@@ -223,7 +223,8 @@ def test_a_client_that_offers_http2_and_sends_no_more_after_its_request_is_answe
     served: tuple[Visitor, str, subprocess.Popen[bytes]],
 ) -> None:
     """The body is read, and nobody waits for the client's other half."""
-    visitor, _, _ = served
+    visitor = Visitor(served[0].base, 0)
+    visitor.submit("/login", "/login", username="admin", password=PASSWORD)
     found = re.search(r'csrfmiddlewaretoken" value="([^"]+)', visitor.get("/settings"))
     assert found
     form = urllib.parse.urlencode({"csrfmiddlewaretoken": found[1]}).encode()

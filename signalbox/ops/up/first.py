@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -103,17 +103,18 @@ async def _add(repositories: Sequence[str], stack: StackView, console: ConsoleCl
     known = await console.repositories()
     for url in repositories:
         if url not in known.values():
-            name = _name_for(url, {*known, "uploads"})
+            name = _name_for(url, known.keys())
             known[name] = url
             stack.say(f"adding the repository {name}, {url}: its models come by themselves")
             await console.add_repository(name, url)
 
 
-def _name_for(url: str, taken: set[str]) -> str:
+def _name_for(url: str, taken: Collection[str]) -> str:
     """The last part of the URL that makes a name, with a number where that name is taken."""
     words = [re.sub(r"[^A-Za-z0-9_-]+", "-", part).strip("-_")[:40] for part in url.partition("://")[2].split("/")]
     word = next(filter(None, reversed(words)), "models")
-    return next(name for name in (word, *(f"{word}-{n}" for n in itertools.count(2))) if name not in taken)
+    names = itertools.chain([word], (f"{word}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
 
 
 async def train(stack: UpStack) -> Path | None:

@@ -46,6 +46,15 @@ async def test_what_lies_below_a_prefix_is_listed_by_its_path_from_there(
     assert entry.etag
 
 
+async def test_a_store_that_the_machine_s_environment_names_is_read_without_a_file(
+    object_store: ObjectStoreServer, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    object_store.put(bucket, {"m/1/saved_model.pb": b"12"})
+    for name, value in object_store.environment().items():
+        monkeypatch.setenv(name, value)
+    assert await paths(ObjectStore.open(Location.parse(f"s3://{bucket}/m"), None, "zoo")) == ["1/saved_model.pb"]
+
+
 async def test_a_listing_comes_in_pages_and_goes_on_after_a_path(
     object_store: ObjectStoreServer, bucket: str, tmp_path: Path
 ) -> None:
@@ -151,13 +160,16 @@ async def test_a_store_that_is_away_or_stands_still_is_unavailable(tmp_path: Pat
         assert await store.read("file", most_bytes=1) == b"1"
 
 
-class Answers:
-    """A server that answers every request with the same words."""
+FILE = 'Connection: close\r\nETag: "e"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n'
 
-    def __init__(self, status: str, body: str) -> None:
+
+class Answers:
+    """A server that answers every request with the same words. lacks: bytes that are promised and never sent."""
+
+    def __init__(self, status: str, body: str, lacks: int = 0) -> None:
         self.endpoint = ""
         self.asked = 0
-        self._answer = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        self._answer = f"HTTP/1.1 {status}\r\n{FILE}Content-Length: {len(body) + lacks}\r\n\r\n{body}".encode()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -186,6 +198,14 @@ async def test_a_store_that_throttles_is_tried_again_and_then_unavailable(tmp_pa
         with pytest.raises(Unavailable, match=r"503 SlowDown"):
             await paths(server.store(tmp_path))
         assert server.asked == 1 + HASTY.retries
+
+
+async def test_a_file_that_ends_before_its_end_is_unavailable_after_what_has_come(tmp_path: Path) -> None:
+    async with Answers("200 OK", "x" * 1_500_000, lacks=9) as server:
+        pieces = server.store(tmp_path).stream("file", etag="e")
+        assert (await anext(pieces)).startswith(b"x" * 1_000_000)
+        with pytest.raises(Unavailable):
+            await whole(pieces)
 
 
 async def test_a_key_that_no_path_can_be_fails_the_listing_by_its_name(tmp_path: Path) -> None:

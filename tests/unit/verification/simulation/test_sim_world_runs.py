@@ -15,6 +15,7 @@ import pytest
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.wire.messages import ErrorInfo, Record, State
 from signalbox.wire.names import Priority
+from tests import depth
 from verification.simulation import checks
 from verification.simulation.__main__ import play, silenced
 from verification.simulation.clients import Caller, Entry
@@ -36,6 +37,8 @@ from workers.settings import WorkerSettings
 pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[4]
 PRESENCE_TTL_S = WorkerSettings().presence_ttl_s
+SEEDS = depth.at(short=30, full=100)
+"""Of which those are played whose world is of the kind that a test is about."""
 
 
 @pytest.fixture(autouse=True)
@@ -262,6 +265,7 @@ def test_guard_that_ignores_its_deadline_is_found_out(monkeypatch: pytest.Monkey
     assert any("its last confirmed heartbeat" in what for what in violations(played(FreezeHolder)))
 
 
+@pytest.mark.slow
 def test_waiter_that_jumps_the_line_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def last(self: WaitQueue, *, but: str) -> str:
         return max(((n, w) for w, n in self._numbers.items() if w != but), default=(0, ""))[1]
@@ -293,6 +297,7 @@ def test_machine_that_was_suspended_serves_again() -> None:
     assert all(len(outcome.inside) > 1 for outcome in outcomes)
 
 
+@pytest.mark.slow
 def test_lease_counted_on_a_clock_that_sleeps_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its deadlines are the guard's past: whoever is let in is ended at once, for ever."""
     monkeypatch.setattr(leased, "boottime", lambda: time.monotonic())  # noqa: PLW0108  see _adapted
@@ -409,7 +414,7 @@ def test_device_that_cannot_be_looked_at_is_left_to_the_others(monkeypatch: pyte
 
 def test_records_that_are_only_moved_cost_no_job_its_fate() -> None:
     """Seeds of worlds in which open records are written again as they are, by who runs them and by others."""
-    seeds = [seed for seed in range(60) if draw(seed).is_moved]
+    seeds = [seed for seed in range(SEEDS) if draw(seed).is_moved]
     outcomes = [play(seed) for seed in seeds]
     assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
     assert sum(outcome.faults.get("move_record", 0) for outcome in outcomes) > len(seeds)
@@ -427,7 +432,7 @@ def test_a_deep_queue_waits_with_its_slots_and_loses_no_job(monkeypatch: pytest.
         return is_due(slot, now, queue)
 
     monkeypatch.setattr(removal._Slot, "is_due", seen)
-    seeds = [seed for seed in range(100) if draw(seed).is_deep]
+    seeds = [seed for seed in range(2 * SEEDS) if draw(seed).is_deep]
     outcomes = [play(seed) for seed in seeds]
     assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
     assert patient > len(seeds)
@@ -448,7 +453,7 @@ def test_where_models_are_very_many_what_a_turn_brings_is_kept_together_and_none
         return given
 
     monkeypatch.setattr(AwakeModel, "release", seen)
-    outcomes = [play(seed) for seed in range(60) if draw(seed).is_crowded]
+    outcomes = [play(seed) for seed in range(SEEDS) if draw(seed).is_crowded]
     assert [outcome.violations for outcome in outcomes] == [[]] * len(outcomes)
     assert together > 0
 

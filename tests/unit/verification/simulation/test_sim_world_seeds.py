@@ -1,4 +1,4 @@
-"""Simulated worlds, 200 of them or two thousand, and some twenty faults in each: none breaks a promise."""
+"""Simulated worlds, 60 of them or two thousand, and some twenty faults in each: none breaks a promise."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from tests import depth
 
-SEEDS, FAULTS = depth.at(short=(200, 3_500), full=(2_000, 40_000))
+SEEDS, FAULTS = depth.at(short=(60, 1_000), full=(2_000, 40_000))
 ROOT = Path(__file__).parents[4]
 
 
