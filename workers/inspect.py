@@ -1,6 +1,7 @@
 """``python -m workers.inspect PATH``: what a SavedModel directory holds, as JSON on stdout.
 
-``--rules`` in the place of a path: the digest of what operations are judged by.
+``--rules`` in the place of a path: the digest of what operations are judged by. ``--graphs FOLDER``: what each
+``saved_model.pb`` in a folder below FOLDER says by itself, one line of JSON each, in one process.
 
 Meant to be run as a process that is thrown away: a model is a foreign file. Nothing of it is
 executed, the process is confined as a runner is, and reading stops at limits on memory and processor time.
@@ -9,7 +10,10 @@ executed, the process is confined as a runner is, and reading stops at limits on
 import argparse
 import os
 import resource
+import select
+import signal
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +26,10 @@ from workers.sandbox.confinement import Sandbox
 
 _MEMORY_BYTES: Final = 8 << 30
 _CPU_S: Final = 120
+_GRAPH_S: Final = 10.0
+"""Longest that one graph of many may take."""
+_MOST_LINE_BYTES: Final = 1 << 20
+"""Of what is said of one graph: more does not fit into a model's document."""
 
 
 def main() -> int:
@@ -33,10 +41,15 @@ def main() -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("path", type=Path, nargs="?", help="directory that holds saved_model.pb")
     what.add_argument("--rules", action="store_true", help="the digest of what judges operations")
+    what.add_argument("--graphs", type=Path, metavar="FOLDER", help="folder of folders with a saved_model.pb each")
     asked = parser.parse_args()
     if asked.rules:
         sys.stdout.write(f"{operations.rules()}\n")
         return 0
+    if asked.graphs:
+        status = _inspect_graphs(asked.graphs.resolve())
+        tidy(Sandbox())
+        return status
     if child := os.fork():
         _, status = os.waitpid(child, 0)
         tidy(Sandbox())
@@ -59,6 +72,75 @@ def _inspect(path: Path) -> int:
         return 1
     sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
     return 0
+
+
+def _inspect_graphs(folder: Path) -> int:
+    """Print a line for each graph below ``folder``; the exit status, 1 where the inspector itself does not run.
+
+    A graph that ends the confined process, or takes too long, gets a line that says so; another process does the rest.
+    """
+    left = sorted(path.parent.name for path in folder.glob(f"*/{savedmodel.FILE}"))
+    while left:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reader)
+            os._exit(_say_graphs(folder, left, writer))
+        os.close(writer)
+        said = 0
+        for line in _lines(reader):
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+            said += 1
+        os.close(reader)
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+            return 1
+        left = left[said:]
+        if left:
+            lost = savedmodel.GraphFindings(name=left.pop(0), error="Reading it took too long, or too much memory.")
+            sys.stdout.buffer.write(msgspec.json.encode(lost) + b"\n")
+    return 0
+
+
+def _lines(reader: int) -> Iterator[bytes]:
+    """Whole lines, until there is an end of them, or none for as long as a graph may take."""
+    rest = b""
+    while select.select([reader], [], [], _GRAPH_S)[0] and (data := os.read(reader, 1 << 16)):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line + b"\n" for line in lines)
+
+
+def _say_graphs(folder: Path, names: Sequence[str], writer: int) -> int:
+    """Write a line for each graph; the exit status. The process is confined from then on."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    try:
+        confine(Sandbox(model_folders=(str(folder),)), "cpu")
+    except (SignalboxError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    with os.fdopen(writer, "wb") as sink:
+        for name in names:
+            line = msgspec.json.encode(_findings(folder, name))
+            if len(line) > _MOST_LINE_BYTES:
+                said = f"What its graph names takes more than {_MOST_LINE_BYTES} bytes."
+                line = msgspec.json.encode(savedmodel.GraphFindings(name=name, error=said))
+            sink.write(line + b"\n")
+            sink.flush()
+    return 0
+
+
+def _findings(folder: Path, name: str) -> savedmodel.GraphFindings:
+    try:
+        return savedmodel.inspect_graph(folder / name, name)
+    except SignalboxError as error:
+        said = error.public_message
+    except MemoryError:
+        said = "Reading it took too much memory."
+    except Exception as error:  # noqa: BLE001  the edge of one graph: it must not end the others
+        said = f"It cannot be read: {type(error).__name__}."
+    return savedmodel.GraphFindings(name=name, error=said)
 
 
 if __name__ == "__main__":

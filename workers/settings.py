@@ -13,6 +13,7 @@ from msgspec import Meta
 from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
 from workers.device.settings import DeviceSettings
+from workers.diskcache.settings import CacheSettings
 from workers.runner.wire import FROZEN_S
 from workers.sandbox.confinement import Mode, Sandbox
 from workers.serving.results import MAX_RESULT_BYTES
@@ -147,9 +148,32 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
         str,
         Meta(
             description="Folder in which a version's files are laid out while it is loaded: by reference where it lies"
-            " on the models' file system and that can do so, else as a copy; empty = the directory for temporary files."
+            " on the models' file system and that can do so, else as a copy; empty = in the disk cache where"
+            " `SIGNALBOX_WORKER_CACHE_DIR` is set, else the directory for temporary files."
         ),
     ] = ""
+    cache_dir: Annotated[
+        str,
+        Meta(
+            description="Folder of the disk cache, the same for all workers of this host, on a local disk: what"
+            " repositories in object stores have is fetched into it; empty = `signalbox-cache` in the directory for"
+            " temporary files."
+        ),
+    ] = ""
+    cache_bytes: Annotated[
+        int, Meta(ge=0, description="Most bytes of all versions in the disk cache; 0 = half of its file system.")
+    ] = 0
+    repository_credentials: Annotated[
+        str,
+        Meta(
+            description="Folder with a file `<repository>.json` for each repository that needs credentials; empty = the"
+            " machine's own identity."
+        ),
+    ] = ""
+    fetches: Annotated[
+        int, Meta(ge=1, le=64, description="Versions of one repository that this worker fetches at a time.")
+    ] = 4
+    fetch_streams: Annotated[int, Meta(ge=1, le=64, description="Files of one version that are fetched at a time.")] = 8
 
     @property
     def worker_id(self) -> str:
@@ -160,6 +184,22 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
     def lock_folder(self) -> Path:
         """Where the kernel locks are."""
         return Path(self.lock_dir or Path(tempfile.gettempdir()) / "signalbox-locks")
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where the disk cache is."""
+        return Path(self.cache_dir or Path(tempfile.gettempdir()) / "signalbox-cache")
+
+    def disk_cache(self) -> CacheSettings:
+        """The disk cache's part."""
+        return CacheSettings(
+            folder=self.cache_folder,
+            is_made=bool(self.cache_dir),
+            limit_bytes=self.cache_bytes,
+            credentials=Path(self.repository_credentials) if self.repository_credentials else None,
+            fetches=self.fetches,
+            streams=self.fetch_streams,
+        )
 
     def problems(self) -> Iterator[str]:
         """Rules between the fields; the lease's own sums are checked by the leased."""
@@ -185,6 +225,8 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
         for name, folders in (
             ("MODEL_FOLDERS", self.model_folders),
             ("STAGING_DIR", (self.staging_dir,) if self.staging_dir else ()),
+            ("CACHE_DIR", (self.cache_dir,) if self.cache_dir else ()),
+            ("REPOSITORY_CREDENTIALS", (self.repository_credentials,) if self.repository_credentials else ()),
         ):
             for folder in folders:
                 if not Path(folder).is_absolute():
@@ -197,7 +239,14 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
 
     def confinement(self) -> Sandbox:
         """What the runner is confined to."""
-        return Sandbox(mode=cast("Mode", self.sandbox), user=self.runner_user, model_folders=self.model_folders)
+        folders = (*self.model_folders, str(self.cache_folder)) if self.model_folders else ()
+        return Sandbox(mode=cast("Mode", self.sandbox), user=self.runner_user, model_folders=folders)
+
+    @property
+    def _staging_folder(self) -> Path | None:
+        if self.staging_dir:
+            return Path(self.staging_dir)
+        return self.cache_folder / ".staging" if self.cache_dir else None
 
     def leased_device(self) -> DeviceSettings:
         """The lease's part. Raises :class:`Misconfigured` naming the sums that do not fit."""
@@ -220,6 +269,6 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             interval_log=self.interval_log,
             sandbox=self.confinement(),
             gpu_idle_bytes=self.gpu_idle_bytes,
-            staging_dir=Path(self.staging_dir) if self.staging_dir else None,
+            staging_dir=self._staging_folder,
             frozen_s=self.frozen_s,
         )

@@ -5,6 +5,7 @@ It never imports TensorFlow or numpy: frames go to the runner and come back as b
 
 import asyncio
 import os
+import socket
 import time
 from contextlib import aclosing
 from pathlib import Path
@@ -16,9 +17,11 @@ from signalbox.bus.client import Bus
 from signalbox.bus.sharedclock import SharedClock
 from signalbox.jobs.records import Records
 from signalbox.program import log
-from signalbox.wire.messages import Device, Worker
+from signalbox.wire.messages import Device, Residency, Worker
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
+from workers.diskcache.files import Files
+from workers.diskcache.stores import Stores
 from workers.guard.link import GuardLink, StartGuard
 from workers.host import gauges
 from workers.host.fleet import FleetTables
@@ -79,6 +82,15 @@ class Supervisor:
             on_change=self._fleet_changed,
             on_vanished=self._worker_vanished,
         )
+        cached = settings.disk_cache()
+        self._files = Files(
+            bus,
+            cached,
+            socket.gethostname(),
+            open_store=Stores(cached.credentials).open,
+            find_model=self._fleet.find,
+            on_change=self._files_changed,
+        )
         self._presence = Presence(
             bus, identity.id, self._describe, period_s=settings.presence_s, ttl_s=settings.presence_ttl_s
         )
@@ -117,6 +129,7 @@ class Supervisor:
         await topology.require(self._bus)
         await self._clock.start()
         await self._fleet.start()
+        await self._files.start()
         await self._presence.write()
         background = [
             asyncio.create_task(self._presence.keep(), name="presence"),
@@ -133,6 +146,7 @@ class Supervisor:
                 task.cancel()
             await asyncio.wait(background)
             await self._reconciler.close()
+            await self._files.close()
             await self._presence.end()
             await self._fleet.close()
             await self._clock.close()
@@ -210,6 +224,7 @@ class Supervisor:
             lease=lease,
             fleet=self._fleet,
             cache=self._cache,
+            files=self._files,
             statistics=self._statistics,
             settings=self._settings,
             worker=self._identity.id,
@@ -244,6 +259,11 @@ class Supervisor:
             self._demand.models_changed()
         self._presence.changed.set()
 
+    def _files_changed(self, model: str) -> None:
+        if self._hold is not None:
+            self._hold.files_changed(model)
+        self._presence.changed.set()
+
     def _worker_vanished(self, worker: Worker) -> None:
         if self._hold is not None:
             self._hold.worker_vanished(worker)
@@ -251,7 +271,6 @@ class Supervisor:
     def _describe(self) -> Worker:
         is_draining = self._stop.is_set() or self._fleet.is_drain_asked
         hold = self._hold
-        batch_limits = self._statistics.batch_limits.lowest()
         used_s = dict(self._statistics.used_s)
         for activity, seconds in hold.activity.under_way() if hold is not None else ():
             used_s[activity] = used_s.get(activity, 0.0) + seconds
@@ -266,11 +285,7 @@ class Supervisor:
             beat_at=time.time(),
             token=self._leased.token,
             waiting_since=self._leased.waiting_since,
-            models=self._cache.residencies(
-                is_spare=self._fleet.is_spare,
-                max_rows=lambda key: batch_limits.get(key, 0),
-                joining=lambda key: self._statistics.joinings.unreported(key, self._fleet.find),
-            ),
+            models=self._residencies(),
             serves=self._settings.models,
             running=hold.in_flight.ids() if hold is not None else (),
             rates=self._statistics.rates(),
@@ -292,6 +307,15 @@ class Supervisor:
             results=self._statistics.results.most(),
             large_results=self._statistics.large_results.most(),
         )
+
+    def _residencies(self) -> tuple[Residency, ...]:
+        batch_limits = self._statistics.batch_limits.lowest()
+        here = self._cache.residencies(
+            is_spare=self._fleet.is_spare,
+            max_rows=lambda key: batch_limits.get(key, 0),
+            joining=lambda key: self._statistics.joinings.unreported(key, self._fleet.find),
+        )
+        return (*here, *self._files.residencies(but={(one.model, one.version) for one in here}))
 
     def _state(self, *, is_draining: bool) -> str:
         if is_draining:

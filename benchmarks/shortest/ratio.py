@@ -101,7 +101,7 @@ async def _whole(stack: UpStack) -> str:
     await _export(stack, models)
     key = (await bring_up(stack)).api_key
     async with ConsoleClient(stack.console_url, await stack.operator_token()) as console:
-        if "mlp" not in await console.models():
+        if not await console.has("mlp"):
             await console.register("mlp", models / "mlp", "784-128-10.", rows_independent=True)
     return key
 

@@ -51,7 +51,9 @@ def _share(name: str, about: str) -> serializers.IntegerField:
 
 
 class AccountIn(Strict):
-    """An account's terms. models: what its keys may use, empty: every model."""
+    """An account's terms. models: names, or beginnings of names (``team-*``), that its keys may use; empty: every model
+    that is open to it.
+    """
 
     name = serializers.CharField(max_length=accounts.MOST_NAME)
     note = serializers.CharField(max_length=accounts.MOST_NOTE, required=False, default="", allow_blank=True)

@@ -10,11 +10,12 @@ from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
 from console.catalog.joining import state_of
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.services import SETTINGS, unpublished
-from console.fleet import serving
+from console.fleet import listing, serving
 from console.jobs import query, standing
 from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
+from console.repositories.models import Repository
 
 
 class VersionOut(serializers.ModelSerializer[ModelVersion]):
@@ -42,6 +43,9 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     """
 
     base_path = serializers.CharField(source="base_folder", read_only=True)
+    repository = serializers.SlugRelatedField[Repository](
+        slug_field="name", read_only=True, help_text="The one that brought it; null: people add its versions."
+    )
     versions = VersionOut(many=True, read_only=True)
     labels = serializers.SerializerMethodField()
     serving_version = serializers.IntegerField(allow_null=True, read_only=True)
@@ -77,6 +81,60 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
         return self._unpublished.get(model.name, "")
 
     _unpublished: dict[str, str] | None = None
+
+
+class ModelPageOut(serializers.Serializer[Any]):
+    """A page of models, by name; ``after`` is that of the next one, empty at the end.
+
+    With ``state`` a page may hold few models, or none, though later ones match.
+    """
+
+    models = ModelOut(many=True)
+    after = serializers.CharField()
+
+
+class ModelsQuery(Strict):
+    """Which models, and which part of the list."""
+
+    q = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=100, help_text="Part of a name or of a description."
+    )
+    repository = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=50,
+        help_text="Those that it has brought; `-`: those that people added.",
+    )
+    state = serializers.ChoiceField(
+        choices=list(listing.STATES.items()), required=False, default="", allow_blank=True, help_text="As the fleet is."
+    )
+    after = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=100, help_text="`after` of the page before."
+    )
+    size = serializers.IntegerField(required=False, default=50, min_value=1, max_value=200)
+
+
+class FileOut(serializers.Serializer[Any]):
+    """A file of a version. path: below the version's folder. etag: the object store's."""
+
+    path = serializers.CharField()
+    size_bytes = serializers.IntegerField()
+    etag = serializers.CharField()
+
+
+class VersionFilesOut(serializers.Serializer[Any]):
+    """What a version consists of. place: its folder or URL. digest: of all bytes; empty while no host has had them.
+
+    host: the one that had all bytes first, of a version that a repository brought. listed_at: null: just now.
+    """
+
+    place = serializers.CharField()
+    files = FileOut(many=True)
+    size_bytes = serializers.IntegerField()
+    digest = serializers.CharField()
+    host = serializers.CharField()
+    listed_at = serializers.DateTimeField(allow_null=True)
 
 
 class VersionAddedOut(VersionOut):
@@ -236,7 +294,11 @@ KEY_MADE = {201: NewKeyOut, 202: NewKeyOut}
 
 
 class KeyIn(Strict):
-    """What a new key allows. account: the id of the one it belongs to; empty: a new one, named like the key."""
+    """What a new key allows. account: the id of the one it belongs to; empty: a new one, named like the key.
+
+    models: names, or beginnings of names (``team-*``); empty: all that its account may use. A model that is not open to
+    the account must be named here.
+    """
 
     name = serializers.CharField(max_length=100)
     owner = serializers.CharField(max_length=150, required=False, default="", allow_blank=True)

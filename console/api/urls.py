@@ -7,6 +7,7 @@ from console.api import docs, views
 from console.api.accounts import Accounts
 from console.api.deadletters import DeadLetters
 from console.api.keys import Keys
+from console.api.repositories import Repositories
 
 urlpatterns = [
     path("", docs.page, name="api-docs"),
@@ -19,10 +20,21 @@ urlpatterns = [
         views.Models.as_view({"post": "upload"}, parser_classes=(MultiPartParser,)),
         name="api-versions",
     ),
+    path(
+        "models/<str:name>/versions/<str:number>/files",
+        views.Models.as_view({"get": "files"}),
+        name="api-version-files",
+    ),
     path("models/<str:name>/approval", views.Models.as_view({"put": "approve"}), name="api-approval"),
     path("models/<str:name>/default", views.Models.as_view({"put": "set_default"}), name="api-default"),
     path("models/<str:name>/labels/<str:label>", views.Models.as_view({"put": "set_label"}), name="api-label"),
     path("models/<str:name>/pause", views.Models.as_view({"put": "pause"}), name="api-pause"),
+    path("repositories", Repositories.as_view({"get": "index", "post": "add"}), name="api-repositories"),
+    path(
+        "repositories/<str:name>",
+        Repositories.as_view({"get": "show", "patch": "change", "delete": "remove"}),
+        name="api-repository",
+    ),
     path("workers/<str:worker>/drain", views.Workers.as_view({"put": "drain"}), name="api-drain"),
     path("keys", Keys.as_view({"get": "index", "post": "create"}), name="api-keys"),
     path("keys/<str:kid>", Keys.as_view({"get": "show"}), name="api-key"),

@@ -1,7 +1,9 @@
 """The REST API: parse, call the service, render. Rights are the services' and :func:`authorize`'s."""
 
+from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
@@ -17,8 +19,9 @@ from console.api.base import Endpoint
 from console.api.strict import refuse_odd_query
 from console.audit.acts import Target, check
 from console.audit.models import AuditEntry
+from console.catalog import files
 from console.catalog import services as catalog
-from console.catalog.models import ServedModel
+from console.fleet import listing as models
 from console.fleet import services as fleet
 from console.fleet.models import DesiredState
 from console.jobs import listing, query, standing
@@ -45,12 +48,13 @@ class Schema(SpectacularAPIView):
 class Models(Endpoint):
     """Models, their versions, labels and queues."""
 
-    @extend_schema(operation_id="models_list", responses=wire.ModelOut(many=True))
+    @extend_schema(operation_id="models_list", parameters=[wire.ModelsQuery], responses=wire.ModelPageOut)
     def index(self, request: Request) -> Response:
-        """List models."""
+        """List models by name, those that match."""
         self.sees(request, Act.MODELS_VIEW)
-        found = ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
-        return Response(wire.ModelOut(found, many=True).data)
+        page = models.page(**self.asked(request, wire.ModelsQuery))
+        found = [model for model, _ in page.models]
+        return Response({"models": wire.ModelOut(found, many=True).data, "after": page.after})
 
     @extend_schema(request=wire.RegisterIn, responses=wire.REGISTERED)
     def register(self, request: Request) -> Response:
@@ -92,6 +96,15 @@ class Models(Endpoint):
         version = catalog.upload(self.actor(request), name, **given)
         why = catalog.why_unpublished(name)
         return Response({**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201)
+
+    @extend_schema(responses=wire.VersionFilesOut)
+    def files(self, request: Request, name: str, number: str) -> Response:
+        """Show the files and the digest of a version: of a repository's as it was listed last, else of its folder."""
+        self.sees(request, Act.MODELS_VIEW)
+        found = files.of(catalog.find_version(name, number))
+        listed_at = datetime.fromtimestamp(found.listed_at, UTC) if found.listed_at else None
+        shown = {**msgspec.structs.asdict(found), "size_bytes": found.size_bytes, "listed_at": listed_at}
+        return Response(wire.VersionFilesOut(shown).data)
 
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
     def approve(self, request: Request, name: str) -> Response:

@@ -13,6 +13,7 @@ from signalbox.program.errors import DeadlineExceeded, InvalidRequest, Misconfig
 from signalbox.wire.messages import Signature
 
 _TAIL = 600
+_NO_SIGNATURE = "The model has no signature; export it with at least one."
 _FOLDERS = re.compile(r"(?<![\w.])/(?:[^/\s'\":;,]+/)+")
 
 
@@ -39,6 +40,25 @@ class Inspection(msgspec.Struct, frozen=True):
         return {**self.verdict.forbidden, **unknown}
 
 
+class GraphInspection(msgspec.Struct, frozen=True):
+    """What the inspector says of one ``saved_model.pb`` alone. restores: the graph has variables to restore.
+
+    assets: files that it names, below ``assets``. error: why it is refused, empty where it is not.
+    """
+
+    name: str
+    signatures: dict[str, Signature]
+    verdict: Verdict
+    rules: str
+    restores: bool
+    assets: tuple[str, ...]
+    error: str
+
+    def whole(self, size_bytes: int) -> Inspection:
+        """The version's inspection, whose bytes have no digest yet."""
+        return Inspection(self.signatures, size_bytes, "", self.verdict, self.rules)
+
+
 def inspect(path: Path) -> Inspection:
     """What the SavedModel in ``path`` offers.
 
@@ -48,20 +68,33 @@ def inspect(path: Path) -> Inspection:
     return _findings(_asked(str(path)))
 
 
+def inspect_graphs(folder: Path) -> dict[str, GraphInspection]:
+    """What each ``saved_model.pb`` in a folder below ``folder`` says, by that folder's name, in one process.
+
+    One that is refused says so in ``error`` and ends none of the others. Where the time is over, what has been read.
+    Raises :class:`DeadlineExceeded` where that is nothing, :class:`Misconfigured` if the inspector does not run.
+    """
+    found = [_graph(line) for line in _asked("--graphs", str(folder), takes_part=True).splitlines()]
+    return {one.name: one for one in found}
+
+
 def rules() -> str:
     """Digest of the list that versions are judged by now. Raises as :func:`inspect`."""
     return _asked("--rules").decode().strip()
 
 
-def _asked(argument: str) -> bytes:
+def _asked(*arguments: str, takes_part: bool = False) -> bytes:
+    """What the inspector writes. takes_part: where it takes too long, whatever whole lines there are, if any."""
     console = settings.CONSOLE
     given = shlex.split(console.inspect_command)
-    command = [*(given or [sys.executable, "-m", "workers.inspect"]), argument]
+    command = [*(given or [sys.executable, "-m", "workers.inspect"]), *arguments]
     try:
         ended = subprocess.run(
             command, capture_output=True, timeout=console.inspect_timeout_s, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
+        if takes_part and (whole := bytes(error.stdout or b"").rpartition(b"\n")[0]):
+            return whole
         raise DeadlineExceeded(f"Inspecting the model took longer than {console.inspect_timeout_s:g} s.") from error
     except OSError as error:
         raise Misconfigured(f"The inspector {command[0]} does not start: {error.strerror}.") from error
@@ -83,12 +116,26 @@ def _without_paths(said: str) -> str:
     return _FOLDERS.sub("", said)
 
 
+def _graph(line: bytes) -> GraphInspection:
+    try:
+        found = msgspec.json.decode(line, type=GraphInspection)
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise Misconfigured("The inspector's answer is not understood.") from error
+    if not found.error and not _is_callable(found.signatures):
+        return msgspec.structs.replace(found, error=_NO_SIGNATURE)
+    return msgspec.structs.replace(found, error=_without_paths(found.error))
+
+
+def _is_callable(signatures: dict[str, Signature]) -> bool:
+    return any(not name.startswith("__") for name in signatures)
+
+
 def _findings(stdout: bytes) -> Inspection:
     # TensorFlow may write lines of its own before ours; the answer is the last line.
     try:
         found = msgspec.json.decode(stdout.strip().splitlines()[-1], type=Inspection)
     except (IndexError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise Misconfigured("The inspector's answer is not understood.") from error
-    if all(name.startswith("__") for name in found.signatures):
-        raise InvalidRequest("The model has no signature; export it with at least one.")
+    if not _is_callable(found.signatures):
+        raise InvalidRequest(_NO_SIGNATURE)
     return found

@@ -5,6 +5,7 @@ the list of today stands on its page and in the audit, until a person approves i
 """
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import system_actor
 from console.audit.acts import Target, act
 from console.catalog import inspection
-from console.catalog.models import ModelVersion
+from console.catalog.models import REPOSITORY, ModelVersion
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 
@@ -39,13 +40,14 @@ async def keep_judged() -> None:
 def judge_anew() -> int:
     """Judge each version that was judged by another list; how many were. Idempotent, and may run twice at once.
 
+    Those that a repository brought are judged where it is listed (:mod:`console.noticing`).
     Raises :class:`Misconfigured` where the inspector does not run.
     """
     if not ModelVersion.objects.exists():
         return 0
     rules = inspection.rules()
     judged = 0
-    for version in ModelVersion.objects.exclude(rules=rules).select_related("model"):
+    for version in ModelVersion.objects.exclude(rules=rules).exclude(source=REPOSITORY).select_related("model"):
         try:
             found = inspection.inspect(Path(version.folder))
         except SignalboxError as error:
@@ -54,20 +56,21 @@ def judge_anew() -> int:
         if found.digest != version.digest:  # workers refuse these files
             log.warning("catalog.inspection_failed", version=str(version), reason="its files have changed")
             continue
-        _note(version.pk, found)
+        note(version.pk, found.rules, found.listed)
         judged += 1
     return judged
 
 
 @transaction.atomic
-def _note(pk: int, found: inspection.Inspection) -> None:
+def note(pk: int, rules: str, listed: Mapping[str, str]) -> None:
+    """Note what needs approval by the list with the digest ``rules``. Idempotent."""
     version = ModelVersion.objects.select_for_update().select_related("model").get(pk=pk)
-    if version.rules == found.rules:  # by a program beside this one
+    if version.rules == rules:  # by a program beside this one
         return
-    news = {op: why for op, why in found.listed.items() if op not in version.listed_ops}
+    news = {op: why for op, why in listed.items() if op not in version.listed_ops}
     is_reported = not news or news == version.raised_ops
-    version.rules = found.rules
-    if version.may_serve:
+    version.rules = rules
+    if version.is_approved:
         version.raised_ops = news
     else:
         version.listed_ops = {**version.listed_ops, **news}

@@ -131,7 +131,9 @@ class ServedModel(models.Model):
 class ModelVersion(models.Model):
     """One version: immutable once a worker has had it ready. path: as ``ConsoleSettings.kept_path`` names its folder,
     or that folder's URL, of an object store. digest: empty until a host has had all bytes, where a repository brought
-    it. vanished_at: when its files were first missing there.
+    it. vanished_at: since when its files are missing there. is_withdrawn: that was too long, or newer ones took its
+    place: it is not served. manifest: fingerprint of the files that it was registered with there
+    (:mod:`console.noticing.fingerprints`).
 
     signatures: as the inspector found them; TensorFlow's own begin with two underscores.
 
@@ -159,6 +161,8 @@ class ModelVersion(models.Model):
     added_by = models.CharField(max_length=150)
     added_at = models.DateTimeField(default=timezone.now)
     vanished_at = models.DateTimeField(null=True, blank=True)
+    is_withdrawn = models.BooleanField(default=False)
+    manifest = models.CharField(max_length=64, blank=True, default="")
     first_ready_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -177,9 +181,14 @@ class ModelVersion(models.Model):
         return _real(self.path)
 
     @property
-    def may_serve(self) -> bool:
+    def is_approved(self) -> bool:
         """Whether no operation of it waits for approval."""
         return not self.listed_ops or bool(self.approved_by)
+
+    @property
+    def may_serve(self) -> bool:
+        """Whether it is approved, and not withdrawn."""
+        return self.is_approved and not self.is_withdrawn
 
     @property
     def callable_signatures(self) -> dict[str, Any]:

@@ -23,6 +23,6 @@ def relocate() -> None:
         first = model.versions.order_by("pk").first()
         base = Path(first.folder).parent if first else Path(model.base_path)
         ServedModel.objects.filter(pk=model.pk).update(base_path=settings.CONSOLE.kept_path(base))
-    for version in ModelVersion.objects.exclude(path__startswith="/"):
+    for version in ModelVersion.objects.exclude(path__startswith="/").exclude(path__contains="://"):
         if not version.folder.startswith("/"):
             log.warning("model.root_unknown", model=version.model.name, version=version.number, path=version.path)

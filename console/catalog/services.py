@@ -12,16 +12,19 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from console import bounds
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, system_actor
 from console.audit.acts import AuditedValues, Target, act, check, preparing
 from console.bounds import MOST_NUMBER
 from console.catalog import folders, inspection, versions
-from console.catalog.models import ModelVersion, ServedModel, VersionLabel
+from console.catalog.models import REPOSITORY, ModelVersion, ServedModel, VersionLabel
+from console.catalog.versions import Candidate
 from console.database import one_of
 from console.feed.running import running
 from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
+from console.repositories.models import Repository
 from signalbox.program import metrics
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from signalbox.wire import messages
@@ -41,6 +44,8 @@ SETTINGS = (
     "max_payload_bytes",
 )
 """Fields :func:`change_settings` takes."""
+_GROUP: Final = 200
+"""Models whose documents are in memory at once."""
 _HIGHEST: Final = "the highest"
 """What the audit says of a default that is not chosen."""
 _MOST_WORDS: Final = 600
@@ -50,9 +55,20 @@ _REFUSED: Final = metrics.counter(
 )
 
 
+def owned(name: str, repository: Repository | None) -> str:
+    """Who alone adds versions to the model, as a sentence."""
+    owner = f"repository {repository} brings" if repository is not None else "people add"
+    return f"{name} is the name of a model whose versions {owner}."
+
+
 def find(name: str) -> ServedModel:
     """The model called ``name``. Raises :class:`NotFound`."""
     return one_of(ServedModel.objects.filter(name=name), f"There is no model {name!r}.")
+
+
+def find_version(name: str, text: str) -> ModelVersion:
+    """One version of a model. text: its number. Raises :class:`NotFound`, :class:`InvalidRequest` for no number."""
+    return _version(find(name), bounds.number(text, "version"))
 
 
 def register(
@@ -79,20 +95,29 @@ def register(
     with preparing(actor, Act.MODELS_REGISTER, target, asked=asked):
         base, places, findings = _inspected(name, path)
     with act(actor, Act.MODELS_REGISTER, target, asked=asked) as change:
-        model, given = _found_or_made(name, base, description, changes or {})
-        before = model.serving_version
-        change.before = {"default": before}
-        change.after = {"path": str(base), "versions": sorted(findings), **given}
-        for number, found in findings.items():
-            _, replaced = _add(model, number, places[number], found, "path", actor)
-            if replaced:
-                change.before[f"digest of {number}"] = replaced
-                change.after[f"digest of {number}"] = found.digest
-        _choose_default(model, before, max(findings), is_default)
-        change.after["default"] = model.serving_version
-        if listed := {op: why for found in findings.values() for op, why in found.listed.items()}:
-            change.after["awaits_approval"] = listed
-        _publish(model, change)
+        kept = settings.CONSOLE.kept_path
+        model, given = _found_or_made(name, kept(base), description, changes or {})
+        new = {number: Candidate(kept(places[number]), found) for number, found in findings.items()}
+        change.after = {"path": str(base), **given}
+        _add_all(model, new, "path", actor, change, is_default=is_default)
+    return model
+
+
+def register_found(
+    actor: Actor, repository: Repository, name: str, base: str, new: Mapping[int, Candidate]
+) -> ServedModel:
+    """Register versions that a repository has, under ``name``: a new model, with the repository's defaults, or its own.
+
+    base: as :class:`ServedModel` keeps the model's folder. A version that never loaded, and whose bytes no host has, is
+    replaced. Raises :class:`InvalidRequest` for a name that no model may have, :class:`Conflict` for one that a person
+    or another repository has, or for a version that is final.
+    """
+    asked = {"repository": repository.name, "path": settings.CONSOLE.real_path(base)}
+    with act(actor, Act.MODELS_REGISTER, Target("model", name), asked=asked) as change:
+        _check_name(name)
+        model, given = _found_or_made(name, base, "", repository.defaults, repository)
+        change.after = {**asked, **given}
+        _add_all(model, new, REPOSITORY, actor, change)
     return model
 
 
@@ -124,12 +149,14 @@ def upload(
             folder = _unpacked(archive, staging)
             found = inspection.inspect(folder)
         with act(actor, Act.MODELS_REGISTER, target, asked=asked) as change:
-            model, given = _found_or_made(name, settings.CONSOLE.repository / name, description, changes or {})
+            base = settings.CONSOLE.kept_path(settings.CONSOLE.repository / name)
+            model, given = _found_or_made(name, base, description, changes or {})
             before = model.serving_version
             chosen = number if number is not None else _next_number(model)
             known = model.versions.filter(number=chosen).first()
             home = folders.home(name, chosen, known.folder if known is not None else "")
-            version, replaced = _add(model, chosen, home, found, "upload", actor)
+            new = Candidate(settings.CONSOLE.kept_path(home), found)
+            version, replaced = _add(model, chosen, new, "upload", actor)
             _choose_default(model, before, chosen, is_default)
             change.before = {"default": before, **({"digest": replaced} if replaced else {})}
             change.after = {
@@ -141,7 +168,7 @@ def upload(
             }
             if found.listed:
                 change.after["awaits_approval"] = found.listed
-            _publish(model, change)
+            publish(model, change)
             # The move is the last step that can fail, so a version in the database is on disk.
             home.parent.mkdir(parents=True, exist_ok=True)
             if home.exists():
@@ -159,20 +186,19 @@ def with_joining(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> ServedModel:
-    """Approve a version's operations so that it serves. The approver is not the operator who added the version.
+    """Approve a version's operations so that it serves. The approver is not the operator who added the version, nor
+    the one who added the repository that brought it, or changed that last.
 
     The same for a serving version that needs approval by today's list (:mod:`console.catalog.judging`).
     Raises :class:`Forbidden` for the operator who added it and for programs, :class:`Conflict` without need of
     approval.
     """
     with act(actor, Act.MODELS_APPROVE, Target("model", name), asked={"version": number}, reason=reason) as change:
-        model = _locked(name)
+        model = locked(name)
         version = _version(model, number)
-        if version.may_serve and not version.raised_ops:
+        if version.is_approved and not version.raised_ops:
             raise Conflict(f"Version {number} of {name} does not wait for approval.")
-        user = actor.user
-        if user is None or user.is_service or actor.name == version.added_by:
-            raise Forbidden("A version's operations are approved by a person who did not add the version.")
+        _require_another_person(actor, model, version)
         before = model.serving_version
         version.approved_by = actor.name
         version.listed_ops, version.raised_ops = {**version.listed_ops, **version.raised_ops}, {}
@@ -184,7 +210,7 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
             "approved_operations": version.listed_ops,
             "default": model.serving_version,
         }
-        _publish(model, change)
+        publish(model, change)
     return model
 
 
@@ -195,13 +221,13 @@ def change_settings(actor: Actor, name: str, changes: Mapping[str, Any], *, reas
     a worker has found that the rows of the version that serves are not.
     """
     with act(actor, Act.MODELS_SETTINGS, Target("model", name), asked=changes, reason=reason) as change:
-        model = _locked(name)
+        model = locked(name)
         change.before = {field: getattr(model, field) for field in changes if field in SETTINGS}
         if changes.get("rows_independent") and not model.rows_independent:
             _ask_for_joining(model)
         _assign(model, changes)
         change.after = {field: getattr(model, field) for field in changes}
-        _publish(model, change)
+        publish(model, change)
     return model
 
 
@@ -209,10 +235,10 @@ def set_enabled(actor: Actor, name: str, *, is_enabled: bool, reason: str = "") 
     """Let the model take requests, or refuse them with the reason."""
     asked = {"is_enabled": is_enabled}
     with act(actor, Act.MODELS_SETTINGS, Target("model", name), asked=asked, reason=reason) as change:
-        model = _locked(name)
+        model = locked(name)
         change.before = {"is_enabled": model.is_enabled}
         model.is_enabled = is_enabled
-        _publish(model, change)
+        publish(model, change)
     return model
 
 
@@ -220,19 +246,19 @@ def set_default(actor: Actor, name: str, number: int | None, *, reason: str = ""
     """Choose the version that requests without one get; None: always the highest."""
     asked = {"default_version": number or _HIGHEST}
     with act(actor, Act.MODELS_ROLLOUT, Target("model", name), asked=asked, reason=reason) as change:
-        model = _locked(name)
+        model = locked(name)
         change.before = {"default_version": model.default_version or _HIGHEST}
         if number is not None:
             _served_version(model, number)
         model.default_version = number
-        _publish(model, change)
+        publish(model, change)
     return model
 
 
 def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason: str = "") -> ServedModel:
     """Point a label at a version; None takes the label away."""
     with act(actor, Act.MODELS_ROLLOUT, Target("model", name), asked={label: number}, reason=reason) as change:
-        model = _locked(name)
+        model = locked(name)
         if not MODEL_NAME.match(label) or len(label) > 50:
             raise InvalidRequest("A label is letters, digits, '.', '_' or '-', at most 50.")
         existing = VersionLabel.objects.filter(model=model, name=label).select_related("version").first()
@@ -245,7 +271,7 @@ def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason
             version = _served_version(model, number)
             _require_available(name, number)
             VersionLabel.objects.update_or_create(model=model, name=label, defaults={"version": version})
-        _publish(model, change)
+        publish(model, change)
     return model
 
 
@@ -270,11 +296,11 @@ def note_joining(worker: str, name: str, number: int, found: messages.Joining) -
         }
         version.save(update_fields=["joining"])
         if not (model.rows_independent and _difference(model)):
-            _publish(model, AuditedValues())
+            publish(model, AuditedValues())
             return True
         reason = f"Joined, requests of version {model.serving_version} get other answers."
         with act(system_actor("trial"), Act.MODELS_SETTINGS, Target("model", name), reason=reason) as change:
-            _publish(model, change)
+            publish(model, change)
     return True
 
 
@@ -324,14 +350,32 @@ def _choice(is_default: bool | None) -> dict[str, bool]:
     return {} if is_default is None else {"is_default": is_default}
 
 
+def _require_another_person(actor: Actor, model: ServedModel, version: ModelVersion) -> None:
+    """Raise :class:`Forbidden` for programs, and for who added the version, or the repository that brought it."""
+    brought_by = model.repository if version.source == REPOSITORY else None
+    if actor.user is None or actor.user.is_service or actor.name == version.added_by:
+        raise Forbidden("A version's operations are approved by a person who did not add the version.")
+    if brought_by is not None and actor.name in {brought_by.added_by, brought_by.changed_by}:
+        raise Forbidden(
+            f"A version's operations are approved by a person who neither added the repository {brought_by} nor"
+            " changed it last."
+        )
+
+
 def _found_or_made(
-    name: str, base: Path, description: str, changes: Mapping[str, Any]
+    name: str, base: str, description: str, changes: Mapping[str, Any], repository: Repository | None = None
 ) -> tuple[ServedModel, dict[str, Any]]:
-    """The model, and for the audit what was given for a new one. Raises :class:`Conflict` for changes to an old one."""
-    defaults = {"base_path": settings.CONSOLE.kept_path(base), "description": description}
+    """The model, and for the audit what was given for a new one. changes: of a repository, for a new one alone.
+
+    Raises :class:`Conflict` for a person's changes to an old one, and for one whose versions come from elsewhere.
+    """
+    defaults = {"base_path": base, "description": description, "repository": repository}
     model, is_new = ServedModel.objects.get_or_create(name=name, defaults=defaults)
-    if changes and not is_new:
+    if model.repository != repository:
+        raise Conflict(f"{owned(name, model.repository)} Choose another name.")
+    if changes and not is_new and repository is None:
         raise Conflict(f"settings: {name} exists and has its own; change them apart.")
+    changes = changes if is_new else {}
     _assign(model, changes)
     return model, ({"description": description} if is_new and description else {}) | dict(changes)
 
@@ -343,10 +387,12 @@ def _choose_default(model: ServedModel, before: int | None, new: int, is_default
     is_default: True: the new one. False: still the one before, if there was one. None: as the model is set, which is
     the highest unless an operator chose one.
     """
+    if is_default is None:
+        return
     is_waiting = not _version(model, new).may_serve
     if is_waiting and is_default:
         return
-    wanted = new if is_default else before if is_default is False else None
+    wanted = new if is_default else before
     if wanted is not None and (is_waiting or model.serving_version != wanted):
         model.default_version = wanted
 
@@ -361,6 +407,25 @@ def why_unpublished(name: str) -> str:
     return outbox.why_unpublished(Bucket.MODELS, model_key(name))
 
 
+def checked_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that a new model can have. Raises :class:`InvalidRequest` naming each field that it cannot."""
+    model = ServedModel(name="new", base_path="/")
+    _assign(model, changes)
+    return {field: getattr(model, field) for field in changes}
+
+
+def publish_all(repository: Repository) -> int:
+    """Publish every model of a repository, whose terms have changed; returns how many there are."""
+    models = ServedModel.objects.filter(repository=repository)
+    models.update(updated_at=timezone.now())
+    found = models.select_related("repository").prefetch_related("versions", "labels__version")
+    pks = list(models.values_list("pk", flat=True))
+    for start in range(0, len(pks), _GROUP):  # one group is in memory: there may be thousands of models
+        group = found.filter(pk__in=pks[start : start + _GROUP])
+        outbox.post_documents(Bucket.MODELS, [(model_key(model.name), model.document(), model.name) for model in group])
+    return len(pks)
+
+
 def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
     unknown = sorted(set(changes) - set(SETTINGS))
     if unknown:
@@ -370,14 +435,17 @@ def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"{field}: is a finite number.")
         setattr(model, field, value)
     try:
-        model.clean_fields()
+        model.clean_fields(exclude=["repository"])  # which costs a query, and is a row that was read
     except ValidationError as error:
         faults = "; ".join(f"{field}: {' '.join(said)}" for field, said in error.message_dict.items())
         raise InvalidRequest(faults) from error
 
 
-def _publish(model: ServedModel, change: AuditedValues) -> None:
-    """Save and publish. Where the version that serves now is known to differ, no setting joins its requests."""
+def publish(model: ServedModel, change: AuditedValues) -> messages.Model:
+    """Save and publish; what is published. Within the caller's transaction.
+
+    Where the version that serves now is known to differ, no setting joins its requests.
+    """
     if model.rows_independent and (differs := _difference(model)):
         model.rows_independent = False
         change.before = {**change.before, "rows_independent": True}
@@ -392,14 +460,38 @@ def _publish(model: ServedModel, change: AuditedValues) -> None:
     fresh = ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
     document = fresh.get(pk=model.pk).document()
     post_document(Bucket.MODELS, model_key(model.name), document, name=model.name)
+    return document
 
 
-def _add(
-    model: ServedModel, number: int, path: Path, found: inspection.Inspection, source: str, actor: Actor
-) -> tuple[ModelVersion, str]:
-    if found.listed:
+def _add_all(
+    model: ServedModel,
+    new: Mapping[int, Candidate],
+    source: str,
+    actor: Actor,
+    change: AuditedValues,
+    *,
+    is_default: bool | None = None,
+) -> None:
+    """Add the versions, publish, and complete what the audit says."""
+    before = model.serving_version
+    change.before = {"default": before}
+    change.after = {**change.after, "versions": sorted(new)}
+    for number, candidate in new.items():
+        _, replaced = _add(model, number, candidate, source, actor)
+        if replaced:
+            change.before[f"digest of {number}"] = replaced
+            change.after[f"digest of {number}"] = candidate.found.digest
+    _choose_default(model, before, max(new), is_default)
+    if listed := {op: why for candidate in new.values() for op, why in candidate.found.listed.items()}:
+        change.after["awaits_approval"] = listed
+    document = publish(model, change)
+    change.after["default"] = document.default_version
+
+
+def _add(model: ServedModel, number: int, new: Candidate, source: str, actor: Actor) -> tuple[ModelVersion, str]:
+    if new.found.listed:
         _REFUSED.labels("operations that wait for approval").inc()
-    return versions.add(model, number, path, found, source, actor)
+    return versions.add(model, number, new, source, actor)
 
 
 def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, inspection.Inspection]]:
@@ -436,7 +528,8 @@ def _found(number: int, folder: Path) -> inspection.Inspection:
         raise InvalidRequest(f"Version {number}: {error.public_message}") from error
 
 
-def _locked(name: str) -> ServedModel:
+def locked(name: str) -> ServedModel:
+    """The model, locked until the transaction ends. Raises :class:`NotFound`."""
     return one_of(ServedModel.objects.select_for_update().filter(name=name), f"There is no model {name!r}.")
 
 
@@ -446,6 +539,8 @@ def _version(model: ServedModel, number: int) -> ModelVersion:
 
 def _served_version(model: ServedModel, number: int) -> ModelVersion:
     version = _version(model, number)
+    if version.is_withdrawn:
+        raise Conflict(f"Version {number} of {model.name} is withdrawn: its repository does not have it any more.")
     if not version.may_serve:
         raise Conflict(f"Version {number} of {model.name} waits for approval of its operations.")
     return version

@@ -1,49 +1,47 @@
 """Adds versions of a model. One that never loaded may be added again with other files; any other is immutable."""
 
-from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
-from django.conf import settings
 from django.utils import timezone
 
 from console.accounts.rights import Actor
 from console.catalog.inspection import Inspection
-from console.catalog.models import ModelVersion, ServedModel
+from console.catalog.models import REPOSITORY, ModelVersion, ServedModel
 from console.feed.running import running
 from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire.rollout import RESIDENT
 
 
-def add(
-    model: ServedModel, number: int, path: Path, found: Inspection, source: str, actor: Actor
-) -> tuple[ModelVersion, str]:
+class Candidate(NamedTuple):
+    """A version to add. path: as :class:`ModelVersion` keeps it. manifest: of the files in its repository."""
+
+    path: str
+    found: Inspection
+    manifest: str = ""
+
+
+def add(model: ServedModel, number: int, new: Candidate, source: str, actor: Actor) -> tuple[ModelVersion, str]:
     """The version as it stands now, and the digest it had before; that is empty for a new one.
 
     Raises :class:`Conflict` where it is final, has these files already, or serves by name and would need approval,
     :class:`Unavailable` where it cannot be told whether it is final.
     """
+    found = new.found
     old = model.versions.select_for_update().filter(number=number).first()
     if old is not None:
         _require_replaceable(old, found)
-    version, _ = ModelVersion.objects.update_or_create(
-        model=model,
-        number=number,
-        defaults={
-            "path": settings.CONSOLE.kept_path(path),
-            "digest": found.digest,
-            "size_bytes": found.size_bytes,
-            "signatures": msgspec.to_builtins(found.signatures),
-            "unknown_ops": found.verdict.unknown,
-            "listed_ops": found.listed,
-            "raised_ops": {},
-            "approved_by": "",
-            "source": source,
-            "rules": found.rules,
-            "added_by": actor.name,
-            "added_at": timezone.now(),
-        },
-    )
-    return version, old.digest if old is not None else ""
+    replaced = old.digest if old is not None else ""
+    version = old or ModelVersion(model=model, number=number)
+    version.path, version.manifest, version.source = new.path, new.manifest, source
+    version.vanished_at, version.is_withdrawn = None, False
+    version.digest, version.size_bytes = found.digest, found.size_bytes
+    version.signatures = msgspec.to_builtins(found.signatures)
+    version.unknown_ops, version.listed_ops, version.raised_ops = found.verdict.unknown, found.listed, {}
+    version.rules, version.approved_by = found.rules, ""
+    version.added_by, version.added_at = actor.name, timezone.now()
+    version.save()
+    return version, replaced
 
 
 def require_open(version: ModelVersion) -> None:
@@ -65,13 +63,17 @@ def require_open(version: ModelVersion) -> None:
     states = {one.state for row in feed.view.workers() for one in row.models if (one.model, one.version) == key}
     if states & RESIDENT:
         raise _final(version)
-    if "loading" in states:
-        raise Conflict(f"A worker loads version {version.number} of {version.model.name} now. Try again in a moment.")
+    if states & {"loading", "fetching"}:
+        raise Conflict(
+            f"A worker fetches or loads version {version.number} of {version.model.name} now. Try again in a moment."
+        )
 
 
 def _require_replaceable(old: ModelVersion, found: Inspection) -> None:
     require_open(old)
-    if old.digest == found.digest:
+    if old.source == REPOSITORY and old.digest:  # a host has all bytes, and others go by their digest
+        raise _final(old)
+    if old.digest and old.digest == found.digest:
         raise Conflict(f"Version {old.number} of {old.model.name} is registered already, with these very files.")
     is_named = old.model.default_version == old.number or old.labels.exists()
     if found.listed and old.may_serve and is_named:

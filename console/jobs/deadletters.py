@@ -3,29 +3,23 @@
 The database keeps only who acted. Each request opens its own connection to NATS, and fails without NATS.
 """
 
-import threading
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
-
-from asgiref.sync import async_to_sync
-from django.conf import settings
+from typing import Any, Final
 
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
+from console.asking import ask
 from console.audit.acts import Target, act, check, preparing
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import Letter, Page
-from signalbox.program.errors import Conflict, SignalboxError, Unavailable
+from signalbox.program.errors import Conflict, SignalboxError
 
 _REPORT_WITHIN_S: Final = 2.0
 """How long an answer waits to say whether the act is done."""
-_readers: Final = threading.BoundedSemaphore(4)
-"""Each reader may hold a page of letters, or one whole input."""
-T = TypeVar("T")
+_WHAT: Final = "dead letters"
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class LetterAct:
 
 def page(*, model: str, after: int, size: int) -> Page:
     """A page of letters. Raises :class:`Unavailable`."""
-    return _ask(lambda bus: deadletters.page(bus, model=model, after=after, size=size))
+    return ask(_WHAT, lambda bus: deadletters.page(bus, model=model, after=after, size=size))
 
 
 def show(job_id: str) -> dict[str, Any]:
@@ -54,7 +48,7 @@ def show(job_id: str) -> dict[str, Any]:
             reported |= {"inputs": [], "not_kept": error.public_message}
         return reported
 
-    return _ask(read)
+    return ask(_WHAT, read)
 
 
 def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> LetterAct:
@@ -62,7 +56,7 @@ def redrive(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> 
     target, asked = Target("job", job_id), {"after": after} if after else {}
     check(actor, Act.JOBS_REDRIVE, target, asked=asked, reason=reason)
     with preparing(actor, Act.JOBS_REDRIVE, target, asked=asked, reason=reason):
-        letter, new_id = _ask(lambda bus: deadletters.plan(bus, job_id, after=after))
+        letter, new_id = ask(_WHAT, lambda bus: deadletters.plan(bus, job_id, after=after))
     owner = _owner(letter)
     with act(actor, Act.JOBS_REDRIVE, target, asked=asked, reason=reason) as change:
         change.before, change.after = owner, {**owner, "redriven_as": new_id}
@@ -75,7 +69,7 @@ def discard(actor: Actor, job_id: str, *, reason: str = "") -> LetterAct:
     target = Target("job", job_id)
     check(actor, Act.JOBS_DISCARD, target, reason=reason)
     with preparing(actor, Act.JOBS_DISCARD, target, reason=reason):
-        owner = _owner(_ask(lambda bus: deadletters.find(bus, job_id)))
+        owner = _owner(ask(_WHAT, lambda bus: deadletters.find(bus, job_id)))
     with act(actor, Act.JOBS_DISCARD, target, reason=reason) as change:
         change.before = change.after = owner
         entry = outbox.post(OutboxEntry(kind=OutboxEntry.DISCARD, key=job_id))
@@ -92,18 +86,3 @@ def _reported(pk: int, new_id: str) -> LetterAct:
     if entry.published_at is not None and entry.last_error:
         raise Conflict(entry.last_error)
     return LetterAct(new_id, is_done=entry.published_at is not None, reason=entry.last_error)
-
-
-def _ask(act_: Callable[[Bus], Awaitable[T]]) -> T:
-    """Raises :class:`Unavailable` without NATS, and while too many look at once."""
-
-    async def asked() -> T:
-        async with await Bus.connect(settings.CONSOLE, role="console", name="dead letters") as bus:
-            return await act_(bus)
-
-    if not _readers.acquire(timeout=_REPORT_WITHIN_S):
-        raise Unavailable("Too many requests read dead letters at once.", retry_after_s=1.0)
-    try:
-        return async_to_sync(asked)()
-    finally:
-        _readers.release()

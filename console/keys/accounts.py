@@ -1,5 +1,6 @@
 """Acts on accounts. Gateways learn of an account with each of its keys, so a change publishes all of them anew."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -36,10 +37,15 @@ MOST_KEYS: Final = 1000
 MOST_DOCUMENT: Final = KEPT_MAX_BYTES - KIB
 """What NATS takes of a key's document, less its headers."""
 _TERMS_PUBLISHED: Final = ("models", *BOUNDS)
+_PREFIX: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,98})?\*\Z")
+"""Of models' names (:data:`signalbox.wire.names.MODEL_NAME`), and a star."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What an account is called, may use and may hold. models: names, empty = all. The numbers: see :data:`BOUNDS`."""
+    """What an account is called, may use and may hold. models: names or ``prefix*``, empty = all that are open.
+
+    The numbers: see :data:`BOUNDS`.
+    """
 
     name: str
     note: str = ""
@@ -127,13 +133,19 @@ def require_room(account: Account) -> None:
 
 
 def check_models(names: Sequence[str]) -> None:
-    """Raise :class:`InvalidRequest` for a list of models that names one twice, or one that is not there."""
+    """Raise :class:`InvalidRequest` for a list of models that names one twice, or one that is not there.
+
+    ``team-*`` names all that begin with ``team-``, also those to come; ``*`` all that there are.
+    """
     if len(set(names)) < len(names):
         raise InvalidRequest("models: name each once.")
     if (size := len(msgspec.json.encode(names))) > MOST_DOCUMENT:
         raise _too_long(size)
-    there = ServedModel.objects.filter(name__in=names).values_list("name", flat=True)
-    missing = sorted(set(names) - set(there))
+    whole = {name for name in names if not name.endswith("*")}
+    if wrong := sorted(name for name in names if name not in whole and not _PREFIX.match(name)):
+        raise InvalidRequest(f"models: {wrong[0][:60]!r} begins no model's name; write it like team-*.")
+    there = ServedModel.objects.filter(name__in=whole).values_list("name", flat=True)
+    missing = sorted(whole - set(there))
     if missing:
         raise InvalidRequest(f"models: there is no {', '.join(missing)}.")
 

@@ -17,8 +17,8 @@ class Account(models.Model):
     """A customer: owns the jobs that any of its keys submitted. What it may use and hold counts for all its keys.
 
     id: what jobs carry as ``account_id``; of an account that was made with a key, that key's id. models_allowed:
-    empty = all. stored_bytes, waiting, idempotency_keys, result_bytes: what it may hold at once
-    (:class:`signalbox.wire.messages.Share`); 0 = what the gateways' settings give every account.
+    names or ``prefix*``, empty = all that are open. stored_bytes, waiting, idempotency_keys, result_bytes: what it may
+    hold at once (:class:`signalbox.wire.messages.Share`); 0 = what the gateways' settings give every account.
     """
 
     id = models.CharField(primary_key=True, max_length=32)

@@ -40,7 +40,8 @@ _INHERITED: Final = ("name", "owner", "scopes", "models_allowed", "networks", *L
 
 
 class KeyGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key allows. models: names, empty = all. networks: CIDR blocks, empty = everywhere.
+    """What a key allows. models: names or ``prefix*``, empty = all that are open. networks: CIDR blocks, empty =
+    everywhere.
 
     account: id of the one it belongs to, empty = one of its own. days: until it expires. rate per ``per_s`` seconds,
     quota per ``quota_window_s`` seconds; 0 = unlimited.

@@ -1,6 +1,7 @@
 """Posting to the outbox, from inside the transaction of the act that decides."""
 
 import time
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -24,8 +25,13 @@ _MOST_OVERDUE: Final = 1000
 
 def post_document(bucket: Bucket, key: str, doc: messages.Doc, *, name: str = "") -> OutboxEntry:
     """Queue the new state of a KV key. name: of the model, for people."""
-    body = messages.encode(doc).decode()
-    return post(OutboxEntry(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key, subject_name=name, body=body))
+    return post(_entry(bucket, key, doc, name))
+
+
+def post_documents(bucket: Bucket, documents: Iterable[tuple[str, messages.Doc, str]]) -> None:
+    """Queue the new states of many keys at once: key, document and name of each, as :func:`post_document` has them."""
+    OutboxEntry.objects.bulk_create(_entry(bucket, *each) for each in documents)
+    transaction.on_commit(wake.everybody)
 
 
 def post(entry: OutboxEntry) -> OutboxEntry:
@@ -92,6 +98,11 @@ def wait_published(bucket: Bucket, key: str, *, timeout_s: float) -> OutboxEntry
             break
         time.sleep(_POLL_S)
     return entry
+
+
+def _entry(bucket: Bucket, key: str, doc: messages.Doc, name: str) -> OutboxEntry:
+    body = messages.encode(doc).decode()
+    return OutboxEntry(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key, subject_name=name, body=body)
 
 
 def why_unpublished(bucket: Bucket, key: str) -> str:

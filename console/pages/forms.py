@@ -6,25 +6,29 @@ from typing import Any
 
 from django import forms
 
-from console.catalog.models import ServedModel
 from console.keys import accounts
 from signalbox.program.errors import SignalboxError
 
 
-class ModelsForm(forms.Form):
-    """A form with a list of models, of those there are."""
+class WordsField(forms.CharField):
+    """A list of words, separated by spaces, commas or lines."""
 
-    models = forms.MultipleChoiceField(
-        required=False, widget=forms.CheckboxSelectMultiple, help_text="None ticked: every model, also those to come."
-    )
+    widget = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        names = ServedModel.objects.values_list("name", flat=True)
-        offer(self, "models", [(name, name) for name in names])
+    def prepare_value(self, value: Any) -> Any:
+        """The list as it is written."""
+        return " ".join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> list[str]:  # type: ignore[override]  # its value is what the text lists
+        """The words."""
+        return str(value or "").replace(",", " ").split()
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Whether other words are listed."""
+        return list(initial or ()) != self.to_python(data)
 
 
-def offer(form: forms.Form, name: str, choices: list[tuple[str, str]]) -> None:
+def offer(form: forms.BaseForm, name: str, choices: list[tuple[str, str]]) -> None:
     """Set what a field of this one form may be chosen from."""
     field = form.fields[name]
     if isinstance(field, forms.ChoiceField):
@@ -35,7 +39,7 @@ def _share(name: str, label: str, help_text: str) -> forms.IntegerField:
     return forms.IntegerField(label=label, min_value=0, max_value=accounts.BOUNDS[name], initial=0, help_text=help_text)
 
 
-class AccountForm(ModelsForm):
+class AccountForm(forms.Form):
     """A new account, or the terms of one."""
 
     name = forms.CharField(max_length=accounts.MOST_NAME, help_text="The customer, e.g. “Checkout team”.")
@@ -44,6 +48,11 @@ class AccountForm(ModelsForm):
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text="For operators: who to ask, a contract, why a share differs.",
+    )
+    models = WordsField(
+        required=False,
+        help_text="Names, or beginnings of names like <code>team-*</code>. Empty: every model, also those to come, but"
+        " for those of a repository that is not open to it.",
     )
     stored_bytes = _share(
         "stored_bytes",

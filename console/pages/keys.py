@@ -17,7 +17,7 @@ from console.keys import services, unknown
 from console.keys.models import Account, ApiKey, UnknownKey
 from console.outbox import services as outbox
 from console.pages import once
-from console.pages.forms import ModelsForm, offer, refusals_in
+from console.pages.forms import WordsField, offer, refusals_in
 from console.pages.sudo import asks_password
 from console.web.guards import sees
 from console.web.middleware import actor_of
@@ -30,7 +30,7 @@ _TELL_S = 1.0
 """How long the answer to a revocation waits so that it can say when the gateways were told."""
 
 
-class KeyForm(ModelsForm):
+class KeyForm(forms.Form):
     """A new key."""
 
     name = forms.CharField(max_length=100, help_text="What it is for, e.g. “checkout service”.")
@@ -43,7 +43,12 @@ class KeyForm(ModelsForm):
         initial=list(services.DEFAULT_SCOPES),
         widget=forms.CheckboxSelectMultiple,
     )
-    networks = forms.CharField(
+    models = WordsField(
+        required=False,
+        help_text="Names, or beginnings of names like <code>team-*</code>. Empty: all that its account may use. A model"
+        " of a repository that is not open to the account must be named here.",
+    )
+    networks = WordsField(
         required=False, help_text="CIDR blocks, e.g. 192.0.2.0/24 10.0.0.0/8. Empty: from everywhere."
     )
     rate = forms.IntegerField(
@@ -62,12 +67,7 @@ class KeyForm(ModelsForm):
         known = Account.objects.order_by("name", "pk")
         offered = [*known.filter(pk=asked), *known.exclude(pk=asked)[:_OFFERED]]
         own = ("", "A new one, named like the key")
-        self.fields["models"].help_text = "None ticked: all that its account may use."
         offer(self, "account", [own, *((account.pk, str(account)) for account in offered)])
-
-    def clean_networks(self) -> list[str]:
-        """Separated by commas or spaces."""
-        return str(self.cleaned_data["networks"]).replace(",", " ").split()
 
 
 class RotationForm(forms.Form):
@@ -125,7 +125,7 @@ def created(request: HttpRequest, kid: str) -> HttpResponse:
         "text": text,
         "front_url": settings.CONSOLE.front_url,
         "why_unpublished": services.why_unpublished(key),
-        "model": next(iter(key.models_allowed), None) or _some_model(),
+        "model": next((name for name in key.models_allowed if not name.endswith("*")), None) or _some_model(),
     }
     response = render(request, "keys/created.html", context)
     once.shown(response)

@@ -10,6 +10,7 @@ from typing import Final
 
 from gateway_plugin.admission.addresses import is_within, neighbourhood
 from gateway_plugin.admission.failures import Failures
+from gateway_plugin.tables.access import is_listed
 from signalbox.bus.table import Table
 from signalbox.program import keys, metrics
 from signalbox.program.errors import Forbidden, LimitExceeded, SignalboxError, Unauthorized, Unavailable
@@ -154,13 +155,10 @@ def require_urgent(key: ApiKey) -> None:
         )
 
 
-def may_use(key: ApiKey, model: str) -> bool:
-    """Whether both lists, the key's and its account's, allow ``model``; an empty list allows every model."""
-    own, shared = key.models, key.account_models
-    return (not own or model in own) and (not shared or model in shared)
-
-
 def require_model(key: ApiKey, model: str) -> None:
-    """Raise :class:`Forbidden` if the key or its account is for other models; says nothing of whether it exists."""
-    if not may_use(key, model):
+    """Raise :class:`Forbidden` if the key or its account is for other models; says nothing of whether it exists.
+
+    That a model is closed to a key is the catalog's to say: such a key finds none there.
+    """
+    if not is_listed(key, model):
         raise Forbidden(f'This API key may not use the model "{model}".', model=model)

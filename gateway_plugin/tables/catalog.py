@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.tables.access import may_use
 from signalbox.bus.table import Table
 from signalbox.program.errors import InvalidRequest, NotFound, NotServing
 from signalbox.wire import rollout
-from signalbox.wire.messages import Model, Serving
+from signalbox.wire.messages import ApiKey, Model, Serving
 from signalbox.wire.names import MODEL_NAME, token, untoken
 
 _RETRY_AFTER_S: Final = 10.0
@@ -25,7 +26,11 @@ class _ModelInUse(NamedTuple):
 
 
 class Catalog:
-    """Looks models up and resolves versions and labels, as TF Serving means them. Tables' keys are ``token(name)``."""
+    """Looks models up and resolves versions and labels, as TF Serving means them. Tables' keys are ``token(name)``.
+
+    A key finds no model that is closed to it: what it is answered is what it would be if there were none. key None: for
+    the gateway itself.
+    """
 
     def __init__(self, table: Table[Model], serving: Table[Serving]) -> None:
         self._table = table
@@ -34,34 +39,39 @@ class Catalog:
         table.on_change(self._forget)
         serving.on_change(self._forget)
 
-    def find(self, name: str) -> Model | None:
+    def find(self, name: str, key: ApiKey | None = None) -> Model | None:
         """The document of a model, None if there is none."""
-        asked = self._find(name)
+        asked = self._find(name, key)
         return asked.model if asked is not None else None
 
-    def all(self) -> Iterator[Model]:
-        """Every model, by name. One that is removed before its turn is left out."""
+    def all(self, key: ApiKey) -> Iterator[Model]:
+        """Every model that a key may use, by name, one in memory at a time: there may be very many.
+
+        One that is removed before its turn is left out.
+        """
         models = self._table.items()
         found = map(models.get, sorted(models, key=untoken))
-        return (model for model in found if model is not None)
+        return (model for model in found if model is not None and may_use(key, model))
 
-    def labelled(self, name: str, label: str) -> int:
+    def labelled(self, name: str, label: str, key: ApiKey | None = None) -> int:
         """The version that a label stands for now. Raises :class:`InvalidRequest`, for an unknown model too."""
-        asked = self._find(name)
+        asked = self._find(name, key)
         version = rollout.resolve(asked.model, asked.serving, label) if asked is not None and label else None
         if version is None:
             raise InvalidRequest(f"Unrecognized servable version label: {label}")
         return version
 
-    def ready(self, name: str, version: int | None = None, label: str | None = None) -> PreparedVersion:
+    def ready(
+        self, name: str, version: int | None = None, label: str | None = None, key: ApiKey | None = None
+    ) -> PreparedVersion:
         """The version a prediction runs on: as asked for, else the one that its label or the default stand for now.
 
         Raises :class:`NotFound` for an unknown model or version and :class:`InvalidRequest` for an
         unknown label, in TF Serving's words.
         """
         if label is not None:
-            version = self.labelled(name, label)
-        asked = self._find(name)
+            version = self.labelled(name, label, key)
+        asked = self._find(name, key)
         if asked is None:
             raise NotFound(_no_servable(name, version), model=name)
         if version is None:
@@ -81,14 +91,14 @@ class Catalog:
         """The version that requests by a label, or without one, get now; None for no such label, or no versions."""
         return rollout.resolve(model, self._serving.get(token(model.name)), label)
 
-    def _find(self, name: str) -> _ModelInUse | None:
+    def _find(self, name: str, key: ApiKey | None) -> _ModelInUse | None:
         asked = self._asked.get(name)
         if asked is None and MODEL_NAME.match(name) is not None:
-            key = token(name)
-            model = self._table.get(key)
+            kept = token(name)
+            model = self._table.get(kept)
             if model is not None:
-                asked = self._asked[name] = _ModelInUse(model, self._serving.get(key), {})
-        return asked
+                asked = self._asked[name] = _ModelInUse(model, self._serving.get(kept), {})
+        return asked if asked is None or key is None or may_use(key, asked.model) else None
 
     def _forget(self, key: str, *_: object) -> None:
         self._asked.pop(untoken(key), None)

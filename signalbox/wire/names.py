@@ -286,6 +286,12 @@ def version_key(model: str, version: int) -> str:
     return f"{token(model)}.{version}"
 
 
+def version_of(key: str) -> tuple[str, int] | None:
+    """The inverse of :func:`version_key`; None for a key that it never made."""
+    name, _, number = key.rpartition(".")
+    return (untoken(name), int(number)) if name and number.isdecimal() else None
+
+
 def event_of_key(bucket: Bucket, name: str = ">") -> str:
     """Core subject on which the server republishes committed changes of a bucket."""
     return f"evt.kv.{bucket.value}.{name}"

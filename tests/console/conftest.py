@@ -20,11 +20,13 @@ from console.accounts.rights import Actor
 from console.catalog import inspection
 from console.catalog.inspection import Inspection, Verdict
 from console.config import ConsoleSettings
+from console.operators import services as operators
 from console.operators import throttle
 from console.operators.hashing import BoundedArgon2
 from signalbox.wire.messages import Signature, TensorSpec
 
 T = TypeVar("T")
+Call = Callable[..., Any]
 PASSWORD = "correct horse battery staple"
 FOUND = Inspection(
     signatures={
@@ -111,6 +113,24 @@ def browser(cast: dict[str, User]) -> Callable[[str], Client]:
         return client
 
     return open_one
+
+
+@pytest.fixture
+def call(cast: dict[str, User]) -> Callable[[str], Call]:
+    """A program with the token of a role."""
+
+    def as_role(role: str) -> Call:
+        actor = Actor(user=cast[role], via="tests")
+        _, text = operators.create_token(actor, "test", 1)
+        client = Client(enforce_csrf_checks=True, headers={"Authorization": f"Bearer {text}"})
+
+        def send(method: str, path: str, body: Any = None) -> Any:
+            sent = () if body is None else (body,)
+            return getattr(client, method)(f"/api/{path}", *sent, content_type="application/json")
+
+        return send
+
+    return as_role
 
 
 @pytest.fixture

@@ -102,6 +102,9 @@ def test_a_change_that_is_refused_publishes_nothing(admin: Actor) -> None:
         ({"note": "x" * 501}, "note"),
         ({"models": ["nothing"]}, "models: there is no nothing"),
         ({"models": ["digits", "digits"]}, "models: name each once"),
+        ({"models": ["dig*s"]}, "models: there is no dig"),
+        ({"models": ["-x*"]}, "models: '-x.*' begins no model's name"),
+        ({"models": ["x" * 100 + "*"]}, "models: .* begins no model's name"),
         ({"models": ["x" * 100] * 2000}, "models"),
         ({"models": [f"{number:040}" for number in range(1600)]}, "models: gateways are told at most"),
         ({"stored_bytes": -1}, "stored_bytes"),
@@ -117,6 +120,26 @@ def test_terms_that_make_no_sense_are_refused_by_field(
     with pytest.raises(InvalidRequest, match=field):
         accounts.create(admin, Terms(**({"name": "Shop"} | terms)))
     assert not Account.objects.exists()
+
+
+def test_beginnings_of_names_are_published_whether_or_not_there_are_such_models(admin: Actor) -> None:
+    shop = accounts.create(admin, Terms(name="Shop", models=["team-*", "*"]))
+    key, _ = services.create(admin, KeyGrant(name="a", account=shop.pk, models=["x" * 99 + "*"]))
+    assert published()[key.pk].account_models == ("team-*", "*")
+    assert published()[key.pk].models == ("x" * 99 + "*",)
+
+
+def test_the_form_takes_names_and_beginnings_of_names_and_shows_them_again(
+    browser: Browser, admin: Actor, digits: ServedModel
+) -> None:
+    client = browser("admin")
+    sent = submit(client, "/accounts/new", {**FORM, "models": "digits, team-*\n scan*"})
+    assert Account.objects.get().models_allowed == ["digits", "team-*", "scan*"]
+    form = client.get(f"{sent.url}/edit").content.decode()
+    assert "digits team-* scan*</textarea>" in form
+    assert "beginnings of names" in form
+    refused = submit(client, f"{sent.url}/edit", {**FORM, "models": "digits none"})
+    assert (refused.status_code, "there is no none" in refused.content.decode()) == (400, True)
 
 
 def test_the_highest_numbers_are_kept_and_published(admin: Actor) -> None:

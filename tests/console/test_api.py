@@ -16,30 +16,11 @@ from console.api.schema import document
 from console.audit.models import AuditEntry
 from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
-from tests.console.conftest import submit
+from tests.console.conftest import Call, submit
 from tests.console.test_api_rights import operations
 from tests.console.test_jobs import make
 from tests.console.test_upload import archive_of
 from tests.rigs.models import half_plus_two
-
-Call = Callable[..., Any]
-
-
-@pytest.fixture
-def call(cast: dict[str, User]) -> Callable[[str], Call]:
-    """A program with the token of a role."""
-
-    def as_role(role: str) -> Call:
-        actor = Actor(user=cast[role], via="tests")
-        _, text = accounts.create_token(actor, "test", 1)
-        client = Client(enforce_csrf_checks=True, headers={"Authorization": f"Bearer {text}"})
-
-        def send(method: str, path: str, body: Any = None) -> Any:
-            return getattr(client, method)(f"/api/{path}", body, content_type="application/json")
-
-        return send
-
-    return as_role
 
 
 def test_a_key_is_made_shown_once_listed_and_revoked(call: Callable[[str], Call]) -> None:
@@ -143,7 +124,7 @@ def test_a_model_is_registered_changed_labelled_and_paused(call: Callable[[str],
     assert manager("put", "models/digits/pause", {"on": True}).json()["on"] is True
     shown = manager("get", "models/digits").json()
     assert (shown["is_enabled"], shown["default_version"], shown["replicas"]) == (False, 1, 3)
-    assert manager("get", "models").json()[0]["name"] == "digits"
+    assert manager("get", "models").json()["models"][0]["name"] == "digits"
 
 
 def test_an_archive_is_uploaded(cast: dict[str, User]) -> None:

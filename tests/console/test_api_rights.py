@@ -33,6 +33,12 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("put", "/api/models/{name}/approval"): Act.MODELS_APPROVE,
     ("put", "/api/models/{name}/labels/{label}"): Act.MODELS_ROLLOUT,
     ("put", "/api/models/{name}/pause"): Act.QUEUES_PAUSE,
+    ("get", "/api/models/{name}/versions/{number}/files"): Act.MODELS_VIEW,
+    ("get", "/api/repositories"): Act.MODELS_VIEW,
+    ("post", "/api/repositories"): Act.REPOSITORIES_MANAGE,
+    ("get", "/api/repositories/{name}"): Act.MODELS_VIEW,
+    ("patch", "/api/repositories/{name}"): Act.REPOSITORIES_MANAGE,
+    ("delete", "/api/repositories/{name}"): Act.REPOSITORIES_MANAGE,
     ("put", "/api/workers/{worker}/drain"): Act.WORKERS_DRAIN,
     ("get", "/api/keys"): Act.KEYS_VIEW,
     ("post", "/api/keys"): Act.KEYS_MANAGE,
@@ -59,6 +65,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/models": {"name": "m", "path": "/nowhere"},
     "/api/keys": {"name": "k"},
     "/api/accounts": {"name": "a"},
+    "/api/repositories": {"name": "r", "url": "ftp://nowhere"},
     "/api/models/{name}/default": {"version": None},
     "/api/models/{name}/labels/{label}": {"version": None},
     "/api/models/{name}/approval": {"version": 1},
@@ -76,7 +83,7 @@ def operations() -> list[tuple[str, str]]:
 
 def call(client: Client, method: str, path: str) -> Any:
     """One operation, on things that do not exist."""
-    for name in ("name", "label", "worker", "kid", "account_id", "job_id"):
+    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number"):
         path = path.replace(f"{{{name}}}", "thing")
     body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
     if path.endswith("/versions"):  # multipart

@@ -7,21 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.test import Client
 from django.utils import timezone
 from msgspec.structs import replace
 
-from console.accounts.rights import Actor
+from console.accounts.models import User
+from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import inspection, roots, services
+from console.catalog import inspection, roots, services, withdrawal
 from console.catalog.inspection import Verdict
 from console.catalog.models import ModelVersion, ServedModel
+from console.catalog.versions import Candidate
 from console.config import ConsoleSettings
 from console.controller import readiness
 from console.feed.feed import Feed
 from console.feed.running import running
 from console.outbox.models import OutboxEntry
-from signalbox.program.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from console.repositories.models import Repository
+from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import messages
 from tests.console.conftest import FOUND, submit
@@ -115,6 +119,77 @@ def test_new_files_that_need_approval_do_not_take_a_served_version_away(
     services.set_label(admin, "digits", "stable", None)
     services.register(admin, "digits", str(base / "1"))
     assert published().versions == ()
+
+
+def brought(*numbers: int, **values: Any) -> ServedModel:
+    """A model with these versions, registered as noticing does it."""
+    repository, _ = Repository.objects.get_or_create(
+        name="store", defaults={"url": "s3://models", "added_by": "ann", "changed_by": "bob", **values}
+    )
+    found = replace(FOUND, digest="")
+    new = {number: Candidate(f"s3://models/digits/{number}", found, f"manifest {number}") for number in numbers}
+    actor = system_actor("repository:store")
+    return services.register_found(actor, repository, "digits", "s3://models/digits", new)
+
+
+def test_versions_of_a_repository_are_published_with_its_defaults_its_access_and_their_urls(db: None) -> None:
+    brought(1, 2, defaults={"replicas": 3}, access=Repository.ACCOUNTS, access_accounts=["acme"])
+    document = published()
+    assert [(v.path, v.repository, v.digest) for v in document.versions] == [
+        ("s3://models/digits/1", "store", ""),
+        ("s3://models/digits/2", "store", ""),
+    ]
+    assert (document.replicas, document.access) == (3, messages.Access(is_open=False, accounts=("acme",)))
+    entry = AuditEntry.objects.get(act="models.register")
+    assert (entry.actor_name, entry.after["repository"]) == ("system:repository:store", "store")
+
+
+def test_the_name_of_a_model_is_of_whoever_had_it_first(admin: Actor, base: Path) -> None:
+    brought(1)
+    with pytest.raises(Conflict, match="digits is the name of a model whose versions repository store brings"):
+        services.register(admin, "digits", str(base))
+    ServedModel.objects.all().delete()
+    services.register(admin, "digits", str(base))
+    with pytest.raises(Conflict, match="digits is the name of a model whose versions people add"):
+        brought(3)
+
+
+def test_versions_of_a_repository_are_approved_by_neither_of_the_two_who_set_it_up(cast: dict[str, User]) -> None:
+    brought(1)
+    ModelVersion.objects.update(listed_ops={"ReadFile": "reads files"})
+    for name in ("ann", "bob", "carol"):
+        User.objects.create(username=name).groups.set([Group.objects.get(name="model manager")])
+    for name in ("ann", "bob"):
+        with pytest.raises(Forbidden, match="neither added the repository store nor changed it last"):
+            services.approve(Actor(User.objects.get(username=name)), "digits", 1)
+    services.approve(Actor(User.objects.get(username="carol")), "digits", 1)
+    assert [v.version for v in published().versions] == [1]
+
+
+def test_a_version_that_is_pinned_is_never_replaced(db: None) -> None:
+    brought(1)
+    brought(1)
+    (row,) = withdrawal.unpinned().values()
+    withdrawal.pin(row, "f" * 64)
+    assert [v.digest for v in published().versions] == ["f" * 64]
+    with pytest.raises(Conflict, match="versions are immutable"):
+        brought(1)
+
+
+def test_a_version_is_withdrawn_and_comes_back_with_its_label(admin: Actor) -> None:
+    model = brought(1, 2)
+    services.set_label(admin, "digits", "stable", 2)
+    actor, store = system_actor("repository:store"), model.repository
+    assert store is not None
+    withdrawal.withdraw(actor, store, "digits", [2, 7], "gone")
+    withdrawal.withdraw(actor, store, "digits", [2], "gone")
+    assert ([v.version for v in published().versions], published().default_version) == ([1], 1)
+    entry = AuditEntry.objects.filter(reason="gone").get()
+    assert (entry.before, entry.after["versions"], entry.after["default"]) == ({"default": 2}, [2], 1)
+    with pytest.raises(Conflict, match="its repository does not have it any more"):
+        services.set_default(admin, "digits", 2)
+    withdrawal.restore(actor, store, "digits", [2], "back")
+    assert ([v.version for v in published().versions], published().labels) == ([1, 2], {"stable": 2})
 
 
 def test_two_folders_of_one_number_are_refused_by_name(admin: Actor, base: Path) -> None:
@@ -428,7 +503,7 @@ def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
     def shown() -> tuple[str, int | None]:
         """The condition, and the version that requests get, the same wherever they stand."""
         listed, page = (client.get(url).content.decode() for url in ("/models", "/models/digits"))
-        over_rest = client.get("/api/models").json()[0]
+        over_rest = client.get("/api/models").json()["models"][0]
         label, served = over_rest["condition"], over_rest["served_version"]
         for text in (listed, page):
             assert re.search(rf'class="state" data-state="[a-z]+"[^>]*>{re.escape(label)}</span>', text), label

@@ -88,7 +88,7 @@ async def test_a_model_that_nats_does_not_take_is_accepted_with_the_reason(
     made = await in_a_request(call, "post", "models", {"name": "second", "path": str(base)})
     assert made.status_code == 202
     assert LIMIT in made.json()["unpublished"]
-    listed = (await in_a_request(call, "get", "models")).json()
+    listed = (await in_a_request(call, "get", "models")).json()["models"]
     assert [(m["name"], LIMIT in m["unpublished"]) for m in listed] == [("first", False), ("second", True)]
 
 

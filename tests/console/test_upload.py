@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
@@ -25,6 +26,7 @@ from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import inspection, judging, services
 from console.catalog.archives import Caps, unpack
+from console.catalog.inspection import Verdict
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
 from console.controller import readiness
@@ -603,3 +605,25 @@ def test_without_an_inspector_the_reason_is_said(console: ConsoleSettings, setti
         settings.CONSOLE = replace(console, inspect_command=command)
         with pytest.raises(Misconfigured):
             inspection.inspect(half_plus_two())
+
+
+def test_graphs_are_inspected_together_and_each_says_why_it_is_refused(tmp_path: Path) -> None:
+    graphs = {
+        "good": (half_plus_two() / "saved_model.pb").read_bytes(),
+        "words": meta(SERVE, field(2, field(1, PLAIN)), ENTRY, field(6, field(2, "words.txt"))),
+        "bad": b"no model at all",
+    }
+    for name, graph in graphs.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "saved_model.pb").write_bytes(graph)
+    found = inspection.inspect_graphs(tmp_path)
+    assert (found["words"].assets, found["words"].restores, found["words"].error) == (("words.txt",), False, "")
+    assert found["bad"].error == "saved_model.pb is damaged, cut short, or no SavedModel."
+    assert found["good"].whole(77) == replace(inspection.inspect(half_plus_two()), size_bytes=77, digest="")
+
+
+def test_where_the_time_for_graphs_is_over_those_that_were_read_count(console: ConsoleSettings, settings: Any) -> None:
+    line = msgspec.json.encode(inspection.GraphInspection("a", {}, Verdict({}, []), "", False, (), "")).decode()
+    command = f"""sh -c 'echo '"'"'{line}'"'"'; printf half; sleep 60'"""
+    settings.CONSOLE = replace(console, inspect_timeout_s=0.5, inspect_command=command)
+    assert inspection.inspect_graphs(Path("/")).keys() == {"a"}

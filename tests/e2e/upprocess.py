@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ class Up:
         program: str = "signalbox",
         python: Path = Path(sys.executable),
         folder: Path = ROOT,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
         self.printed: list[str] = []
@@ -38,7 +40,7 @@ class Up:
         self.process = subprocess.Popen(
             [*argv, "--data", str(data)],
             cwd=folder,
-            env={**os.environ, "SIGNALBOX_LOG_LEVEL": "DEBUG"},
+            env={**os.environ, "SIGNALBOX_LOG_LEVEL": "DEBUG", **(env or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -18,7 +18,7 @@ from pathlib import Path
 from signalbox.program.errors import ModelError, NotFound, OutOfMemory
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
-from workers.runner import process
+from workers.runner import process, savedmodel
 from workers.runner.frames import LoadReport
 
 KIND = "toy"
@@ -42,8 +42,11 @@ class ToyEngine:
             raise OutOfMemory
         if self.loaded and (Path(path) / "alone").exists():
             raise OutOfMemory
-        report = LoadReport(_rolling(Path(path)) if model == "rolling" else 1, 0, {})
         kind = Path(path) / KIND
+        found = savedmodel.manifest(Path(path))[1] if kind.exists() else ""
+        if found and digest not in {"", found}:
+            raise ModelError("The files are not those that were registered: their digest differs.")
+        report = LoadReport(_rolling(Path(path)) if model == "rolling" else 1, 0, {}, digest=found)
         self.loaded[_key(model, version)] = kind.read_text() if kind.exists() else model.partition("_")[0]
         return report
 

@@ -97,7 +97,7 @@ class NatsServer:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            preexec_fn=_die_with_parent if self._dies_with_parent else None,
+            preexec_fn=die_with_parent if self._dies_with_parent else None,
         )
         assert self._process.stderr is not None
         self._reading.start(self._read(self._process.stderr), name="nats-server log")
@@ -168,5 +168,6 @@ class NatsServer:
         return " / ".join(faults or list(self.tail)[-3:]) or "no output"
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For a child, before its program starts: the kernel kills it with the thread that started it."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

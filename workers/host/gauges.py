@@ -91,3 +91,21 @@ GPU_FOREIGN: Final = metrics.gauge(
 OUT_OF_MEMORY: Final = metrics.counter(
     "gpu_out_of_memory", "Runs and loads that the device's memory did not suffice for.", "phase"
 )
+CACHE_HITS: Final = metrics.counter(
+    "worker_cache_hits", "Loads of versions whose files were in the disk cache already.", "model"
+)
+CACHE_MISSES: Final = metrics.counter("worker_cache_misses", "Versions that had to be fetched.", "model")
+CACHE_FAILURES: Final = metrics.counter("worker_cache_failures", "Tries to fetch a version that failed.")
+CACHE_FETCHED: Final = metrics.counter("worker_cache_fetched_bytes", "Bytes that came from repositories.")
+CACHE_FETCH_SECONDS: Final = metrics.histogram(
+    "worker_cache_fetch_seconds", "Fetch of a version, from the list of its files to the verified bytes."
+)
+CACHE_BYTES: Final = metrics.gauge(
+    "worker_cache_bytes", "Of all versions in this host's disk cache, when this worker last fetched one."
+)
+CACHE_EVICTIONS: Final = metrics.counter(
+    "worker_cache_evictions",
+    "Versions that left the disk cache: room (for another), disk (full), changed (the same number from elsewhere),"
+    " damaged.",
+    "reason",
+)

@@ -33,7 +33,7 @@ MAX_NAMED: Final = 32
 _ERROR_CHARACTERS: Final = 200
 MOST_COUNTED: Final = 32
 """Models in a map of a shortened document."""
-_ORDER: Final = ("loading", "ready", "crowded", "failed", "spare")
+_ORDER: Final = ("loading", "ready", "fetching", "crowded", "failed", "spare")
 """Which residencies are told first in a shortened document."""
 
 

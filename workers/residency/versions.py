@@ -16,6 +16,7 @@ from typing import Final
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, NotServing, OutOfMemory, RunnerCrashed, SignalboxError, Unavailable
 from signalbox.wire.messages import Model, Version
+from workers.diskcache.place import LocalFiles, Place
 from workers.residency.activity import Activity
 from workers.residency.cache import DoesNotFit, Key, ModelCache
 from workers.residency.retiring import Retiring
@@ -56,12 +57,13 @@ class ResidentVersions:
         untried: asyncio.Event | None = None,
         statistics: Statistics | None = None,
         retire_s: float = 10.0,
+        files: LocalFiles | None = None,
     ) -> None:
         """may_load: whether the device is ours alone, so that more may be put there. statistics: outlive the hold.
 
         changed: is set when presence should tell of it. untried: is set when a version was loaded for a job, and
         :meth:`keep_warm` has a trial to do with it.
-        retire_s: see :class:`workers.residency.retiring.Retiring`.
+        retire_s: see :class:`workers.residency.retiring.Retiring`. files: of the versions; they outlive the hold.
         """
         statistics = statistics or Statistics()
         self._runner = runner
@@ -75,6 +77,7 @@ class ResidentVersions:
         self._sizes = statistics.sizes
         self._trials = Trials(runner, statistics.joinings, activity)
         self._retiring = Retiring(retire_s)
+        self._files = files or LocalFiles()
         self._is_put_off = False
         self._loop = asyncio.get_running_loop()
         self._one_load = asyncio.Lock()
@@ -89,14 +92,44 @@ class ResidentVersions:
         for (model, version), report in runner.loaded.items():  # kept across a hand-over
             cache.reserve((model, version), report.size_bytes)
             cache.mark_ready((model, version))
+        self._files.release_all(but=runner.loaded)
 
     def is_ready(self, key: Key) -> bool:
         """A run needs no load."""
         return key in self._cache
 
     def may_serve(self, model: Model) -> bool:
-        """Whether jobs of the model are worth asking for: some version is there, or may be loaded."""
-        return self._may_load() or any((model.name, v.version) in self._cache for v in model.versions)
+        """Whether jobs of the model are worth asking for: some version is there, or may be loaded from files here."""
+        if self._may_load() and any(self._can_be_tried(model.name, version) for version in model.versions):
+            return True
+        return any((model.name, v.version) in self._cache for v in model.versions)
+
+    def lacks_files(self, model: Model) -> bool:
+        """Whether a model of which nothing may be served needs a fetch that is not under way."""
+        return not any(
+            self._can_be_tried(model.name, version) or self._files.is_fetching(model.name, version)
+            for version in model.versions
+        )
+
+    def fetch(self, model: Model) -> None:
+        """Have the versions fetched that requests get, as jobs of the model wait. Idempotent."""
+        newest = max((version.version for version in model.versions), default=0)
+        targets = self._retiring.targets(model.name) or (model.default_version or newest,)
+        for version in model.versions:
+            if version.version in targets:
+                self._files.request(model.name, version)
+
+    def is_at_hand(self, key: Key) -> bool:
+        """Whether a run or a load of a version may begin: it is loaded, or its files are here. If not, they will be."""
+        version = find_version(self._find(key[0]), key[1])
+        if key in self._cache or version is None or self._can_be_tried(key[0], version):
+            return True
+        self._files.request(key[0], version)
+        return False
+
+    def _can_be_tried(self, model: str, version: Version) -> bool:
+        """Whether its load needs no fetch: the files are here, or cannot be had, as the load will say."""
+        return self._files.find(model, version) is not None or bool(self._files.refusal(model, version))
 
     def is_loading_another(self, model: str) -> bool:
         """Whether a version of another model is being loaded."""
@@ -133,11 +166,13 @@ class ResidentVersions:
         """The runner does not have it after all. Harmless where another run has found that out and loads it again."""
         if key in self._cache:
             self._cache.drop(key)
+            self._files.release(key)
             self._changed.set()
 
     def forget(self) -> None:
         """The runner has died and everything in it."""
         self._cache.clear()
+        self._files.release_all()
         self._freed.set()
         self._changed.set()
 
@@ -147,7 +182,8 @@ class ResidentVersions:
         What does not fit beside the version it is to take the place of is told as ``crowded``. Tries joined requests of
         what is here and was not tried. Unloads versions that
         the catalog no longer has, and those that are wanted no longer once those that are wanted instead are here.
-        Failures are logged and stay visible while the catalog has the version and it is placed here.
+        Failures are logged and stay visible while the catalog has the version and it is placed here. What would have to
+        be fetched first is so only where it takes the place of a version that is here.
         is_ahead: otherwise only what takes the place of a version that is here is loaded before it is needed.
         """
         self._cache.uncrowd()
@@ -156,11 +192,21 @@ class ResidentVersions:
         for key in wanted:
             if key in self._cache or self._cache.failure(key):
                 continue
-            if is_ahead or self._has_another(key):
+            has_another = self._has_another(key)
+            if (has_another or is_ahead) and self._is_here(key, is_requested=has_another):
                 await self._load_ahead(key)
         await self._try_resident()
         await self._withdraw()
         await self._retire()
+
+    def _is_here(self, key: Key, *, is_requested: bool) -> bool:
+        """Whether the files of a version are here, or need not be. is_requested: fetch them if not."""
+        version = find_version(self._find(key[0]), key[1])
+        if version is None or self._files.find(key[0], version) is not None:
+            return True
+        if is_requested:
+            self._files.request(key[0], version)
+        return False
 
     def retry_failed(self, model: str) -> None:
         """The model was published again: what failed to load is tried once more."""
@@ -291,13 +337,12 @@ class ResidentVersions:
             raise NotServing(f"Version {number} of model {name} is no longer served.")
         size = self._sizes.expected(name, version)
         self._require_possible(key, size)
-        await self._make_room(size)
+        place = await self._files.open(name, version)
         try:
-            report = await self._put(key, version, size, is_ahead=renew is None)
-        except OutOfMemory as error:
-            if renew is None:
-                raise
-            report = await self._put_alone(key, version, size, renew, error)
+            report = await self._put_in_room(key, version, place, size, renew)
+        except BaseException:
+            self._files.release(key)
+            raise
         self._too_large.pop(key, None)
         self.loads += 1
         log.info(
@@ -312,6 +357,28 @@ class ResidentVersions:
             else:
                 self._untried.set()
         await self._book(key, size, is_needed=renew is not None)
+
+    async def _put_in_room(
+        self, key: Key, version: Version, place: Place, size: int, renew: Renew | None
+    ) -> VersionLoaded:
+        await self._make_room(size)
+        try:
+            report = await self._put(key, place, size, is_ahead=renew is None)
+        except OutOfMemory as error:
+            if renew is None:
+                raise
+            report = await self._put_alone(key, version, size, renew, error)
+        except NotServing:
+            self._files.doubt(key[0], version)
+            raise
+        try:
+            await self._files.settle(key[0], version, report.digest)
+        except BaseException as error:
+            await self._unload(key)
+            if isinstance(error, NotServing):
+                self._cache.fail(key, error.public_message)
+            raise
+        return report
 
     async def _book(self, key: Key, size: int, *, is_needed: bool) -> None:
         """Keep the budget with the size that was measured; only then the version may be used.
@@ -370,7 +437,7 @@ class ResidentVersions:
             log.warning("model.out_of_memory", model=key[0], version=key[1], why=str(error))
             await renew()
             try:
-                return await self._put(key, version, size)
+                return await self._put(key, await self._files.open(key[0], version), size)
             except OutOfMemory as again:
                 error = again
             self._too_large[key] = None
@@ -378,7 +445,7 @@ class ResidentVersions:
             f"Version {key[1]} of model {key[0]} does not fit into the device: {error.public_message}"
         ) from error
 
-    async def _put(self, key: Key, version: Version, size: int, *, is_ahead: bool = False) -> VersionLoaded:
+    async def _put(self, key: Key, place: Place, size: int, *, is_ahead: bool = False) -> VersionLoaded:
         """Have the runner load it. Its place tells how that ended, but for the size after a good end."""
         name, number = key
         self._cache.reserve(key, size)
@@ -386,7 +453,7 @@ class ResidentVersions:
         try:
             with self._activity.loading(key, is_ahead=is_ahead):
                 return await self._runner.load(
-                    name, number, version.path, warm=True, digest=version.digest, is_ahead=is_ahead
+                    name, number, place.folder, warm=True, digest=place.digest, is_ahead=is_ahead
                 )
         except (RunnerLost, LeaseLost, Unavailable):  # nothing is known of this version
             self._cache.drop(key)
@@ -424,6 +491,7 @@ class ResidentVersions:
 
     async def _unload(self, key: Key) -> None:
         self._cache.drop(key)
+        self._files.release(key)
         await self._runner.unload(*key)
         log.info("model.unloaded", model=key[0], version=key[1])
         self._changed.set()

@@ -31,6 +31,11 @@ def require_whole(directory: Path, graph: memoryview) -> None:
     )
 
 
+def named(graph: memoryview) -> tuple[bool, tuple[str, ...]]:
+    """(whether there are variables to restore, names of the assets below ``assets``), of the served graph."""
+    return _restores(graph), tuple(text(each, 2) for each in _assets(graph))
+
+
 def facts(directory: Path) -> _Facts:
     """What changes when a file does: number, bytes and time of the last write, by path."""
     found = ((str(path), path.stat()) for path in directory.rglob("*") if path.is_file())

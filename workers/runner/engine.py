@@ -129,7 +129,7 @@ class TensorFlowEngine:
         with self._at_rest:
             before = self._memory_bytes()
         directory = Path(path)
-        graph, signatures = _verified(directory, digest)
+        graph, signatures, digest = _verified(directory, digest)
         session = _of_the_model(lambda: GraphSession(graph, directory, self._config))
         functions = {
             name: Function(session, signature) for name, signature in signatures.items() if name not in operations.OWN
@@ -144,7 +144,7 @@ class TensorFlowEngine:
         with self._at_rest:
             size = max(self._memory_bytes() - before, _stored_bytes(directory))
         samples = [(request.signature, request.frame) for request in warmed[:_MOST_SAMPLES]]
-        return LoadReport(size, len(warmed), signatures, samples)
+        return LoadReport(size, len(warmed), signatures, samples, digest)
 
     def unload(self, model: str, version: int) -> None:
         """Forget a version. What it took goes back to TensorFlow's allocator, not to the device."""
@@ -219,13 +219,17 @@ class TensorFlowEngine:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
 
 
-def _verified(directory: Path, digest: str) -> tuple[memoryview, dict[str, Signature]]:
-    """The graph to serve and its signatures. Raises :class:`ModelError` for files that are not the registered ones."""
+def _verified(directory: Path, digest: str) -> tuple[memoryview, dict[str, Signature], str]:
+    """The graph to serve, its signatures, and the files' digest.
+
+    Raises :class:`ModelError` for files that are not the registered ones.
+    """
     try:
         next(directory.iterdir(), None)  # what may not be read looks empty to those that walk it
-        if digest and savedmodel.manifest(directory)[1] != digest:
+        found = savedmodel.manifest(directory)[1]
+        if digest and found != digest:
             raise errors.ModelError("The files are not those that were registered: their digest differs.")
-        return savedmodel.served(directory)
+        return *savedmodel.served(directory), found
     except PermissionError as error:
         raise errors.ModelError(
             f"{directory} may not be read by the process that runs models;"

@@ -85,13 +85,17 @@ class RunnerStarted(msgspec.Struct, frozen=True, array_like=True, tag="Ready"):
 
 
 class VersionLoaded(msgspec.Struct, frozen=True, array_like=True, tag="Loaded"):
-    """What a load cost. size_bytes: growth of the process (or of the GPU's memory). warmed: warm-up requests run."""
+    """What a load cost. size_bytes: growth of the process (or of the GPU's memory). warmed: warm-up requests run.
+
+    digest: of the files that it was loaded from; empty = the engine does not tell.
+    """
 
     id: int
     size_bytes: int
     seconds: float
     warmed: int
     signatures: dict[str, Signature]
+    digest: str = ""
 
 
 class LoadReport(NamedTuple):
@@ -102,6 +106,7 @@ class LoadReport(NamedTuple):
     signatures: dict[str, Signature]
     samples: Sequence[tuple[str, bytes]] = ()
     """Some of its warm-up requests: signature and frame."""
+    digest: str = ""
 
 
 class JoiningTried(msgspec.Struct, frozen=True, array_like=True, tag=True):

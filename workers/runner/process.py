@@ -155,7 +155,9 @@ class Runner:
             )
             self._loaded[request.model, request.version] = loaded
             seconds = time.perf_counter() - start
-            return frames.VersionLoaded(request.id, loaded.size_bytes, seconds, loaded.warmed, loaded.signatures)
+            return frames.VersionLoaded(
+                request.id, loaded.size_bytes, seconds, loaded.warmed, loaded.signatures, loaded.digest
+            )
         if isinstance(request, frames.Unload):
             self._loaded.pop((request.model, request.version), None)
             self._engine.unload(request.model, request.version)

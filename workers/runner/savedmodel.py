@@ -60,6 +60,19 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     rules: str = ""
 
 
+class GraphFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``saved_model.pb`` says by itself. name: of its folder. restores: the graph has variables to restore.
+    assets: files that it names, below ``assets``. error: why it is refused, empty where it is not."""
+
+    name: str
+    signatures: dict[str, Signature] = {}
+    verdict: OperationFindings = OperationFindings()
+    rules: str = ""
+    restores: bool = False
+    assets: tuple[str, ...] = ()
+    error: str = ""
+
+
 def inspect(directory: Path) -> Inspection:
     """All of it.
 
@@ -88,6 +101,21 @@ def _inspected(directory: Path) -> Inspection:
             size_bytes=size,
             digest=digest,
             rules=rules(),
+        )
+
+
+def inspect_graph(directory: Path, name: str) -> GraphFindings:
+    """What the graph in ``directory`` says, whatever lies beside it. Raises :class:`InvalidRequest`."""
+    with _graph(directory) as graph:
+        signatures, operations = _contents(graph)
+        restores, assets = completeness.named(graph)
+        return GraphFindings(
+            name=name,
+            signatures=signatures,
+            verdict=judge(operations),
+            rules=rules(),
+            restores=restores,
+            assets=assets,
         )
 
 

@@ -83,6 +83,14 @@ class Deliveries:
         self._let_go[model] = min(at_s, self._let_go.get(model, at_s))
         self.next_s = min(self.next_s, at_s)
 
+    def hasten(self, model: str) -> None:
+        """Take a model's jobs up now that wait to be tried again: whether they may run their records tell."""
+        now_s = self._loop.time()
+        for held in [held for held in self._delayed if held.job.model == model]:
+            self._delayed[held] = now_s
+            heapq.heappush(self._due, (now_s, next(self._number), held))
+            self.next_s = min(self.next_s, now_s)
+
     def delayed(self) -> list[InFlightJob]:
         """The jobs that wait to be tried again."""
         return list(self._delayed)

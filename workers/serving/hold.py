@@ -18,6 +18,7 @@ from signalbox.program.tasks import Background
 from signalbox.wire.messages import Worker
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
+from workers.diskcache.place import LocalFiles
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.residency.activity import SOON_S, Activity
@@ -49,6 +50,7 @@ class Hold:
         lease: LeaseHandle,
         fleet: FleetTables,
         cache: ModelCache,
+        files: LocalFiles,
         statistics: Statistics,
         settings: WorkerSettings,
         worker: str,
@@ -89,6 +91,7 @@ class Hold:
             untried=self._catalog,
             statistics=statistics,
             retire_s=settings.retire_s,
+            files=files,
         )
         self._executor = Executor(
             bus=bus,
@@ -143,6 +146,11 @@ class Hold:
     def catalog_changed(self) -> None:
         """Placement or a model's document has changed."""
         self._catalog.set()
+
+    def files_changed(self, model: str) -> None:
+        """Files of a model have come, or something keeps them from coming."""
+        self._catalog.set()
+        self._pipeline.files_changed(model)
 
     def worker_vanished(self, worker: Worker) -> None:
         """Another worker has gone; what it had in flight may have to be looked for here."""

@@ -48,6 +48,8 @@ AGAIN_S: Final = 0.5
 """Until a job is tried again whose runner was lost while the lease was not."""
 UNFORESEEN_DELAY_S: Final = 1.0
 """The same after an error that was not foreseen."""
+FETCH_AGAIN_S: Final = 2.0
+"""Until a job is taken up whose version is being fetched, unless its files come before."""
 
 
 class Pipeline:
@@ -73,6 +75,7 @@ class Pipeline:
         """clock: UTC seconds. wanted_at: when this worker began to wait for the lease, on that clock."""
         self._bus = bus
         self._lease = lease
+        self._residency = residency
         self._executor = executor
         self._committer = committer
         self._tasks = tasks
@@ -115,6 +118,11 @@ class Pipeline:
         if not self._is_woken:
             self._is_woken = True
             self._loop.call_soon(self._dispatch)
+
+    def files_changed(self, model: str) -> None:
+        """Files of a model have come, or cannot come: its jobs may be asked for, and begin."""
+        self._deliveries.hasten(model)
+        self._credits_changed(model)
 
     def reconnected(self) -> None:
         """Look for what was lost with the connection: deliveries, and requests to cancel."""
@@ -264,7 +272,9 @@ class Pipeline:
         try:
             if expired := await self._committer.expire(batch_run):
                 self._apply(expired)
-            if batch_run.jobs:
+            if not self._residency.is_at_hand(batch_run.key):
+                self._try_again(batch_run.jobs, FETCH_AGAIN_S)  # unclaimed: a fetch may take long
+            elif batch_run.jobs:
                 self._apply(await self._run_and_commit(batch_run))
         except LeaseLost:
             self._try_again(batch_run.jobs, AGAIN_S)

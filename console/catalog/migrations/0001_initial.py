@@ -60,6 +60,8 @@ class Migration(migrations.Migration):
                 ('added_by', models.CharField(max_length=150)),
                 ('added_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('vanished_at', models.DateTimeField(blank=True, null=True)),
+                ('is_withdrawn', models.BooleanField(default=False)),
+                ('manifest', models.CharField(blank=True, default='', max_length=64)),
                 ('first_ready_at', models.DateTimeField(blank=True, null=True)),
                 ('model', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='versions', to='catalog.servedmodel')),
             ],

@@ -71,7 +71,7 @@ class JobsRest:
         """What a submission asks for, and the version it is for."""
         name, version, label = target_of(fields)
         require_model(key, name)
-        ready = self._catalog.ready(name, version, label)
+        ready = self._catalog.ready(name, version, label, key)
         require_open(ready.model)
         options = read_options(fields)
         if options.priority == PRIORITIES[0]:

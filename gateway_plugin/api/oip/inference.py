@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from gateway_plugin.admission.keyring import SUBMIT, may_use, require_scope
+from gateway_plugin.admission.keyring import SUBMIT, require_scope
 from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.api.oip.targets import Targets
@@ -52,7 +52,8 @@ class Inference:
         account = key.account_id
         if name:
             return self._statistics.of(account, self._targets.versions(key, name, version))
-        return self._statistics.of(account, [one for one in self._statistics.counted(account) if may_use(key, one[0])])
+        counted = self._statistics.counted(account)
+        return self._statistics.of(account, [one for one in counted if self._targets.knows(key, one[0])])
 
     async def run(
         self,

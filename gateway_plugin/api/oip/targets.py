@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gateway_plugin.admission.keyring import may_use, require_model
+from gateway_plugin.admission.keyring import require_model
 from gateway_plugin.codec.prepared import PreparedVersion
+from gateway_plugin.tables.access import is_listed
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import NotFound
 from signalbox.wire.messages import ApiKey, Model
@@ -23,7 +24,11 @@ class Targets:
     def model(self, key: ApiKey, name: str) -> Model:
         """A model's document. Raises :class:`Forbidden` and :class:`NotFound`."""
         require_model(key, name)
-        return self._model(name)
+        return self._model(name, key)
+
+    def knows(self, key: ApiKey, name: str) -> bool:
+        """Whether there is a model of this name that a key may use."""
+        return is_listed(key, name) and self._catalog.find(name, key) is not None
 
     def version(self, key: ApiKey, name: str, version: str) -> PreparedVersion:
         """A version made ready.
@@ -32,11 +37,14 @@ class Targets:
         Raises as :meth:`model`, :class:`NotFound`, and :class:`InvalidRequest` for an unknown label.
         """
         require_model(key, name)
-        return self.version_for_anybody(name, version)
+        return self._version(name, version, key)
 
     def version_for_anybody(self, name: str, version: str) -> PreparedVersion:
         """The version asked for, where no key is needed. Raises :class:`NotFound` and :class:`InvalidRequest`."""
-        self._model(name)
+        return self._version(name, version, None)
+
+    def _version(self, name: str, version: str, key: ApiKey | None) -> PreparedVersion:
+        self._model(name, key)
         if not version:
             return self._catalog.ready(name)
         if not (version.isascii() and version.isdigit()):
@@ -53,11 +61,11 @@ class Targets:
         return [(name, one.version) for one in self.model(key, name).versions]
 
     def all(self, key: ApiKey) -> Iterator[Model]:
-        """The models that a key may use, one in memory at a time: there may be very many."""
-        return (model for model in self._catalog.all() if may_use(key, model.name))
+        """The models that a key may use."""
+        return self._catalog.all(key)
 
-    def _model(self, name: str) -> Model:
-        found = self._catalog.find(name)
+    def _model(self, name: str, key: ApiKey | None) -> Model:
+        found = self._catalog.find(name, key)
         if found is None:
             raise NotFound(f"Request for unknown model: '{name[:_SHOWN]}' is not found.", model=name[:_SHOWN])
         return found

@@ -40,7 +40,7 @@ class ModelService:
             raise modelspec.missing()
         spec = request.model_spec
         require_model(call.key, spec.name)
-        doc = self._status.of(spec.name, modelspec.version(spec), modelspec.label(spec))
+        doc = self._status.of(call.key, spec.name, modelspec.version(spec), modelspec.label(spec))
         return GrpcReply(ParseDict(doc, GetModelStatusResponse()).SerializeToString())
 
     async def get_metadata(self, call: GrpcCall) -> GrpcReply:

@@ -65,7 +65,7 @@ def ready(spec: ModelSpec, catalog: Catalog, key: ApiKey) -> PreparedVersion:
     if not spec.name:
         raise InvalidRequest("ModelSpec has no name specified. Give the model's name in model_spec.name.")
     require_model(key, spec.name)
-    return catalog.ready(spec.name, version(spec), label(spec))
+    return catalog.ready(spec.name, version(spec), label(spec), key)
 
 
 def effective(ready: PreparedVersion, signature: str = "") -> ModelSpec:

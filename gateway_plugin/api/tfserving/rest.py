@@ -88,12 +88,12 @@ class TfServingRest:
             if form is not None:
                 given = await self._predict(request, route, key)
             elif route.operation is Operation.STATUS:
-                given = json_response(200, self._status.of(route.model, route.version, route.label))
+                given = json_response(200, self._status.of(key, route.model, route.version, route.label))
             else:
-                given = json_response(200, metadata(self._catalog.ready(route.model, route.version, route.label)))
+                given = json_response(200, metadata(self._ready(route, key)))
         except SignalboxError as error:
             httprules.explain(error, request.headers.get("Content-Encoding", ""))
-            if self._catalog.find(route.model) is not None:
+            if self._catalog.find(route.model, key) is not None:
                 self._counts.refused(key.account_id, route.model, error)
             raise
         self._counts.answered(key.account_id, route.model, form or "", perf_counter() - began)
@@ -122,11 +122,14 @@ class TfServingRest:
         encoding = request.headers.get("Content-Encoding", "")
         if encoding:
             encoding = httprules.encoding_of(encoding.lower())
-        choose = partial(self._choose, route)
+        choose = partial(self._choose, route, key)
         _, ready, inputs = await self._codec.read(key.account_id, request.raw_body, encoding, choose, form)
         return Prediction(ready, inputs)
 
-    def _choose(self, route: Route, _fields: Mapping[str, Any]) -> tuple[None, PreparedVersion]:
-        ready = self._catalog.ready(route.model, route.version, route.label)
+    def _choose(self, route: Route, key: ApiKey, _fields: Mapping[str, Any]) -> tuple[None, PreparedVersion]:
+        ready = self._ready(route, key)
         require_open(ready.model)
         return None, ready
+
+    def _ready(self, route: Route, key: ApiKey) -> PreparedVersion:
+        return self._catalog.ready(route.model, route.version, route.label, key)

@@ -8,7 +8,7 @@ from gateway_plugin.service.availability import Availabilities
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.program.errors import NotFound
-from signalbox.wire.messages import Model, TensorSpec
+from signalbox.wire.messages import ApiKey, Model, TensorSpec
 
 _SPARSE: Final = ("values_tensor_name", "indices_tensor_name", "dense_shape_tensor_name")
 _CLASSES: Final = {"sparse": "SPARSE_TENSOR_SPEC", "ragged": "RAGGED_TENSOR_SPEC"}
@@ -21,15 +21,15 @@ class ModelStatus:
         self._catalog = catalog
         self._availabilities = Availabilities(workers)
 
-    def of(self, name: str, version: int | None, label: str | None) -> dict[str, Any]:
+    def of(self, key: ApiKey, name: str, version: int | None, label: str | None) -> dict[str, Any]:
         """TensorFlow Serving's status of all versions, newest first, or of the one that is named or labelled.
 
         TensorFlow Serving itself ignores a label here. Raises :class:`NotFound`, and for an unknown label
         :class:`InvalidRequest` in the words of its predict call.
         """
         if label is not None:
-            version = self._catalog.labelled(name, label)
-        model = self._catalog.find(name)
+            version = self._catalog.labelled(name, label, key)
+        model = self._catalog.find(name, key)
         versions = [] if model is None else sorted((v.version for v in model.versions), reverse=True)
         if version is not None and version not in versions:
             raise NotFound(f"Could not find version {version} of model {name}", model=name)

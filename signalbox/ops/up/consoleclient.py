@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from signalbox.client.pool import ConnectionPool
-from signalbox.program.errors import Unauthorized, Unavailable
+from signalbox.program.errors import NotFound, Unauthorized, Unavailable
 
 SLOW_S: Final = 180.0
 """Registering a model reads all of its files, in a process of its own."""
@@ -22,17 +22,31 @@ class ConsoleClient(ConnectionPool):
         }
         super().__init__(url, headers=headers, timeout_s=SLOW_S)
 
-    async def models(self) -> set[str]:
-        """Names of the registered models."""
-        doc = await self._call("GET", "/api/models")
-        rows = doc["results"] if isinstance(doc, dict) else doc
-        return {row["name"] for row in rows}
+    async def name(self) -> str:
+        """The operator that the token belongs to. Raises :class:`Unauthorized`."""
+        return str((await self._call("GET", "/api/me"))["name"])
+
+    async def has(self, model: str) -> bool:
+        """Whether a model of this name is registered."""
+        try:
+            await self._call("GET", f"/api/models/{model}")
+        except NotFound:
+            return False
+        return True
 
     async def register(self, name: str, path: Path, description: str, *, rows_independent: bool = False) -> None:
         """Register every version below ``path``. rows_independent: requests of several callers may share a run."""
         settings = {"rows_independent": rows_independent}
         body = {"name": name, "path": str(path), "description": description, "settings": settings}
         await self._call("POST", "/api/models", body)
+
+    async def repositories(self) -> dict[str, str]:
+        """URL of each repository by its name."""
+        return {row["name"]: row["url"] for row in await self._call("GET", "/api/repositories")}
+
+    async def add_repository(self, name: str, url: str) -> None:
+        """Have the models below ``url`` noticed; everybody may call them."""
+        await self._call("POST", "/api/repositories", {"name": name, "url": url, "access": "everybody"})
 
     async def create_key(self, name: str) -> str:
         """A new API key with every scope; its text."""
@@ -45,6 +59,8 @@ class ConsoleClient(ConnectionPool):
         text = response.body.decode(errors="replace")
         if response.status == 401:
             raise Unauthorized(f"The console refused {method} {path}: {response.status} {text[:500]}")
+        if response.status == 404:
+            raise NotFound(f"The console has nothing at {path}: {text[:500]}")
         if response.status >= 400:
             raise Unavailable(f"The console refused {method} {path}: {response.status} {text[:500]}")
         return json.loads(text) if text else {}

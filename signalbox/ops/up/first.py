@@ -1,8 +1,10 @@
 """Demonstrates that the stack works: demonstration models, an API key, one real prediction."""
 
 import asyncio
+import itertools
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -60,18 +62,21 @@ class Greeting(NamedTuple):
         return {"api_key": self.api_key, "login": {"user": self.user, "password": self.password}}
 
 
-async def show(stack: StackView, folder: Path | None) -> Greeting:
+async def show(stack: StackView, folder: Path | None, repositories: Sequence[str] = ()) -> Greeting:
     """Models, key and prediction; only what an earlier start has not left is made.
 
-    folder: the models as the console finds them, None without the demonstration.
+    folder: the models as the console finds them, None without the demonstration. repositories: URLs.
     """
     password = stack.data.admin_password().read_text().strip()
-    if folder is None:
+    if folder is None and not repositories:
         return Greeting(ADMIN, password, "")
     async with await _console(stack) as console:
-        known = await console.models()
+        if repositories:
+            await _add(repositories, stack, console)
+        if folder is None:
+            return Greeting(ADMIN, password, "")
         for name, description in MODELS.items():
-            if name not in known:
+            if not await console.has(name):
                 stack.say(f"registering {name} through the console's API")
                 is_independent = name in INDEPENDENT
                 await console.register(name, folder / name, description, rows_independent=is_independent)
@@ -84,13 +89,32 @@ async def _console(stack: StackView) -> ConsoleClient:
     """A session with the console, by the kept token if that still opens it."""
     console = ConsoleClient(stack.console_url, await stack.operator_token())
     try:
-        await console.models()
+        await console.name()
     except Unauthorized:
         stack.say("the console does not know the kept operator token; making another")
     else:
         return console
     await console.close()
     return ConsoleClient(stack.console_url, await stack.operator_token(anew=True))
+
+
+async def _add(repositories: Sequence[str], stack: StackView, console: ConsoleClient) -> None:
+    """Those that are not there yet. Their models are noticed while the stack runs."""
+    known = await console.repositories()
+    for url in repositories:
+        if url not in known.values():
+            name = _name_for(url, known.keys())
+            known[name] = url
+            stack.say(f"adding the repository {name}, {url}: its models come by themselves")
+            await console.add_repository(name, url)
+
+
+def _name_for(url: str, taken: Collection[str]) -> str:
+    """The last part of the URL that makes a name, with a number where that name is taken."""
+    words = [re.sub(r"[^A-Za-z0-9_-]+", "-", part).strip("-_")[:40] for part in url.partition("://")[2].split("/")]
+    word = next(filter(None, reversed(words)), "models")
+    names = itertools.chain([word], (f"{word}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
 
 
 async def train(stack: UpStack) -> Path | None:

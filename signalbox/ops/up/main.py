@@ -43,7 +43,7 @@ async def bring_up(stack: UpStack) -> Greeting:
         group.create_task(stack.start_console())
         for number in range(1, options.workers + 1):
             group.create_task(stack.start_worker(number))
-    return await show(stack, models.result())
+    return await show(stack, models.result(), options.repositories)
 
 
 def note(stack: UpStack, shown: Greeting) -> None:

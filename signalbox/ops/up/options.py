@@ -17,7 +17,8 @@ USUAL_GRPC_PORT: Final = 8500
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to run and where. A port of None is the usual one when free; 0 is any free one.
 
-    model_folders: models may be registered from these besides the stack's own.
+    model_folders: models may be registered from these besides the stack's own. repositories: URLs whose models are
+    noticed and served, for everybody.
     """
 
     data: Path = Path(".signalbox")
@@ -29,6 +30,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     console_port: int | None = None
     nats_port: int | None = None
     model_folders: tuple[Path, ...] = ()
+    repositories: tuple[str, ...] = ()
     has_demo: bool = True
 
 
@@ -68,6 +70,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="models may be registered from below this folder too; what runs them reads nothing else"
         " (may be given more than once)",
     )
+    parser.add_argument(
+        "--repository",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="serve every model found there, and what comes later: file:///folder, s3://bucket/prefix, gs://, az://;"
+        " keys and endpoint as their own tools take them (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL)"
+        " (may be given more than once)",
+    )
     parser.add_argument("--no-demo", action="store_true", help="no demonstration models, key and prediction")
 
 
@@ -88,6 +99,7 @@ def parsed(arguments: argparse.Namespace) -> UpOptions:
         console_port=port(arguments.console_port),
         nats_port=port(arguments.nats_port),
         model_folders=tuple(arguments.models),
+        repositories=tuple(arguments.repository),
         has_demo=not arguments.no_demo,
     )
 

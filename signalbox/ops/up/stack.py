@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -154,6 +155,7 @@ class UpStack:
         device = self.options.devices[(number - 1) % len(self.options.devices)]
         env = {**self.env("worker"), "SIGNALBOX_WORKER_ID": name, "SIGNALBOX_WORKER_DEVICE": device}
         env.setdefault("SIGNALBOX_WORKER_MODEL_FOLDERS", ",".join(map(str, self.model_folders())))
+        env.setdefault("SIGNALBOX_WORKER_CACHE_DIR", str(self.data.path / "cache"))
         if device.startswith("cpu:"):  # two stacks on one host share its GPUs, not virtual devices
             env["SIGNALBOX_WORKER_LOCK_DIR"] = str(self.data.path / "locks")
         spec = self.spec(name, "workers", env=env, ready=partial(probes.serves, self.bus, name), ready_s=WORKER_READY_S)
@@ -229,7 +231,8 @@ class UpStack:
         own = [self.data.path / "models", self.data.path / "console" / "models"]
         for folder in own:
             folder.mkdir(parents=True, exist_ok=True)
-        return [*own, *(folder.resolve() for folder in self.options.model_folders)]
+        read_in_place = [Path(urlsplit(url).path) for url in self.options.repositories if url.startswith("file:")]
+        return [*own, *(folder.resolve() for folder in (*self.options.model_folders, *read_in_place))]
 
     def _model_roots(self) -> list[str]:
         """Folders of models for the console, with names: what lies below a folder with a name may move with it.
@@ -261,6 +264,7 @@ class UpStack:
             "SIGNALBOX_CONSOLE_LISTEN": f"{HOST}:{self.console_port}",
             "SIGNALBOX_CONSOLE_DATA_DIR": str(self.data.path / "console"),
             "SIGNALBOX_CONSOLE_REPOSITORY_ROOTS": ",".join(self._model_roots()),
+            "SIGNALBOX_CONSOLE_REPOSITORY_URLS": ",".join(self.options.repositories),
             "SIGNALBOX_CONSOLE_FRONT_URL": self.front_url,
             "SIGNALBOX_CONSOLE_ADMIN_USER": ADMIN,
             "SIGNALBOX_CONSOLE_ADMIN_PASSWORD_FILE": str(self.data.admin_password()),

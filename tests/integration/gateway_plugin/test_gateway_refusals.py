@@ -16,7 +16,7 @@ from gateway_plugin.hooks.dispatcher import REFUSED
 from gateway_plugin.service.waiting import End
 from signalbox.bus import table
 from signalbox.program import metrics
-from signalbox.wire.messages import Signature, TensorSpec, Version
+from signalbox.wire.messages import Access, Signature, TensorSpec, Version
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.tensors import MAX_HOLLOW, Tensor
 from tests.rigs.gateway import (
@@ -98,6 +98,49 @@ async def test_wrong_paths_are_named_in_the_words_of_tensorflow_serving(
 ) -> None:
     got = await front.call("POST", path, {"instances": [1.0]}, key=mine)
     assert (got.status, words in got.doc["error"]) == (status, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/models/{}:predict", {"instances": [1.0]}),
+        ("POST", "/v1/models/{}/versions/1:predict", {"instances": [1.0]}),
+        ("POST", "/v1/models/{}/labels/stable:predict", {"instances": [1.0]}),
+        ("GET", "/v1/models/{}", None),
+        ("GET", "/v1/models/{}/versions/1", None),
+        ("GET", "/v1/models/{}/labels/stable", None),
+        ("GET", "/v1/models/{}/metadata", None),
+        ("POST", "/v1/jobs", {"model": "{}", "input": {"x": [1.0]}}),
+        ("GET", "/v2/models/{}", None),
+        ("GET", "/v2/models/{}/versions/1", None),
+        ("GET", "/v2/models/{}/config", None),
+        ("GET", "/v2/models/{}/stats", None),
+        ("POST", "/v2/models/{}/infer", {"inputs": []}),
+    ],
+)
+async def test_a_closed_model_is_to_other_keys_as_if_it_did_not_exist(
+    front: Rig, mine: Key, method: str, path: str, body: Any
+) -> None:
+    closed = model("closed", access=Access(is_open=False, accounts=("shop",)), labels={"stable": 1})
+    let_in = (key(models=("clo*",)), key(account_id="shop"))
+    await front.publish(closed, *let_in)
+
+    async def asked(name: str, by: Key) -> tuple[int, str]:
+        # Found, a prediction would wait for a worker.
+        sent = json.loads(json.dumps(body).replace("{}", name))
+        got = await front.call(method, path.format(name), sent, key=by, headers={"Prefer": "wait=0"})
+        return got.status, got.body.decode().replace(name, "{}")
+
+    assert await asked("closed", mine) == await asked("nobody", mine)
+    assert (await asked("closed", mine))[0] in {400, 404}
+    for by in let_in:
+        assert await asked("closed", by) != await asked("nobody", by)
+    page = await front.call("GET", "/monitoring/prometheus/metrics", key=mine)
+    assert b"closed" not in page.body
+    for listed, names in (("/v1/models", ["half"]), ("/v2/models", ["half"])):
+        assert (await front.call("GET", listed, key=mine)).doc["models"] == names
+        assert (await front.call("GET", listed, key=let_in[1])).doc["models"] == ["closed", "half"]
+        assert (await front.call("GET", listed, key=let_in[0])).doc["models"] == ["closed"]
 
 
 async def test_bad_json_to_an_unknown_model_is_400_as_in_tensorflow_serving(front: Rig, mine: Key) -> None:

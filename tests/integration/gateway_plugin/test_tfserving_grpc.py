@@ -31,7 +31,7 @@ from gateway_plugin.proto.serving_pb2 import (
 )
 from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.grpc import GrpcUpstream
-from signalbox.wire.messages import Model, Signature, TensorSpec, Version
+from signalbox.wire.messages import Access, Model, Signature, TensorSpec, Version
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import HALF_PLUS_TWO, Key, Rig, ScriptedWorker, key, model, rig
 from tests.rigs.natsserver import NatsServer
@@ -323,6 +323,24 @@ async def test_a_key_for_other_models_or_that_may_not_submit_is_refused(nats: Na
             client = Client(made._channel, limited, made.rig)
             error = await client.refusal(f"{PREDICTION}/Predict", spec() + floats("x", 1.0))
             assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_closed_model_is_to_other_keys_as_if_it_did_not_exist(client: Client) -> None:
+    await client.rig.publish(model("cl", access=Access(is_open=False)))
+    status = GetModelStatusRequest(model_spec=ModelSpec(name="{}")).SerializeToString()
+    metadata = GetModelMetadataRequest(model_spec=ModelSpec(name="{}"), metadata_field=["signature_def"])
+    for method, message in (
+        (f"{PREDICTION}/Predict", spec("{}") + floats("x", 1.0)),
+        (f"{PREDICTION}/GetModelMetadata", metadata.SerializeToString()),
+        (f"{MODEL}/GetModelStatus", status),
+    ):
+        # Names of one length, so that the messages' lengths stay right.
+        errors = [await client.refusal(method, message.replace(b"{}", name)) for name in (b"cl", b"zz")]
+        told = [
+            (one.code(), str(one.details()).replace(name, "{}")) for one, name in zip(errors, ("cl", "zz"), strict=True)
+        ]
+        assert told[0] == told[1]
+        assert told[0][0] is grpc.StatusCode.NOT_FOUND
 
 
 async def test_the_account_s_metrics_count_calls_of_both_entry_points(client: Client) -> None:

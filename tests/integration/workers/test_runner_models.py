@@ -524,3 +524,33 @@ async def test_inspect_command_prints_json() -> None:
     out, _ = await process.communicate()
     found = msgspec.json.decode(out)
     assert set(found) == {"signatures", "ops", "verdict", "size_bytes", "digest", "rules"}
+
+
+async def test_many_graphs_are_inspected_in_one_process_and_one_that_ends_it_costs_itself_alone(tmp_path: Path) -> None:
+    for name, model in {"a": models.half_plus_two(), "d": models.picky(), "e": models.shout()}.items():
+        (tmp_path / name).mkdir()
+        shutil.copy(model / "saved_model.pb", tmp_path / name)
+    for name in ("b", "c"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "b" / "saved_model.pb").write_bytes(os.urandom(200))
+    os.mkfifo(tmp_path / "c" / "saved_model.pb")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "workers.inspect", "--graphs", str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    with await asyncio.to_thread((tmp_path / "c" / "saved_model.pb").open, "wb"):  # it reads the third one now
+        (child,) = (await asyncio.to_thread(children.read_text)).split()
+        os.kill(int(child), signal.SIGKILL)
+        out, _ = await process.communicate()
+    found = [msgspec.json.decode(line, type=savedmodel.GraphFindings) for line in out.splitlines()]
+    assert process.returncode == 0
+    assert [(one.name, bool(one.error)) for one in found] == [
+        ("a", False),
+        ("b", True),
+        ("c", True),
+        ("d", False),
+        ("e", False),
+    ]
+    assert found[0].restores, "half_plus_two has variables"
+    assert found[0].signatures == (await inspected(models.half_plus_two())).signatures
+    assert found[3].verdict == (await inspected(models.picky())).verdict

@@ -41,9 +41,8 @@ class Operator:
 
     async def add_model(self, name: str, version: Path, settings: dict[str, Any]) -> None:
         """Upload one version of a model, unless it is there, and set what is asked for."""
-        known = await self._call("GET", "/api/models")
-        rows = known["results"] if isinstance(known, dict) else known
-        if name not in {row["name"] for row in rows}:
+        known = await self._call("GET", f"/api/models?q={name}")
+        if name not in {row["name"] for row in known["models"]}:
             files = {"archive": (f"{name}.tar.gz", _packed(version), "application/gzip")}
             try:
                 await self._call("POST", f"/api/models/{name}/versions", files=files)

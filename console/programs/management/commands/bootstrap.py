@@ -12,6 +12,7 @@ from console.accounts.rights import system_actor
 from console.accounts.roles import sync_groups
 from console.catalog.roots import relocate
 from console.operators import services
+from console.repositories.services import sync_roots
 from signalbox.program import log
 
 
@@ -32,6 +33,7 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=options["verbosity"] - 1)
         sync_groups()
         relocate()
+        sync_roots()
         password = services.first_admin(system_actor("bootstrap"), console.admin_user, console.admin_password)
         if password is None:
             self.stdout.write("The console is ready; its admin exists already.")

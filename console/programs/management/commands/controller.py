@@ -16,13 +16,15 @@ from console.controller.rows import keep_counted
 from console.controller.storage import keep_measured
 from console.jobs.retention import RowRetention
 from console.keys.usage import keep_noted
+from console.noticing import digests
+from console.noticing.loop import Noticing
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
 from signalbox.bus.client import Bus
 
 
 class Command(BaseCommand):
-    help = "Carry decisions out: publish the outbox, heal lost documents, settle vanished jobs, delete old rows."
+    help = "Carry decisions out: publish the outbox, list repositories, heal lost documents and jobs, delete old rows."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -53,6 +55,8 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         reconciler.run(),
         keep_noted(bus),
         readiness.keep_noted(bus),
+        Noticing(bus, console).run(),
+        digests.keep_noted(bus),
         keep_measured(bus),
         keep_counted(),
         keep_marked(bus, console.audit_mark_s),

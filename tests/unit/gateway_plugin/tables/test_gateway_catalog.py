@@ -3,11 +3,13 @@
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
+from gateway_plugin.tables.access import may_use
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.bus.table import Table
-from signalbox.program.errors import NotFound
-from signalbox.wire.messages import Model, Serving, Signature, TensorSpec, Version
+from signalbox.program.errors import NotFound, SignalboxError
+from signalbox.wire.messages import Access, ApiKey, Model, Serving, Signature, TensorSpec, Version
 from signalbox.wire.names import token
 
 T = TypeVar("T")
@@ -68,3 +70,49 @@ def test_what_requests_get_follows_the_record_of_what_is_served() -> None:
     assert catalog.ready(NAME).version.version == 2
     serving.publish(token(NAME), Serving(publication=1, default=1))
     assert catalog.ready(NAME).version.version == 1
+
+
+@pytest.mark.parametrize(
+    ("own", "shared", "access", "is_let_in"),
+    [
+        ((), (), Access(), True),
+        (("half.*",), (), Access(), True),
+        (("half.two",), ("half.*",), Access(), True),
+        (("hal",), (), Access(), False),
+        (("*",), ("other*",), Access(), False),
+        (("half.two.*",), (), Access(), False),
+        ((), (), Access(is_open=False), False),
+        ((), ("half.two",), Access(is_open=False), False),
+        (("half.two",), (), Access(is_open=False), True),
+        (("other", "half*"), (), Access(is_open=False), True),
+        (("*",), (), Access(is_open=False), True),
+        (("half.two",), ("other",), Access(is_open=False), False),
+        ((), (), Access(is_open=False, accounts=("shop",)), True),
+        ((), (), Access(is_open=False, accounts=("bank",)), False),
+        ((), ("half.*",), Access(is_open=False, accounts=("shop",)), True),
+        (("other",), (), Access(is_open=False, accounts=("shop",)), False),
+        ((), ("other",), Access(is_open=False, accounts=("shop",)), False),
+    ],
+)
+def test_a_key_may_use_what_both_lists_have_and_is_open_to_it(
+    own: tuple[str, ...], shared: tuple[str, ...], access: Access, *, is_let_in: bool
+) -> None:
+    key = ApiKey(id="k", account_id="shop", hmac="", models=own, account_models=shared)
+    catalog = Catalog(Documents(**{token(NAME): replace(document(1), access=access)}), Documents[Serving]())
+    assert may_use(key, replace(document(1), access=access)) is is_let_in
+    assert (catalog.find(NAME, key) is not None) is is_let_in
+    assert [model.name for model in catalog.all(key)] == ([NAME] if is_let_in else [])
+    assert catalog.ready(NAME).version.version == 1, "the gateway itself finds it"
+
+
+def test_a_key_is_told_of_a_closed_model_what_it_is_told_of_one_that_does_not_exist() -> None:
+    key = ApiKey(id="k", account_id="shop", hmac="")
+    closed = replace(document(1), access=Access(is_open=False), labels={"stable": 1})
+    catalog = Catalog(Documents(**{token(NAME): closed}), Documents[Serving]())
+    for version, label in ((None, None), (1, None), (7, None), (None, "stable")):
+        with pytest.raises(SignalboxError) as refused:
+            catalog.ready(NAME, version, label, key)
+        with pytest.raises(SignalboxError) as unknown:
+            catalog.ready("half.ten", version, label, key)
+        assert type(refused.value) is type(unknown.value)
+        assert refused.value.public_message == unknown.value.public_message.replace("half.ten", NAME)

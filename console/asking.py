@@ -1,0 +1,34 @@
+"""Asks NATS, from a request's thread, for what the database does not have."""
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from asgiref.sync import async_to_sync
+from django.conf import settings
+
+from signalbox.bus.client import Bus
+from signalbox.program.errors import Unavailable
+
+_WAIT_S: Final = 2.0
+_readers: Final = threading.BoundedSemaphore(4)
+"""Each reader may hold a page of dead letters, one whole input, or the files of a version."""
+T = TypeVar("T")
+
+
+def ask(what: str, act: Callable[[Bus], Awaitable[T]]) -> T:
+    """What ``act`` finds over a connection of its own. what: the name of the connection.
+
+    Raises :class:`Unavailable` without NATS, and while too many ask at once, and whatever ``act`` raises.
+    """
+
+    async def asked() -> T:
+        async with await Bus.connect(settings.CONSOLE, role="console", name=what) as bus:
+            return await act(bus)
+
+    if not _readers.acquire(timeout=_WAIT_S):
+        raise Unavailable(f"Too many requests read {what} at once.", retry_after_s=1.0)
+    try:
+        return async_to_sync(asked)()
+    finally:
+        _readers.release()

@@ -1,0 +1,203 @@
+"""Carries a plan out: inspects what is new, writes manifests to NATS, and registers through the catalog's services.
+
+No database transaction is open while a repository, the inspector or NATS is asked.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from django.conf import settings
+
+from console.accounts.rights import Actor, system_actor
+from console.catalog import judging, services, withdrawal
+from console.catalog.inspection import GraphInspection
+from console.catalog.models import REPOSITORY, ModelVersion
+from console.catalog.versions import Candidate
+from console.noticing import rows
+from console.noticing.graphs import Graphs
+from console.noticing.listing import MOST_GRAPH_BYTES, Place
+from console.noticing.plan import Key, Plan, Refusal, Step, shown
+from console.noticing.rows import in_thread
+from console.repositories.models import Repository
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put
+from signalbox.program.errors import Conflict, InvalidRequest, SignalboxError
+from signalbox.wire.messages import Manifest
+from signalbox.wire.names import Bucket, version_key, version_of
+from signalbox.wire.names import key as key_subject
+
+_AT_ONCE: Final = 200
+"""Versions that are inspected in one process, and whose rows are written in one call of the database's thread."""
+_WRITES: Final = 32
+"""Manifests on their way to NATS."""
+_INDEX: Final = "variables/variables.index"
+Inspected = tuple[list[Step], dict[Key, GraphInspection], dict[Key, Refusal]]
+"""Versions, what their graphs say, and why others of them are refused."""
+Refused = dict[Key, tuple[str, Refusal]]
+"""By version: the manifest it had, and why it was not taken."""
+
+
+class Registrar:
+    """Registers, renews, judges, withdraws and restores versions of repositories."""
+
+    def __init__(self, bus: Bus, graphs: Graphs) -> None:
+        self._bus = bus
+        self._graphs = graphs
+        self._turns = asyncio.Semaphore(_WRITES)
+
+    async def carry_out(self, row: Repository, place: Place, plan: Plan, now: float) -> Refused:
+        """Do all that the plan says; what was refused. What has changed since the listing waits for the next one.
+
+        Raises :class:`SignalboxError` where repository, inspector or NATS is away: what is left comes again.
+        """
+        await in_thread(_note_gone)(row, plan, now)
+        refused: Refused = {}
+        async with aclosing(self._inspected(place, plan.register)) as inspected:
+            async for steps, found, bad in inspected:
+                refused |= await self._register(row, place, steps, found, bad, now)
+        async with aclosing(self._inspected(place, plan.judge)) as inspected:
+            async for _, found, _ in inspected:
+                await in_thread(_note_judged)(found)
+        await self._write_manifests(place, plan.renew, now)
+        await in_thread(_note_back)(row, plan)
+        return refused
+
+    async def held(self) -> set[Key]:
+        """Versions whose manifests NATS has. Raises :class:`Unavailable`."""
+        prefix = key_subject(Bucket.MANIFESTS, "")
+        pages = self._bus.list_pages(Bucket.MANIFESTS.stream, [f"{prefix}>"])
+        keys = {stored.subject.removeprefix(prefix) async for page in pages for stored in page}
+        return {found for key in keys if (found := version_of(key)) is not None}
+
+    async def _inspected(self, place: Place, steps: Sequence[Step]) -> AsyncGenerator[Inspected, None]:
+        """What graphs say, some at a time: the next ones are inspected while the caller works with these."""
+        ahead: asyncio.Task[tuple[dict[Key, GraphInspection], dict[Key, Refusal]]] | None = None
+        parts = list(_parts(steps))
+        try:
+            for number, part in enumerate(parts):
+                found, refused = await (ahead or self._graphs.read(place, part))
+                ahead = None
+                if number + 1 < len(parts):
+                    ahead = asyncio.create_task(self._graphs.read(place, parts[number + 1]))
+                yield part, found, refused
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+
+    async def _register(
+        self,
+        row: Repository,
+        place: Place,
+        steps: Sequence[Step],
+        found: Mapping[Key, GraphInspection],
+        refused: dict[Key, Refusal],
+        now: float,
+    ) -> Refused:
+        for step in steps:
+            if step.key in found and (lacking := list(_lacking(step, found[step.key]))):
+                refused[step.key] = Refusal(
+                    "incomplete", f"Its graph names files that are not there: {shown(lacking)}."
+                )
+        taken = [step for step in steps if step.key in found and step.key not in refused]
+        await self._write_manifests(place, taken, now)
+        refused |= await in_thread(_store)(row, place, [(step, found[step.key]) for step in taken])
+        return {step.key: (step.manifest, refused[step.key]) for step in steps if step.key in refused}
+
+    async def _write_manifests(self, place: Place, steps: Sequence[Step], now: float) -> None:
+        async def write(step: Step) -> None:
+            url = place.location.below(step.version.folder).url
+            doc = Manifest(repository=place.name, url=url, files=step.version.files, listed_at=now)
+            async with self._turns:
+                await put(self._bus, Bucket.MANIFESTS, version_key(step.model, step.number), doc)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for step in steps:
+                    group.create_task(write(step))
+        except* SignalboxError as errors:
+            raise errors.exceptions[0] from None
+
+
+def actor_of(repository: str) -> Actor:
+    """Who acts for a repository."""
+    return system_actor(f"repository:{repository}")
+
+
+def _parts(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Some at a time: so many, and so many bytes of graphs."""
+    part: list[Step] = []
+    size = 0
+    for step in steps:
+        size += step.version.graph.size_bytes
+        if part and (len(part) == _AT_ONCE or size > MOST_GRAPH_BYTES):
+            yield part
+            part, size = [], step.version.graph.size_bytes
+        part.append(step)
+    if part:
+        yield part
+
+
+def _lacking(step: Step, found: GraphInspection) -> Iterator[str]:
+    files = {file.path for file in step.version.files}
+    if found.restores and _INDEX not in files:
+        yield _INDEX
+    yield from (path for asset in found.assets if (path := f"assets/{asset}") not in files)
+
+
+def _store(row: Repository, place: Place, new: Sequence[tuple[Step, GraphInspection]]) -> dict[Key, Refusal]:
+    """Register each model's versions in a transaction of its own; why others were refused.
+
+    Nothing while the console is read-only, nor where the repository is not noticed any more.
+    """
+    refused: dict[Key, Refusal] = {}
+    fresh = next((one for one in rows.noticed() if one.pk == row.pk), None)
+    if fresh is None:
+        return refused
+    for name, group in groupby(new, key=lambda each: each[0].model):
+        steps = list(group)
+        candidates = {step.number: _candidate(place, step, found) for step, found in steps}
+        base = _kept(place, steps[0][0].version.folder.rpartition("/")[0])
+        try:
+            services.register_found(actor_of(row.name), fresh, name, base, candidates)
+        except (InvalidRequest, Conflict) as error:
+            refused |= {step.key: Refusal("registration", error.public_message) for step, _ in steps}
+    return refused
+
+
+def _candidate(place: Place, step: Step, found: GraphInspection) -> Candidate:
+    size_bytes = sum(file.size_bytes for file in step.version.files)
+    return Candidate(_kept(place, step.version.folder), found.whole(size_bytes), step.manifest)
+
+
+def _kept(place: Place, below: str) -> str:
+    """A folder below the repository, as the database keeps it."""
+    found = place.location.below(below)
+    return settings.CONSOLE.kept_path(found.folder) if found.is_local else found.url
+
+
+def _note_gone(row: Repository, plan: Plan, now: float) -> None:
+    at = datetime.fromtimestamp(now, tz=UTC)
+    for name, keys in groupby(plan.missing, key=itemgetter(0)):
+        withdrawal.note_missing(row, name, [number for _, number in keys], at)
+    for (name, number), why in plan.withdraw.items():
+        withdrawal.withdraw(actor_of(row.name), row, name, [number], why)
+
+
+def _note_back(row: Repository, plan: Plan) -> None:
+    for step in plan.renew:
+        withdrawal.note_manifest(row, step.model, step.number, step.manifest)
+    for name, keys in groupby(plan.restore, key=itemgetter(0)):
+        withdrawal.restore(actor_of(row.name), row, name, [number for _, number in keys], "Its files are back.")
+
+
+def _note_judged(found: Mapping[Key, GraphInspection]) -> None:
+    for (name, number), one in found.items():
+        version = ModelVersion.objects.filter(model__name=name, number=number, source=REPOSITORY).first()
+        if version is not None:
+            judging.note(version.pk, one.rules, one.whole(0).listed)

@@ -1,0 +1,58 @@
+"""Where the files of a version are, for who loads it. Here: in place, as all have an absolute path."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from signalbox.wire.messages import Version
+
+Key = tuple[str, int]
+"""Model name and version."""
+
+
+class Place(NamedTuple):
+    """Where a version's files are, and the digest that they must have; empty = any."""
+
+    folder: str
+    digest: str
+
+
+class LocalFiles:
+    """Where all versions have an absolute path."""
+
+    def find(self, model: str, version: Version) -> Place | None:
+        """Where a version's files are; None while they are not here."""
+        del model
+        return Place(version.path, version.digest)
+
+    def request(self, model: str, version: Version) -> None:
+        """Have a version fetched that is not here. Idempotent."""
+
+    def is_fetching(self, model: str, version: Version) -> bool:
+        """Whether a version is being fetched, or tried again after a while."""
+        del model, version
+        return False
+
+    def refusal(self, model: str, version: Version) -> str:
+        """Why a version cannot be fetched as long as nobody changes it; empty = it can, or is here."""
+        del model, version
+        return ""
+
+    async def open(self, model: str, version: Version) -> Place:
+        """The files of a version that is to be loaded; they stay until :meth:`release`.
+
+        Raises :class:`Unavailable` where they are not here, and :class:`NotServing` where they cannot be had.
+        """
+        del model
+        return Place(version.path, version.digest)
+
+    async def settle(self, model: str, version: Version, digest: str) -> None:
+        """A version was loaded from files of this digest. Raises :class:`NotServing` where it should be another."""
+
+    def doubt(self, model: str, version: Version) -> None:
+        """A load of these files failed: see whether they are damaged, and fetch them again if so."""
+
+    def release(self, key: Key) -> None:
+        """A version is not loaded any more. Idempotent."""
+
+    def release_all(self, but: Collection[Key] = ()) -> None:
+        """No version is loaded any more, but these."""
