@@ -41,6 +41,9 @@ def find(
             if loaded.state == "failed":
                 text = f"{loaded.model}:{loaded.version} does not load on {worker.id}: {loaded.error}"
                 found[f"load:{worker.id}:{loaded.model}"] = Alarm("error", text, href=f"/models/{loaded.model}")
+            elif loaded.state == "fetching" and loaded.error:
+                text = f"{loaded.model}:{loaded.version} cannot be fetched to the host of {worker.id}: {loaded.error}"
+                found[f"fetch:{worker.id}:{loaded.model}"] = Alarm("warning", text, href=f"/models/{loaded.model}")
     for rollout in held_back:
         what = f"label {rollout.label}" if rollout.label else "requests without a version"
         text = (

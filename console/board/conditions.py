@@ -30,11 +30,20 @@ def of(row: Queue) -> Condition:
         return Condition("lost", "worker gone", "the worker that ran its jobs is gone")
     if row.behind:
         return Condition("waiting", f"behind {row.behind}", f"a worker has its jobs, and does {row.behind} first")
+    return _in_memory(row)
+
+
+def _in_memory(row: Queue) -> Condition:
+    """By where it is in memory, or why it is not."""
     if row.ready:
         label = f"ready {row.ready}/{row.replicas}" if row.ready < row.replicas else "ready"
         return Condition("ready", label, f"in memory on {row.ready} of {row.replicas} GPUs")
     if row.loading:
         return Condition("loading", "loading")
+    if row.fetching:
+        if row.fetch_fault:
+            return Condition("failed", "cannot be fetched", row.fetch_fault.rstrip("."))
+        return Condition("loading", "fetching", "its files are on their way to a GPU's host")
     if row.failed:
         return Condition("failed", "does not load", "no GPU has it in memory, and its last load failed")
     return Condition("waiting", "not loaded", "no GPU has it in memory")

@@ -22,7 +22,7 @@ from signalbox.wire.messages import Desired, Model, Record, Run, State, Worker
 from signalbox.wire.signatures import can_be_run
 
 STEP_S: Final = 15.0
-_BEST: Final = ("ready", "loading", "failed")
+_BEST: Final = ("ready", "loading", "fetching", "failed")
 BUCKET_S: Final = 5
 SERIES_S: Final = 900
 
@@ -291,13 +291,15 @@ class QueueRows:
     def _resident(self, model: str) -> dict[str, Any]:
         """On how many GPUs the model is in memory, is loaded, or could not be: one counts once, by its best version."""
         best: dict[str, int] = {}
+        fault = ""
         for worker in self._workers.values():
             for resident in worker.models if worker.token else ():  # without its GPU it serves nothing
                 if resident.model == model and resident.state in _BEST:
                     rank = _BEST.index(resident.state)
                     best[worker.device.id] = min(rank, best.get(worker.device.id, rank))
+                    fault = fault or (resident.error if resident.state == "fetching" else "")
         found = Counter(_BEST[rank] for rank in best.values())
-        return {state: found[state] for state in _BEST}
+        return {state: found[state] for state in _BEST} | {"fetch_fault": fault}
 
 
 def _is_runnable(document: Model) -> bool:

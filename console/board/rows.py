@@ -97,7 +97,8 @@ class Queue(Row, frozen=True):
     known. sampled, sampled_since: of how many jobs the percentiles are, and since when those have ended. Rates: a
     second, over the last minute. drain_s: until the queue is empty at these rates; None =
     it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first. replicas: on how many GPUs it
-    shall be in memory; ready, loading, failed: on how many it is, is loaded, or could not be, each GPU counted once.
+    shall be in memory; ready, loading, fetching, failed: on how many it is, is loaded, comes, or could not be, each GPU
+    counted once. fetch_fault: why it cannot come at present.
     is_runnable: a signature of its versions can be run. state, label, why: in words
     (:func:`console.board.conditions.of`).
     """
@@ -129,6 +130,8 @@ class Queue(Row, frozen=True):
     replicas: int = 0
     ready: int = 0
     loading: int = 0
+    fetching: int = 0
+    fetch_fault: str = ""
     failed: int = 0
     max_queue: int = 0
     state: str = ""

@@ -63,8 +63,10 @@ def require_open(version: ModelVersion) -> None:
     states = {one.state for row in feed.view.workers() for one in row.models if (one.model, one.version) == key}
     if states & RESIDENT:
         raise _final(version)
-    if "loading" in states:
-        raise Conflict(f"A worker loads version {version.number} of {version.model.name} now. Try again in a moment.")
+    if states & {"loading", "fetching"}:
+        raise Conflict(
+            f"A worker fetches or loads version {version.number} of {version.model.name} now. Try again in a moment."
+        )
 
 
 def _require_replaceable(old: ModelVersion, found: Inspection) -> None:

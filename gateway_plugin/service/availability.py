@@ -42,6 +42,6 @@ class Availabilities:
             states = residencies.get((model.name, version), ())
         if "ready" in states or set(states) <= {"crowded"}:
             return Availability("AVAILABLE")
-        if "loading" in states:
+        if {"loading", "fetching"} & set(states):
             return Availability("LOADING")
         return Availability("END", "UNKNOWN", "The version could not be loaded.")

@@ -37,7 +37,13 @@ def hindrance(model: str, version: int, decided: Decision | None, workers: Itera
         return f"no worker serves {model}"
     if decided.is_paused:
         return f"{model} is paused by an operator"
-    states = {one.state for worker in serving for one in worker.models if (one.model, one.version) == (model, version)}
-    if "failed" in states and not states & _MAY_RUN:
+    known = [one for worker in serving for one in worker.models if (one.model, one.version) == (model, version)]
+    states = {one.state for one in known}
+    if states & _MAY_RUN:
+        return ""
+    if "fetching" in states:
+        is_stuck = all(one.error for one in known if one.state == "fetching")
+        return f"version {version} of {model} " + ("cannot be fetched now" if is_stuck else "is being fetched")
+    if "failed" in states:
         return f"version {version} of {model} does not load"
     return ""

@@ -436,6 +436,7 @@ class Joining(Doc, frozen=True, kw_only=True):
 
 class Residency(Doc, frozen=True, kw_only=True):
     """A model version on a worker. state: ``loading``, ``ready``, ``failed`` (then ``error`` says why),
+    ``fetching``: its files are on their way to the host's disk cache (``error``: why they cannot come at present),
     ``spare``: in memory, placed elsewhere or no longer what requests get, and gone as soon as the room is needed, or
     ``crowded``: not in memory, since it does not fit beside the version it is to take the place of.
 

@@ -18,7 +18,7 @@ DEFAULT: Final = ""
 """The alias of requests without version and label."""
 RESIDENT: Final = frozenset({"ready", "spare"})
 _SETTLED: Final = RESIDENT | {"crowded"}
-_TRIED: Final = _SETTLED | {"loading"}
+_TRIED: Final = _SETTLED | {"loading", "fetching"}
 
 
 class MoveDecision(Enum):

@@ -413,6 +413,20 @@ def test_a_gpu_counts_once_however_many_versions_of_a_model_it_has_in_memory() -
     assert (found.ready, found.failed, found.state, found.label) == (0, 1, "failed", "does not load")
 
 
+def test_what_keeps_a_model_from_being_fetched_is_said_of_its_queue_and_is_an_alarm() -> None:
+    board = view()
+    board.model("digits", Model(name="digits", replicas=1), T0)
+    coming = Residency(model="digits", version=1, state="fetching")
+    board.presence("a", worker("a", token=7, models=(coming,)), T0)
+    found = row(board, "queues", "digits")
+    assert (found.fetching, found.label, found.why) == (1, "fetching", "its files are on their way to a GPU's host")
+    board.presence("a", worker("a", token=7, models=(replace(coming, error="The store is away."),)), T0)
+    found = row(board, "queues", "digits")
+    assert (found.state, found.label, found.why) == ("failed", "cannot be fetched", "The store is away")
+    board.age(T0 + 1, is_blind=False)
+    assert "cannot be fetched to the host of a: The store is away." in row(board, "alarms", "fetch:a:digits").text
+
+
 def test_an_alarm_keeps_its_beginning_while_it_stands() -> None:
     board = view()
     board.model("digits", Model(name="digits"), T0)

@@ -120,6 +120,10 @@ def test_a_queued_job_that_no_worker_can_begin_says_why_in_the_job_api_s_words(b
             waits(why)
         else:
             assert said(client, job) == ('queued">queued', "")
+    for error, why in {"": "is being fetched", "the store is away": "cannot be fetched now"}.items():
+        loaded = Residency(model="digits", version=1, state="fetching", error=error)
+        feed.view.presence("w1", worker("w1", token=41, models=(loaded,)), T0)
+        waits(f"version 1 of digits {why}")
     for gone in (worker("w1", state="draining"), worker("w1", serves=("other",)), None):
         feed.view.presence("w1", gone, T0)
         waits("no worker serves digits")

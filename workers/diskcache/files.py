@@ -6,6 +6,7 @@ disk cache; a fetch holds no lease, no load and no claim, and is tried for ever 
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from signalbox.bus.client import Bus
@@ -17,7 +18,7 @@ from workers.diskcache import pinned
 from workers.diskcache.cachedversion import CachedVersion, Facts, VersionLock
 from workers.diskcache.fetching import Fetcher, OpenStore
 from workers.diskcache.place import Key, LocalFiles, Place
-from workers.diskcache.room import Evicted, TooLargeForCache
+from workers.diskcache.room import Evicted, NoRoom, TooLargeForCache
 from workers.diskcache.settings import CacheSettings
 from workers.host import gauges
 from workers.runner import savedmodel
@@ -28,13 +29,23 @@ LONGEST_PAUSE_S: Final = 60.0
 
 
 class _Fetch:
-    """A fetch that is under way. error: why it cannot go on now. is_refused: trying again alone mends nothing."""
+    """A fetch that is under way. error: why it cannot go on now. is_refused: trying again alone mends nothing.
 
-    __slots__ = ("error", "is_refused")
+    again: set when it is worth trying again before the pause is over. needs_room: what is in use leaves it none.
+    """
+
+    __slots__ = ("again", "error", "is_refused", "needs_room")
 
     def __init__(self) -> None:
         self.error = ""
-        self.is_refused = False
+        self.is_refused = self.needs_room = False
+        self.again = asyncio.Event()
+
+    async def pause(self, seconds: float) -> None:
+        self.again.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.again.wait()
 
 
 class Files(LocalFiles):
@@ -115,6 +126,10 @@ class Files(LocalFiles):
             self._tasks.start(self._fetch(model, version), name="fetch a version")
             self._on_change(model)
 
+    def is_fetching(self, model: str, version: Version) -> bool:
+        """Tell whether a version is on its way (:meth:`LocalFiles.is_fetching`)."""
+        return (model, version.version) in self._fetches
+
     def refusal(self, model: str, version: Version) -> str:
         """Tell why a fetch is refused (:meth:`LocalFiles.refusal`)."""
         fetch = self._fetches.get((model, version.version))
@@ -157,6 +172,9 @@ class Files(LocalFiles):
         if lock is not None:
             lock.touch()
             lock.close()
+            for fetch in self._fetches.values():
+                if fetch.needs_room:
+                    fetch.again.set()
 
     def release_all(self, but: Collection[Key] = ()) -> None:
         """Let go of all files but these (:meth:`LocalFiles.release_all`)."""
@@ -173,7 +191,7 @@ class Files(LocalFiles):
         try:
             while (facts := await self._try(model, version)) is None:
                 self._on_change(model)
-                await asyncio.sleep(pause_s)
+                await self._fetches[key].pause(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 if not self._is_wanted(model, version):
                     return
@@ -194,6 +212,7 @@ class Files(LocalFiles):
         except SignalboxError as error:
             fetch.error = error.public_message
             fetch.is_refused = isinstance(error, NotServing | TooLargeForCache)
+            fetch.needs_room = isinstance(error, NoRoom)
         except OSError as error:
             fetch.error = f"The disk cache cannot be written: {error.strerror}. Its folder is {self._root}."
             fetch.is_refused = False

@@ -27,6 +27,11 @@ class LocalFiles:
     def request(self, model: str, version: Version) -> None:
         """Have a version fetched that is not here. Idempotent."""
 
+    def is_fetching(self, model: str, version: Version) -> bool:
+        """Whether a version is being fetched, or tried again after a while."""
+        del model, version
+        return False
+
     def refusal(self, model: str, version: Version) -> str:
         """Why a version cannot be fetched as long as nobody changes it; empty = it can, or is here."""
         del model, version

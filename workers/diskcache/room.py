@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,8 +26,12 @@ class TooLargeForCache(Unavailable):
     """The version is larger than the whole cache."""
 
 
+class NoRoom(Unavailable):
+    """What is loaded or being fetched leaves no room for the version."""
+
+
 class Evicted(NamedTuple):
-    """A version that has left. reason: ``room``, ``disk``, ``changed`` or ``leftover``."""
+    """A version that has left. reason: ``room``, ``disk``, ``changed`` or ``damaged``."""
 
     key: Key
     reason: str
@@ -90,7 +94,8 @@ class Room:
     def reserve(self, one: CachedVersion, lock: VersionLock, facts: Facts) -> list[Evicted]:
         """Make room for a version and count it from now on; what left for it.
 
-        Raises :class:`TooLargeForCache`, and :class:`Unavailable` where what is in use leaves no room.
+        Raises :class:`TooLargeForCache`, :class:`NoRoom`, and :class:`Unavailable` where the disk is full of other
+        things.
         """
         limit = self.limit_bytes
         if facts.size_bytes > limit:
@@ -99,29 +104,30 @@ class Room:
                 " SIGNALBOX_WORKER_CACHE_BYTES, or serve the model elsewhere."
             )
         evicted = []
-        with self._locked():
+        with self._locked(), ExitStack() as locks:
             if one.folder.exists():  # from elsewhere: a version of this number was there before
                 one.remove(self.gone())
                 evicted.append(Evicted(one.key, "changed"))
             others = self._oldest_first(one)
             free = limit - sum(size for _, size in others)
-            for other, size in others:
-                reason = "room" if facts.size_bytes > free else "disk" if self._is_disk_full(one, facts) else ""
-                if not reason:
-                    break
-                if self._evict(other):
-                    free += size
-                    evicted.append(Evicted(other.key, reason))
+            idle = self._idle(others, locks)
+            leaving = []
+            while facts.size_bytes > free and (found := next(idle, None)) is not None:
+                free += found[1]
+                leaving.append(found[0])
             if facts.size_bytes > free:
-                raise Unavailable(
+                raise NoRoom(
                     f"The version takes {facts.size_bytes} bytes; {max(0, free)} of the {limit} of this host's disk"
                     " cache can be made free: the rest is loaded or being fetched. Raise SIGNALBOX_WORKER_CACHE_BYTES."
                 )
-            if self._is_disk_full(one, facts):
-                raise Unavailable(
-                    f"The disk of the cache is full: the version takes {facts.size_bytes} bytes. Make room on it, or"
-                    " choose another one for SIGNALBOX_WORKER_CACHE_DIR."
-                )
+            evicted += [self._remove(other, "room") for other in leaving]
+            while self._is_disk_full(one, facts):
+                if (found := next(idle, None)) is None:
+                    raise Unavailable(
+                        f"The disk of the cache is full: the version takes {facts.size_bytes} bytes. Make room on it,"
+                        " or choose another one for SIGNALBOX_WORKER_CACHE_DIR."
+                    )
+                evicted.append(self._remove(found[0], "disk"))
             lock.write(facts)
         return evicted
 
@@ -135,7 +141,11 @@ class Room:
     def discard(self, one: CachedVersion) -> bool:
         """Remove a version whose files turned out to be damaged. False where somebody uses it."""
         with self._locked():
-            return self._evict(one)
+            if (lock := one.lock()) is None:
+                return False
+            self._remove(one, "damaged")
+            lock.close()
+            return True
 
     # ------------------------------------------------------------------------------ within the lock
 
@@ -149,14 +159,19 @@ class Room:
             found.append((one.lock_file.stat().st_mtime_ns, one, facts.size_bytes if facts is not None else 0))
         return [(one, size) for _, one, size in sorted(found, key=lambda each: each[0])]
 
-    def _evict(self, one: CachedVersion) -> bool:
-        lock = one.lock()
-        if lock is None:
-            return False
+    @staticmethod
+    def _idle(others: list[tuple[CachedVersion, int]], locks: ExitStack) -> Iterator[tuple[CachedVersion, int]]:
+        """Those that nobody uses, each locked until ``locks`` end."""
+        for other, size in others:
+            if (lock := other.lock()) is not None:
+                locks.callback(lock.close)
+                yield other, size
+
+    def _remove(self, one: CachedVersion, reason: str) -> Evicted:
+        """Remove a version that is locked."""
         one.remove(self.gone())
         one.lock_file.unlink(missing_ok=True)
-        lock.close()
-        return True
+        return Evicted(one.key, reason)
 
     def _is_disk_full(self, one: CachedVersion, facts: Facts) -> bool:
         there = sum(path.stat().st_size for path in one.part.rglob("*") if path.is_file())

@@ -88,6 +88,9 @@ class JobIntake:
         self._followed: frozenset[str] = frozenset()
         self._awake: dict[str, AwakeModel] = {}
         self._openings = Openings()
+        self._announced: set[str] = set()
+        """Models of which a job was announced while they slept, or lies in the queue."""
+        self._dozing: set[str] = set()
         self._opened_at_once = asyncio.Semaphore(OPENED_AT_ONCE)
         self._turns: ReadTurns[Puller] = ReadTurns()
         self._rest: asyncio.TimerHandle | None = None
@@ -130,6 +133,7 @@ class JobIntake:
         awake = self._awake.get(model)
         if awake is None or not awake.is_open:
             return 0
+        self._announced.discard(model)
         return awake.ask(
             wanted,
             waiting,
@@ -139,6 +143,36 @@ class JobIntake:
             is_one_shot=awake.by_hints and not self._is_starting,
             is_held=self._leaves_shared and not self._fleet.is_alone(model),
         )
+
+    def has_waiting(self, model: str) -> bool:
+        """Whether a job waits of a model that is awake and not asked for. It is said once of a job."""
+        awake = self._awake.get(model)
+        is_announced = model in self._announced
+        self._announced.discard(model)
+        return is_announced or (awake is not None and any(awake.left.values()))
+
+    def doze(self, model: str) -> None:
+        """Let a model sleep of which no job waits, until one is announced: it cannot be served now."""
+        awake = self._awake.get(model)
+        if awake is not None and model not in self._dozing:
+            self._dozing.add(model)
+            self._tasks.start(self._doze(model, awake), name="let a model sleep")
+
+    async def _doze(self, model: str, awake: AwakeModel) -> None:
+        awake.by_hints = True
+        awake.hinted.clear()
+        try:
+            await self._hints.listen([model])  # before the question, so that no job is missed
+            infos = await delivery.find_all(self._bus, model, awake.generation)
+        finally:
+            self._dozing.discard(model)
+        if self._awake.get(model) is not awake:
+            return
+        if awake.hinted or any(info.num_pending for info in infos.values()):
+            self._announced.add(model)
+            self._on_credit(model)
+        else:
+            await self._close(self._forget(model))
 
     def _waits_s(self, awake: AwakeModel) -> float:
         """How long a request waits at the server."""
@@ -226,6 +260,7 @@ class JobIntake:
                 awake.hinted[priority] = HINT_TRIES
                 self._on_credit(model)
         elif model in self._followed and not self._openings.is_working(model):
+            self._announced.add(model)
             self._request_open(model)
 
     def _redelivery_asked(self, model: str) -> None:

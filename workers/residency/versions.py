@@ -104,6 +104,13 @@ class ResidentVersions:
             return True
         return any((model.name, v.version) in self._cache for v in model.versions)
 
+    def lacks_files(self, model: Model) -> bool:
+        """Whether a model of which nothing may be served needs a fetch that is not under way."""
+        return not any(
+            self._can_be_tried(model.name, version) or self._files.is_fetching(model.name, version)
+            for version in model.versions
+        )
+
     def fetch(self, model: Model) -> None:
         """Have the versions fetched that requests get, as jobs of the model wait. Idempotent."""
         newest = max((version.version for version in model.versions), default=0)

@@ -63,7 +63,7 @@ class Supply:
         if not self._intake.is_asking(name):
             return
         if not self._residency.may_serve(model):
-            self._residency.fetch(model)  # it is awake: a job of it was announced
+            self._await_files(model)
             return
         ready_bytes = self._deliveries.ready_bytes
         room_bytes = max(1, self._most_bytes - ready_bytes - self._asked_bytes)
@@ -82,6 +82,15 @@ class Supply:
             waiting = {p: n + max(0, unexamined.count(name, p) - beside) for p, n in waiting.items()}
         self._asked[name] = asked_bytes = int(self._intake.ask(name, wanted, waiting) * mean_bytes)
         self._asked_bytes += asked_bytes
+
+    def _await_files(self, model: Model) -> None:
+        """Have the files fetched of a model that cannot be served now, if they are not here and a job of it waits."""
+        if not self._residency.lacks_files(model):
+            return
+        if self._intake.has_waiting(model.name):
+            self._residency.fetch(model)
+        else:
+            self._intake.doze(model.name)
 
     def forget(self, name: str) -> None:
         """Count no more what was asked for of a model."""

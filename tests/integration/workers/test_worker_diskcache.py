@@ -1,38 +1,313 @@
 """Models of repositories in an object store: fetched by real workers from a real S3 into the host's disk cache."""
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from signalbox.wire.messages import State
-from tests.rigs import models, workerhouse
+import pytest
+import pytest_asyncio
+
+from signalbox.bus.client import Bus
+from signalbox.bus.table import Table, put
+from signalbox.wire import names
+from signalbox.wire.messages import Limits, Model, Residency, State, Version, VersionDigest, Worker, decode
+from signalbox.wire.names import Bucket
+from tests.rigs import lightworker, models, workerhouse
+from tests.rigs.lightrunner import KIND
 from tests.rigs.objectstore import ObjectStoreServer
-from tests.rigs.remotemodels import RemoteModels
-from tests.rigs.submit import Ledger, floats, read_floats
+from tests.rigs.remotemodels import HALF, REPOSITORY, RemoteModels
+from tests.rigs.submit import Ledger, floats, read_floats, register
 from tests.rigs.workerprocess import WorkerProcess
+from verification.chaos.environment.proxy import CALM, Proxy, Weather
+from verification.chaos.environment.smalldisk import SmallDisk
+
+HELD = Weather(held=frozenset({"down"}))
+"""The store takes what it is asked for, and answers nothing."""
 
 
-async def answered(ledger: Ledger, *ids: str) -> list[float]:
-    """The first value that each of the jobs is answered with."""
-    records = await ledger.ended(*ids)
-    assert [(record.state, record.error) for record in records] == [(State.SUCCEEDED, None)] * len(ids)
-    await ledger.until(lambda: all(one in ledger.reported for one in ids))
-    return [read_floats(ledger.reported[one])[0] for one in ids]
+class Presence:
+    """What workers tell of themselves."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.table = Table(bus, Bucket.WORKERS, Worker)
+        self._changed = asyncio.Event()
+        self.table.on_change(lambda *_: self._changed.set())
+
+    def of(self, model: str) -> list[Residency]:
+        return [r for worker in self.table.items().values() for r in worker.models if r.model == model]
+
+    async def until(self, condition: Callable[[], object], timeout_s: float = 60.0) -> None:
+        """Wait until ``condition()`` holds, looked at after each document."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def fault(self, model: str, words: str) -> None:
+        """Wait until a worker says that it fetches the model, and of its trouble these words."""
+        await self.until(lambda: any(r.state == "fetching" and words in r.error for r in self.of(model)))
+
+
+class Host(NamedTuple):
+    """Workers of one host with toy runners, the cache that they share, and the way from there to the store."""
+
+    bus: Bus
+    ledger: Ledger
+    presence: Presence
+    remote: RemoteModels
+    proxy: Proxy
+    url: str
+    folder: Path
+
+    def worker(self, name: str = "w1", **settings: Any) -> WorkerProcess:
+        known = {"program": lightworker.PROGRAM, **self.remote.settings(self.folder / "cache")}
+        return WorkerProcess(self.url, self.folder, name, **(known | settings))
+
+    def cached(self, model: str, version: int = 1) -> Path:
+        return self.folder / "cache" / REPOSITORY / model / str(version)
+
+    async def local(self, model: str) -> None:
+        """A model whose files lie on the host."""
+        await register(self.bus, model, lightworker.version("half"))
+
+    async def submit(self, model: str, **more: Any) -> str:
+        return await self.ledger.submit(model, floats(4.0), **more)
+
+    async def answered(self, *ids: str) -> None:
+        """These jobs have run."""
+        records = await self.ledger.ended(*ids)
+        assert [(record.state, record.error) for record in records] == [(State.SUCCEEDED, None)] * len(ids)
+
+
+@pytest_asyncio.fixture
+async def declared(tmp_path: Path) -> AsyncIterator[tuple[str, Bus]]:
+    async with workerhouse.declared(tmp_path) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def host(tmp_path: Path, declared: tuple[str, Bus], object_store: ObjectStoreServer) -> AsyncIterator[Host]:
+    async with made_host(tmp_path, declared, object_store) as made:
+        yield made
+
+
+@asynccontextmanager
+async def made_host(folder: Path, declared: tuple[str, Bus], store: ObjectStoreServer) -> AsyncIterator[Host]:
+    url, bus = declared
+    target = urlsplit(store.endpoint)
+    assert target.hostname
+    assert target.port
+    async with Proxy((target.hostname, target.port)) as proxy:
+        remote = RemoteModels(bus, store, folder, endpoint=f"http://{proxy.host}:{proxy.port}")
+        presence = Presence(bus)
+        await presence.table.start()
+        try:
+            yield Host(bus, await Ledger(bus).start(), presence, remote, proxy, url, folder)
+        finally:
+            await presence.table.close()
 
 
 def seen(worker: WorkerProcess, event: str) -> list[dict[str, Any]]:
     return [line for line in worker.lines if line.get("event") == event]
 
 
-async def test_a_job_of_a_model_in_an_object_store_is_answered(tmp_path: Path, object_store: ObjectStoreServer) -> None:
-    async with workerhouse.declared(tmp_path) as (url, bus):
-        remote = RemoteModels(bus, object_store, tmp_path)
-        folder = models.half_plus_two()
-        files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-        await remote.publish("half_plus_two", files)
-        ledger = await Ledger(bus).start()
-        settings = remote.settings(tmp_path / "cache")
-        async with WorkerProcess(url, tmp_path, "w1", log_level="DEBUG", **settings) as worker:
-            job = await ledger.submit("half_plus_two", floats(4.0))
-            assert await answered(ledger, job) == [4.0]
-            assert seen(worker, "cache.fetched")
-            assert seen(worker, "model.staged")[0]["how"].keys() <= {"cloned", "linked"}, "nothing is copied"
+async def test_a_job_of_a_model_in_an_object_store_is_answered(host: Host) -> None:
+    folder = models.half_plus_two()
+    files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    await host.remote.publish("half_plus_two", files)
+    async with host.worker(program="workers", log_level="DEBUG") as worker:
+        job = await host.submit("half_plus_two")
+        await host.answered(job)
+        await host.ledger.until(lambda: job in host.ledger.reported)
+        assert read_floats(host.ledger.reported[job]) == (4.0,)
+        assert seen(worker, "cache.fetched")
+        assert seen(worker, "model.staged")[0]["how"].keys() <= {"cloned", "linked"}, "nothing is copied"
+
+
+async def test_a_fetch_that_takes_long_delays_no_other_model_and_claims_no_job(host: Host) -> None:
+    host.proxy.change(HELD)
+    await host.remote.publish("far")
+    await host.local("near")
+    async with host.worker():
+        waiting = await host.submit("far")
+        await host.presence.fault("far", "")
+        loaded = await host.submit("near")
+        await host.answered(loaded)
+        await host.answered(await host.submit("near"))
+        assert host.ledger.last(waiting) is None, "no attempt of it has begun"
+        host.proxy.change(CALM)
+        await host.answered(waiting)
+
+
+async def test_a_job_of_a_version_that_is_not_here_waits_unclaimed_beside_one_that_is(host: Host) -> None:
+    first = await host.remote.publish("two")
+    async with host.worker():
+        await host.answered(await host.submit("two"))
+        host.proxy.change(HELD)
+        url = host.remote.put("two", HALF, version=2)
+        await host.remote.list("two", version=2)
+        later = Version(version=2, path=url, repository=REPOSITORY, joined=())
+        await put(
+            host.bus, Bucket.MODELS, "two", Model(name="two", versions=(*first.versions, later), default_version=1)
+        )
+        waiting = await host.submit("two", version=2)
+        await host.presence.until(lambda: ("fetching", 2) in [(r.state, r.version) for r in host.presence.of("two")])
+        await host.answered(await host.submit("two"))
+        assert host.ledger.last(waiting) is None
+        host.proxy.change(CALM)
+        await host.answered(waiting)
+
+
+async def test_two_workers_of_a_host_make_one_download(host: Host) -> None:
+    host.proxy.change(HELD)
+    await host.remote.publish("shared", replicas=2)
+    async with host.worker("w1") as one, host.worker("w2", worker_device="cpu:1") as other:
+        await one.ready()
+        await other.ready()
+        jobs = [await host.submit("shared") for _ in range(8)]
+        await host.presence.until(lambda: len(host.presence.of("shared")) == 2)
+        host.proxy.change(CALM)
+        await host.presence.until(lambda: [r.state for r in host.presence.of("shared")] == ["ready"] * 2)
+        await host.answered(*jobs)
+        assert len(seen(one, "cache.fetched") + seen(other, "cache.fetched")) == 1
+
+
+async def test_a_fetch_goes_on_after_a_crash_and_by_the_list_that_is_published_anew(host: Host) -> None:
+    big, small = "variables/variables.data-00000-of-00001", KIND
+    await host.remote.publish("resumed")
+    host.remote.put("resumed", {small: b"half"[::-1]})
+    async with host.worker(worker_fetch_streams=1) as worker:
+        job = await host.submit("resumed")
+        await host.presence.fault("resumed", f"{small} has changed in the repository")
+        await worker.kill()
+    assert (host.cached("resumed").with_name("1.part") / big).read_bytes() == HALF[big]
+    host.remote.put("resumed", {small: b"half"})
+    await host.remote.list("resumed")
+    host.remote.server.delete(host.remote.bucket, f"models/resumed/1/{Path(big).parent}")
+    async with host.worker("w2"):
+        await host.answered(job)
+
+
+async def test_the_least_recently_used_version_leaves_and_what_is_loaded_stays(host: Host) -> None:
+    size = sum(map(len, HALF.values()))
+    for name in ("lru-a", "lru-b", "lru-c"):
+        await host.remote.publish(name)
+    one_in_memory: dict[str, Any] = {"worker_memory_budget_bytes": 1 << 20, "worker_is_warm": False}
+    async with host.worker(worker_cache_bytes=2 * size, **one_in_memory) as worker:
+        for name in ("lru-a", "lru-b", "lru-c"):
+            await host.answered(await host.submit(name))
+        assert [host.cached(name).exists() for name in ("lru-a", "lru-b", "lru-c")] == [False, True, True]
+        assert [line["model"] for line in seen(worker, "cache.evicted")] == ["lru-a"]
+        assert not list((host.folder / "cache" / ".gone").iterdir())
+    async with host.worker("w2", worker_cache_bytes=size, **one_in_memory):
+        await host.answered(await host.submit("lru-a"))
+        assert [host.cached(name).exists() for name in ("lru-a", "lru-b", "lru-c")] == [True, False, False]
+
+
+async def test_a_version_larger_than_the_cache_is_refused_with_the_reason(host: Host) -> None:
+    await host.remote.publish("vast", limits=Limits(max_delivery=1))
+    async with host.worker(worker_cache_bytes=1000):
+        (record,) = await host.ledger.ended(await host.submit("vast"))
+        assert record.error is not None
+        assert record.error.code == "not_serving"
+        assert "SIGNALBOX_WORKER_CACHE_BYTES" in record.error.message
+        await host.presence.until(lambda: [r.state for r in host.presence.of("vast")] == ["failed"])
+
+
+async def test_an_endpoint_that_is_away_costs_its_models_alone(host: Host) -> None:
+    host.proxy.change(Weather(is_refusing=True))
+    await host.remote.publish("away")
+    await host.local("here")
+    async with host.worker():
+        waiting = await host.submit("away")
+        await host.presence.fault("away", "away")
+        await host.answered(await host.submit("here"))
+        host.proxy.change(CALM)
+        await host.answered(waiting)
+
+
+async def test_wrong_credentials_are_said_and_taken_when_they_are_right(host: Host) -> None:
+    host.remote.write_credentials(secret_access_key="another")
+    await host.remote.publish("locked")
+    async with host.worker():
+        waiting = await host.submit("locked")
+        await host.presence.fault("locked", "credentials")
+        host.remote.write_credentials()
+        await host.answered(waiting)
+
+
+@pytest.mark.parametrize("disk", ["cache"], indirect=True)
+async def test_a_full_disk_is_said_and_the_fetch_goes_on_when_there_is_room(
+    declared: tuple[str, Bus], object_store: ObjectStoreServer, tmp_path: Path, disk: SmallDisk
+) -> None:
+    async with made_host(tmp_path, declared, object_store) as host:
+        await host.remote.publish("full")
+        disk.fill()
+        async with host.worker(worker_cache_dir=disk.folder, worker_staging_dir=tmp_path / "staging"):
+            waiting = await host.submit("full")
+            await host.presence.fault("full", "The disk of the cache is full")
+            disk.free()
+            await host.answered(waiting)
+
+
+async def test_other_bytes_under_the_same_number_are_refused_and_the_cached_ones_serve_on(host: Host) -> None:
+    changed = HALF | {"variables/variables.data-00000-of-00001": b"another" * 1000}
+    await host.remote.publish("pinned", limits=Limits(max_delivery=1))
+    async with host.worker() as worker:
+        await host.answered(await host.submit("pinned"))
+        known = await digest_of(host.bus, "pinned")
+        host.remote.put("pinned", changed)
+        await host.remote.list("pinned")
+        await worker.kill()
+    async with host.worker("w2"):
+        await host.answered(await host.submit("pinned"))
+    async with host.worker("w3", worker_cache_dir=host.folder / "another host"):
+        (record,) = await host.ledger.ended(await host.submit("pinned"))
+        assert record.error is not None
+        assert record.error.code == "not_serving"
+        assert "The files have changed" in record.error.message
+        assert known.digest[:12] in record.error.message
+        assert known.host in record.error.message
+    assert await digest_of(host.bus, "pinned") == known
+
+
+async def test_damaged_files_in_the_cache_are_fetched_again(host: Host) -> None:
+    await host.remote.publish("damaged")
+    async with host.worker() as worker:
+        await host.answered(await host.submit("damaged"))
+        await worker.kill()
+    (host.cached("damaged") / KIND).write_text("half?")
+    async with host.worker("w2"):
+        await host.answered(await host.submit("damaged"))
+    assert (host.cached("damaged") / KIND).read_text() == "half"
+
+
+async def test_the_first_host_that_loads_a_version_in_place_says_its_digest_and_others_compare(host: Host) -> None:
+    folder = host.folder / "models"
+    folder.mkdir()
+    (folder / KIND).write_text("half")
+    version = Version(version=1, path=str(folder), repository="roots", joined=())
+    await put(
+        host.bus, Bucket.MODELS, "placed", Model(name="placed", versions=(version,), limits=Limits(max_delivery=1))
+    )
+    async with host.worker():
+        await host.answered(await host.submit("placed"))
+    known = await digest_of(host.bus, "placed")
+    assert known.digest
+    (folder / "more").write_text("more")
+    async with host.worker("w2"):
+        (record,) = await host.ledger.ended(await host.submit("placed"))
+        assert record.error is not None
+        assert "their digest differs" in record.error.message
+    assert await digest_of(host.bus, "placed") == known
+
+
+async def digest_of(bus: Bus, model: str) -> VersionDigest:
+    """What is pinned of the bytes of version 1."""
+    subject = names.key(Bucket.DIGESTS, names.version_key(model, 1))
+    stored = await bus.leader_get(Bucket.DIGESTS.stream, subject)
+    assert stored is not None
+    return decode(VersionDigest, stored.data)

@@ -135,7 +135,7 @@ def test_a_stream_that_begins_anew_and_a_clock_that_is_set_back_stop_nothing(rev
     assert after == Serving(publication=revision, published_at=at, default=2)
 
 
-STATES = st.sampled_from(["", "loading", "ready", "failed", "crowded"])
+STATES = st.sampled_from(["", "fetching", "loading", "ready", "failed", "crowded"])
 PRESENCE = st.lists(st.tuples(STATES, STATES, STATES), max_size=2)
 ACTS = st.one_of(
     st.tuples(st.just("publish"), st.integers(1, 3)),
