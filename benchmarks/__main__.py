@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import console, fairness, images
+from benchmarks.cold import first
 from benchmarks.day import turns
 from benchmarks.front import bare, path, ways
 from benchmarks.production import cost, sizes
@@ -18,7 +19,7 @@ from benchmarks.shortest import ratio
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import SignalboxError
 
-PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest", "images")
+PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest", "images", "cold")
 ON_REQUEST: Final = ("queue",)
 QUEUE: Final = ("models", "depth", "devices")
 """Parts of ``queue``, which takes twenty minutes."""
@@ -129,6 +130,11 @@ def _images(options: argparse.Namespace) -> None:
         asyncio.run(images.measure(Path(folder), seconds=options.seconds))
 
 
+def _cold(_options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(first.measure(Path(folder)))
+
+
 def _queue(options: argparse.Namespace) -> None:
     parts: dict[str, Callable[[Path], Coroutine[None, None, None]]] = {
         "models": lambda folder: models.measure(
@@ -175,6 +181,7 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "console": _console,
     "shortest": _shortest,
     "images": _images,
+    "cold": _cold,
     "queue": _queue,
     "production": _production,
     "sizes": _sizes,

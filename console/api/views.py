@@ -11,7 +11,6 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console import bounds
 from console.accounts.acts import Act
 from console.accounts.models import User
 from console.accounts.rights import may
@@ -102,7 +101,7 @@ class Models(Endpoint):
     def files(self, request: Request, name: str, number: str) -> Response:
         """Show the files and the digest of a version: of a repository's as it was listed last, else of its folder."""
         self.sees(request, Act.MODELS_VIEW)
-        found = files.of(catalog.find_version(name, bounds.number(number, "number")))
+        found = files.of(catalog.find_version(name, number))
         listed_at = datetime.fromtimestamp(found.listed_at, UTC) if found.listed_at else None
         shown = {**msgspec.structs.asdict(found), "size_bytes": found.size_bytes, "listed_at": listed_at}
         return Response(wire.VersionFilesOut(shown).data)

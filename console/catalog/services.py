@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
+from console import bounds
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, system_actor
 from console.audit.acts import AuditedValues, Target, act, check, preparing
@@ -65,9 +66,9 @@ def find(name: str) -> ServedModel:
     return one_of(ServedModel.objects.filter(name=name), f"There is no model {name!r}.")
 
 
-def find_version(name: str, number: int) -> ModelVersion:
-    """One version of a model. Raises :class:`NotFound`."""
-    return _version(find(name), number)
+def find_version(name: str, text: str) -> ModelVersion:
+    """One version of a model. text: its number. Raises :class:`NotFound`, :class:`InvalidRequest` for no number."""
+    return _version(find(name), bounds.number(text, "version"))
 
 
 def register(
@@ -351,12 +352,11 @@ def _choice(is_default: bool | None) -> dict[str, bool]:
 
 def _require_another_person(actor: Actor, model: ServedModel, version: ModelVersion) -> None:
     """Raise :class:`Forbidden` for programs, and for who added the version, or the repository that brought it."""
-    brought_by = model.repository if version.source == REPOSITORY else None
     if actor.user is None or actor.user.is_service or actor.name == version.added_by:
         raise Forbidden("A version's operations are approved by a person who did not add the version.")
-    if brought_by is not None and actor.name in {brought_by.added_by, brought_by.changed_by}:
+    if actor.name in version.interested:
         raise Forbidden(
-            f"A version's operations are approved by a person who neither added the repository {brought_by} nor"
+            f"A version's operations are approved by a person who neither added the repository {model.repository} nor"
             " changed it last."
         )
 

@@ -4,6 +4,7 @@ The lock ends with its connection, so a controller that dies or loses the databa
 at once for a moment do no harm: registrations are idempotent. SQLite has one controller.
 """
 
+import threading
 from contextlib import suppress
 from typing import Final
 
@@ -18,27 +19,37 @@ _LOCK: Final = 0x5B_4E_07_1C_E0
 
 
 class Leadership:
-    """Asked before each round, from one thread at a time."""
+    """Asked before each round, by whichever thread."""
 
     def __init__(self) -> None:
         self._connection: BaseDatabaseWrapper | None = None
+        self._turn = threading.Lock()
+        self._is_over = False
 
     def is_ours(self) -> bool:
         """Whether this program leads now; takes the lock where nobody has it. Raises :data:`DATABASE_FAULTS`."""
         if connections["default"].vendor != "postgresql":
             return True
-        was_ours = self._connection is not None
-        try:
-            is_ours = self._holds()
-        except DATABASE_FAULTS:
-            self.resign()
-            raise
+        with self._turn:
+            if self._is_over:
+                return False
+            was_ours = self._connection is not None
+            try:
+                is_ours = self._holds()
+            except DATABASE_FAULTS:
+                self._close()
+                raise
         if is_ours != was_ours:
             log.info("noticing.leads" if is_ours else "noticing.follows")
         return is_ours
 
     def resign(self) -> None:
-        """Let another program lead. Idempotent."""
+        """Let another program lead, for good. Idempotent."""
+        with self._turn:
+            self._is_over = True
+            self._close()
+
+    def _close(self) -> None:
         held, self._connection = self._connection, None
         if held is not None:
             with suppress(*DATABASE_FAULTS):

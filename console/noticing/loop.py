@@ -83,7 +83,7 @@ class Noticing:
                     await asyncio.sleep(min(_LOOK_S, self._every_s))
         finally:
             self._bus.forget_reconnect(self._doubt_manifests)
-            self._leadership.resign()
+            await in_thread(self._leadership.resign)()
 
     async def notice(self, row: Repository) -> None:
         """List a repository once, and carry out what follows. Where it is away, its listing says so."""

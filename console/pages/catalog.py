@@ -1,6 +1,7 @@
 """Pages of models."""
 
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
@@ -8,25 +9,44 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from console import bounds
 from console.accounts.acts import Act
 from console.accounts.rights import authorize
 from console.audit.models import AuditEntry
-from console.bounds import MOST_NUMBER, number
-from console.catalog import joining, services
+from console.bounds import MOST_NUMBER
+from console.catalog import files, joining, services
 from console.catalog.models import ServedModel
 from console.feed.running import running
+from console.fleet import listing, serving
 from console.fleet import services as fleet
-from console.fleet import serving
 from console.jobs.models import Job
 from console.outbox import services as outbox
 from console.pages import flash
 from console.pages.forms import refusals_in
 from console.pages.sudo import asks_password
+from console.repositories.models import Repository
 from console.web.guards import sees
 from console.web.middleware import actor_of
+from signalbox.program import words
+from signalbox.program.errors import InvalidRequest, SignalboxError
 from signalbox.wire.names import Bucket
 
 JOINED: Final = "Join requests of several callers into one run"
+
+LIMIT_LABELS: Final = {
+    "rows_independent": JOINED,
+    "max_batch_size": "Largest batch",
+    "max_batch_delay_ms": "Batch delay (ms)",
+    "max_delivery": "Attempts",
+    "timeout_s": "Run timeout (s)",
+    "deadline_s": "Deadline (s)",
+    "sync_wait_s": "Synchronous wait (s)",
+    "max_queue": "Longest queue",
+    "max_payload_bytes": "Largest payload (bytes)",
+}
+_FILES_SHOWN: Final = 500
+_MOST_ASKED: Final = 100
+"""Characters of a word that models are searched by."""
 
 
 class DefaultField(forms.TypedChoiceField):
@@ -96,28 +116,31 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
 
         model = ServedModel
         fields = services.SETTINGS
-        labels = {
-            "rows_independent": JOINED,
-            "max_batch_size": "Largest batch",
-            "max_batch_delay_ms": "Batch delay (ms)",
-            "max_delivery": "Attempts",
-            "timeout_s": "Run timeout (s)",
-            "deadline_s": "Deadline (s)",
-            "sync_wait_s": "Synchronous wait (s)",
-            "max_queue": "Longest queue",
-            "max_payload_bytes": "Largest payload (bytes)",
-        }
+        labels = LIMIT_LABELS
 
 
 @sees(Act.MODELS_VIEW)
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
-    """All models."""
-    models = ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
-    unpublished = services.unpublished()
-    context = {
-        "models": [(model, joining.state_of(model)) for model in models],
-        "conditions": {model.name: serving.condition(model, unpublished.get(model.name, "")) for model in models},
+    """A page of the models that match. The URL is the view."""
+    asked = {name: request.GET.get(name, "").strip()[:_MOST_ASKED] for name in ("q", "repository", "state")}
+    after = request.GET.get("after", "")
+    context: dict[str, Any] = {
+        "asked": asked,
+        "is_filtered": any(asked.values()),
+        "states": listing.STATES.items(),
+        "repositories": Repository.objects.values_list("name", flat=True),
+    }
+    try:
+        page = listing.page(q=asked["q"], repository=asked["repository"], state=asked["state"], after=after)
+    except InvalidRequest as error:
+        return render(request, "models/index.html", context | {"error": error.public_message}, status=400)
+    found = listing.count(q=asked["q"], repository=asked["repository"]) if not asked["state"] else len(page.models)
+    context |= {
+        "page": page,
+        "first": after and f"?{urlencode(asked)}",
+        "next": page.after and f"?{urlencode(asked | {'after': page.after})}",
+        "note": "" if asked["state"] else words.counted(found, "model"),
     }
     return render(request, "models/index.html", context)
 
@@ -172,6 +195,20 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "pending": list(feed.view.rollouts.pending(name)) if (feed := running.feed) else [],
     }
     return render(request, "models/detail.html", context)
+
+
+@sees(Act.MODELS_VIEW)
+@require_safe
+def version(request: HttpRequest, name: str, number: str) -> HttpResponse:
+    """One version: its files and its digest."""
+    version = services.find_version(name, number)
+    context: dict[str, Any] = {"model": version.model, "version": version, "digest": version.digest}
+    try:
+        found = files.of(version)
+        context |= {"found": found, "files": found.files[:_FILES_SHOWN], "digest": found.digest}
+    except SignalboxError as error:
+        context["error"] = error.public_message
+    return render(request, "models/version.html", context)
 
 
 @require_http_methods(["GET", "POST"])
@@ -250,7 +287,7 @@ def _done(request: HttpRequest, name: str, done: str, note: str = "") -> HttpRes
 def _number(request: HttpRequest, field: str) -> int | None:
     """None where nothing is given. Raises :class:`InvalidRequest` for what is no number."""
     text = request.POST.get(field, "").strip()
-    return number(text, field) if text else None
+    return bounds.number(text, field) if text else None
 
 
 def _default_now(name: str) -> str:

@@ -89,7 +89,14 @@ def item(mapping: dict[str, Any], key: str) -> Any:
     return mapping.get(key)
 
 
+@register.filter
+def seconds(value: float) -> str:
+    """``20 s``, ``1.5 s``, ``1 h``."""
+    return f"{value:g} s" if value < 60 else duration(value * 1000).removesuffix(" 0 min").removesuffix(" 0 s")
+
+
 register.filter("counted", words.counted)
+register.filter("joining", joining.state_of)
 register.filter("joining_found", joining.found_in)
 register.filter("standing", standing.of)
 register.filter("spent", standing.spent)

@@ -28,7 +28,7 @@ class WordsField(forms.CharField):
         return list(initial or ()) != self.to_python(data)
 
 
-def offer(form: forms.Form, name: str, choices: list[tuple[str, str]]) -> None:
+def offer(form: forms.BaseForm, name: str, choices: list[tuple[str, str]]) -> None:
     """Set what a field of this one form may be chosen from."""
     field = form.fields[name]
     if isinstance(field, forms.ChoiceField):

@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from console.pages import accounts, audit, board, catalog, deadletters, jobs, keys, operators, workers
+from console.pages import accounts, audit, board, catalog, deadletters, jobs, keys, operators, repositories, workers
 from console.web.middleware import HEALTH
 
 _board = [path("", board.board, name="board"), path("live/release", board.release, name="release")]
@@ -22,11 +22,18 @@ urlpatterns = [
     path("settings/users/new", operators.create_user, name="create-user"),
     path("settings/users/<str:username>/role", operators.set_role, name="set-role"),
     path("settings/users/<str:username>/active", operators.set_active, name="set-active"),
+    path("repositories", repositories.index, name="repositories"),
+    # No repository's name begins with "-", so it hides none.
+    path("repositories/-/add", repositories.add, name="add-repository"),
+    path("repositories/<str:name>", repositories.detail, name="repository"),
+    path("repositories/<str:name>/settings", repositories.change_settings, name="repository-settings"),
+    path("repositories/<str:name>/remove", repositories.remove, name="remove-repository"),
     path("models", catalog.index, name="models"),
     # No model's name begins with "-", so neither hides a model.
     path("models/-/register", catalog.register, name="register-model"),
     path("models/-/upload", catalog.upload, name="upload-model"),
     path("models/<str:name>", catalog.detail, name="model"),
+    path("models/<str:name>/versions/<str:number>", catalog.version, name="version"),
     path("models/<str:name>/settings", catalog.change_settings, name="model-settings"),
     path("models/<str:name>/enabled", catalog.set_enabled, name="model-enabled"),
     path("models/<str:name>/replicas", catalog.set_replicas, name="model-replicas"),

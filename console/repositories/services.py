@@ -59,7 +59,7 @@ def find(name: str) -> Repository:
 
 def listed() -> QuerySet[Repository]:
     """All repositories by name, with their last listing and ``served``: how many models each has brought."""
-    return Repository.objects.select_related("listing").annotate(served=Count("models"))
+    return Repository.objects.select_related("listing").annotate(served=Count("models")).order_by("name")
 
 
 def add(actor: Actor, name: str, terms: Terms) -> Repository:
@@ -196,7 +196,7 @@ def _checked(terms: Terms, name: str, *, was: str = "") -> Terms:
 
 
 def _checked_url(url: str, name: str) -> str:
-    allowed = _allowed_urls()
+    allowed = allowed_urls()
     if len(url) > MOST_REPOSITORY_LETTERS:
         raise InvalidRequest(f"url: a repository's has at most {MOST_REPOSITORY_LETTERS} letters.")
     try:
@@ -215,7 +215,8 @@ def _checked_url(url: str, name: str) -> str:
     return location.url
 
 
-def _allowed_urls() -> list[str]:
+def allowed_urls() -> list[str]:
+    """Where a repository that is added may lie, as URLs that it lies below."""
     console = settings.CONSOLE
     urls = console.repository_urls or [f"file://{folder}" for folder in console.allowed_folders] or ["file://"]
     return [url if url.endswith("://") else _real(Location.parse(url)).url for url in urls]

@@ -14,8 +14,6 @@ MOST_LETTERS: Final = 1000
 MOST_REPOSITORY_LETTERS: Final = 800
 """Of a repository's URL, so that the longest name of a model, a number and Triton's folder have room in a version's."""
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]\Z")
-_BAD_PART: Final = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)")
-_BAD_SPACE: Final = re.compile(r"(?:\A|/) | (?:/|\Z)")
 _REFUSED: Final = {
     "?": "a query",
     "#": "a fragment",
@@ -99,9 +97,10 @@ def fault(path: str) -> str:
     """What is wrong with a path below a repository, as the end of a sentence; empty: nothing is."""
     if not path.isprintable():
         return "has a character that cannot be printed"
-    if _BAD_PART.search(path):
+    framed = f"/{path}/"
+    if "//" in framed or "/./" in framed or "/../" in framed:
         return "has an empty part, '.' or '..'"
-    if _BAD_SPACE.search(path):
+    if "/ " in framed or " /" in framed:
         return "has a part that begins or ends with a space"
     return ""
 

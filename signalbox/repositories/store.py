@@ -154,7 +154,7 @@ class ObjectStore:
             )
         except Exception:  # noqa: BLE001  whatever obstore says of a value; its text may hold the value
             raise Misconfigured(
-                f"The credentials of repository {self.name} hold a value that does not fit its key.",
+                f"The credentials of repository {self.name} lack a key, or hold a value that does not fit its own.",
                 repository=self.name,
             ) from None
 

@@ -1,6 +1,7 @@
 """Repositories: who may add them and where, whom they let in, and what the pages and the REST API show of them."""
 
 import asyncio
+import re
 import secrets
 import shutil
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, Miscon
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
-from tests.console.conftest import Call
+from tests.console.conftest import Call, submit
 from tests.rigs.natsserver import NatsServer
 
 Browser = Callable[[str], Client]
@@ -293,7 +294,7 @@ def test_a_repository_is_added_listed_changed_and_removed_over_rest(call: Callab
         ("get", "models?size=0", None, 400, "size"),
         ("get", "models/nothing/versions/1/files", None, 404, "no model"),
         ("get", "models/cat/versions/9/files", None, 404, "no version 9"),
-        ("get", "models/cat/versions/x/files", None, 400, "number"),
+        ("get", "models/cat/versions/x/files", None, 400, "version: is a number"),
         ("post", "models/cat/versions/3/files", {}, 405, "method"),
     ],
 )
@@ -440,3 +441,111 @@ def test_the_files_of_a_person_s_version_are_those_of_its_folder(
 def test_without_nats_a_repository_s_files_are_not_known_now(call: Callable[[str], Call], zoo: Repository) -> None:
     brought(zoo, "cat")
     assert call("viewer")("get", "models/cat/versions/3/files").status_code == 503
+
+
+# ----------------------------------------------------------------------------------------------- pages
+
+FORM = {"name": "ark", "url": "s3://zoo/ark", "access": "private", "is_noticed": "on", "settle_s": "20", "grace_s": "5"}
+DEFAULTS = {name: str(getattr(ServedModel(), name)) for name in services.DEFAULTS if name != "rows_independent"}
+
+
+def test_the_pages_add_change_and_remove_a_repository(browser: Browser, admin: Actor) -> None:
+    client = browser("model manager")
+    shop = accounts.create(admin, accounts.Terms(name="Shop"))
+    assert "No repositories yet" in client.get("/repositories").content.decode()
+    added = submit(client, "/repositories/-/add", FORM | DEFAULTS | {"replicas": "3"})
+    assert (added.status_code, added["Location"]) == (302, "/repositories/ark")
+    ark = services.find("ark")
+    assert (ark.url, ark.grace_s, ark.defaults, ark.is_noticed) == ("s3://zoo/ark", 5.0, {"replicas": 3}, True)
+    page = client.get("/repositories/ark").content.decode()
+    assert "not listed yet" in page
+    assert "replicas: 3" in page
+    form = client.get("/repositories/ark/settings").content.decode()
+    assert 'value="s3://zoo/ark"' in form
+    changed = FORM | DEFAULTS | {"access": "accounts", "accounts": [shop.pk], "replicas": "3"}
+    assert submit(client, "/repositories/ark/settings", changed).status_code == 302
+    entry = AuditEntry.objects.filter(act="repositories.manage").latest("pk")
+    assert entry.after == {"access": "accounts", "accounts": [shop.pk], "models_published": 0}
+    assert ">Shop</a>, and keys that name the model" in client.get("/repositories/ark").content.decode()
+    assert submit(client, "/repositories/ark/settings", changed).status_code == 302
+    assert AuditEntry.objects.filter(act="repositories.manage").latest("pk").pk == entry.pk, "nothing changed"
+    assert submit(client, "/repositories/ark/remove", {"reason": "over"})["Location"] == "/repositories"
+    assert "No repositories yet" in client.get("/repositories").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"url": "s3://ark"}, "is outside the places"),
+        ({"url": ""}, "required"),
+        ({"name": "a b"}, "letters, digits"),
+        ({"access": "accounts"}, "name one or more"),
+        ({"settle_s": "-1"}, "0 to 31536000 seconds"),
+        ({"replicas": "-1"}, "greater than or equal to 0"),
+    ],
+)
+def test_the_form_says_at_the_field_what_is_wrong(browser: Browser, fields: dict[str, str], words: str) -> None:
+    client = browser("admin")
+    answer = submit(client, "/repositories/-/add", FORM | DEFAULTS | fields)
+    page = answer.content.decode()
+    assert (answer.status_code, page.count('class="errors"')) == (400, 1)
+    assert words in page
+    assert not Repository.objects.exists()
+
+
+def test_the_page_shows_what_is_wrong_what_was_refused_and_why(browser: Browser, zoo: Repository) -> None:
+    client, now = browser("viewer"), timezone.now()
+    row = Listing.objects.create(repository=zoo, tried_at=now, error="Its credentials are refused.")
+    for url in ("/repositories", "/repositories/zoo"):
+        page = client.get(url).content.decode()
+        assert "cannot be listed" in page
+        assert "Its credentials are refused." in page
+    assert "/repositories/zoo/settings" not in client.get("/repositories/zoo").content.decode()
+    row.error, row.alarm, row.listed_at, row.models_found = "", "Half of it is gone.", now, 1
+    row.refused, row.refusals = {"<b>/1": "No model's name."}, 250
+    row.save()
+    brought(zoo, "cat")
+    page = client.get("/repositories/zoo").content.decode()
+    assert "Half of it is gone." in page
+    assert "nothing is withdrawn" in page
+    assert "the first 1 of 250" in page
+    assert "&lt;b&gt;/1" in page
+    assert 'href="/models/cat"' in page
+    assert client.get("/repositories/none").status_code == 404
+    row.alarm = ""
+    row.save()
+    assert ">listed<" in client.get("/repositories").content.decode()
+
+
+def test_models_are_paged_searched_and_filtered_on_their_page(browser: Browser, zoo: Repository) -> None:
+    client = browser("viewer")
+    for number in range(60):
+        brought(zoo, f"cat-{number:02}")
+    ServedModel.objects.create(name="dog", base_path="/nowhere", is_enabled=False)
+    first = client.get("/models").content.decode()
+    assert ("cat-49<" in first, "cat-50<" in first, "61 models" in first) == (True, False, True)
+    assert 'href="?q=&amp;repository=&amp;state=&amp;after=cat-49"' in first
+    second = client.get("/models?after=cat-49").content.decode()
+    assert ("cat-50<" in second, "dog<" in second, "First page" in second) == (True, True, True)
+    for query, found in (("repository=-", ["dog"]), ("q=t-07", ["cat-07"]), ("state=disabled", ["dog"])):
+        page = client.get(f"/models?{query}").content.decode()
+        assert re.findall(r'class="row-link" href="/models/([^"]+)"', page) == found
+    assert "No models match" in client.get("/models?q=nothing").content.decode()
+    assert client.get("/models?state=happy").status_code == 400
+    shown = client.get("/models/cat-00").content.decode()
+    assert 'the repository <a href="/repositories/zoo">zoo</a>' in shown
+    assert "not yet" in shown, "no host has its bytes"
+
+
+def test_the_page_of_a_version_shows_its_files_and_says_why_it_cannot(
+    browser: Browser, admin: Actor, base: Path, zoo: Repository
+) -> None:
+    catalog.register(admin, "digits", str(base))
+    brought(zoo, "cat")
+    client = browser("viewer")
+    page = client.get("/models/digits/versions/2").content.decode()
+    for words in ("saved_model.pb", "d" * 64, str(base / "2"), "1 file, 1 B"):
+        assert words in page
+    away = client.get("/models/cat/versions/3")
+    assert (away.status_code, 'class="message message-warning"' in away.content.decode()) == (200, True)
+    assert [client.get(f"/models/{path}").status_code for path in ("cat/versions/4", "none/versions/1")] == [404, 404]

@@ -35,6 +35,9 @@ ACTS: dict[str, Act | None] = {
     "set-active": Act.USERS_MANAGE,
     "register-model": Act.MODELS_REGISTER,
     "upload-model": Act.MODELS_REGISTER,
+    "add-repository": Act.REPOSITORIES_MANAGE,
+    "repository-settings": Act.REPOSITORIES_MANAGE,
+    "remove-repository": Act.REPOSITORIES_MANAGE,
     "model-settings": Act.MODELS_SETTINGS,
     "model-enabled": Act.MODELS_SETTINGS,
     "model-replicas": Act.MODELS_SETTINGS,
@@ -58,6 +61,7 @@ PAGES = {
     "settings": Act.SYSTEM_VIEW,
     "users": Act.USERS_VIEW,
     "models": Act.MODELS_VIEW,
+    "repositories": Act.MODELS_VIEW,
     "keys": Act.KEYS_VIEW,
     "accounts": Act.ACCOUNTS_VIEW,
     "jobs": Act.JOBS_VIEW,
@@ -66,7 +70,7 @@ PAGES = {
     "workers": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {"model", "key", "key-created", "key-posting", "account", "job", "worker"}
+PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker"}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},

@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
+from tests.rigs import lightup
 from tests.rigs.runningstack import RunningStack
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -86,14 +87,14 @@ class House:
 
 
 class NewHouse(House):
-    """A stack that ``signalbox up`` starts without the demonstration models."""
+    """A stack that ``signalbox up`` starts without the demonstration models; what computes in it is a toy."""
 
     def __init__(self, data: Path) -> None:
         super().__init__(data)
         argv = [
             sys.executable,
             "-m",
-            "signalbox",
+            lightup.PROGRAM,
             "up",
             "--no-demo",
             "--ports",

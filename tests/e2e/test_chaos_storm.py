@@ -14,7 +14,7 @@ from tests import depth
 pytestmark = pytest.mark.proof
 ROOT = Path(__file__).parents[2]
 SEED = 20_260_727
-FAULTS, JOBS = depth.at(short=(12, 500), full=(60, 4_000))
+FAULTS, JOBS = depth.at(short=(6, 250), full=(60, 4_000))
 ENGINE = depth.at(short="toy", full="mixed")
 """What workers compute with: one of three with TensorFlow, or none."""
 LIMIT_S = 900

@@ -1,9 +1,10 @@
 """The real runner around a toy engine, so that a test of a worker does not import TensorFlow each time.
 
 Only what computes is replaced: half_plus_two, a model that is busy for as long as its input says (``slow``), one that
-has the interpreter's lock meanwhile (``grip``), one that needs the device for itself alone (``large``), one that no
-device is large enough for (``huge``), and one whose versions load as slowly, as largely and as badly as files beside
-them say (``rolling``). The worker around it: :mod:`tests.rigs.lightworker`.
+has the interpreter's lock meanwhile (``grip``), one that dies of an input below -100 (``fatal``), one that needs the
+device for itself alone (``large``), one that no device is large enough for (``huge``), and one whose versions load as
+slowly, as largely and as badly as files beside them say (``rolling``). The worker around it:
+:mod:`tests.rigs.lightworker`.
 """
 
 import ctypes
@@ -21,13 +22,13 @@ from workers.runner import process, savedmodel
 from workers.runner.frames import LoadReport
 
 KIND = "toy"
-"""A file of this name in a version's folder says which of them it is; else the model's name does."""
+"""A file of this name in a version's folder says which of them it is; else the model's name does, up to a ``_``."""
 _libc = ctypes.PyDLL(None)
 """Called without letting the interpreter's lock go."""
 
 
 class ToyEngine:
-    """Runs ``half``, ``slow``, ``grip``, ``large``, ``huge`` and ``rolling``, which answers with its version.
+    """Runs ``half``, ``slow``, ``grip``, ``fatal``, ``large``, ``huge``, and ``rolling``, which tells its version.
 
     x: float32 ``[n]``; y as many. The load of ``rolling`` waits while ``wait`` is there, fails if ``broken`` is, dies
     if ``fatal`` is, uses the memory up beside others if ``alone`` is, and takes as many bytes as ``size`` says.
@@ -46,7 +47,7 @@ class ToyEngine:
         if found and digest not in {"", found}:
             raise ModelError("The files are not those that were registered: their digest differs.")
         report = LoadReport(_rolling(Path(path)) if model == "rolling" else 1, 0, {}, digest=found)
-        self.loaded[_key(model, version)] = kind.read_text() if kind.exists() else model
+        self.loaded[_key(model, version)] = kind.read_text() if kind.exists() else model.partition("_")[0]
         return report
 
     def unload(self, model: str, version: int) -> None:
@@ -67,6 +68,8 @@ class ToyEngine:
             x = struct.unpack(f"<{len(data) // 4}f", data)
             if kind == "slow":
                 threading.Event().wait(max(x))
+            elif kind == "fatal" and min(x) < -100.0:
+                os._exit(3)
             elif kind == "grip":
                 _libc.usleep(int(max(x) * 1e6))
             y = x if kind in {"slow", "grip"} else [version if kind == "rolling" else each / 2 + 2 for each in x]

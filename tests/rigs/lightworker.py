@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import workers.device.guardedrunner
+from signalbox.ops.up.child import Spec
 from tests.rigs import lightrunner
 from workers.main import main
 
@@ -22,6 +23,11 @@ def version(kind: str) -> Path:
         draft.write_text(kind)
         draft.rename(path / lightrunner.KIND)
     return path
+
+
+def instead(spec: Spec) -> Spec:
+    """This program where a stack starts a worker; other programs as they are."""
+    return spec._replace(argv=(sys.executable, "-m", PROGRAM)) if spec.name.startswith("worker-") else spec
 
 
 if __name__ == "__main__":

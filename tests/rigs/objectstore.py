@@ -19,6 +19,7 @@ KEY: Final = "rig"
 SECRET: Final = "between us"
 MOST_MEMORY: Final = "400MiB"
 _READY: Final = "Start Seaweed S3 API Server"
+_SOCKETS: Final = Path("/tmp")  # noqa: S108  where the program puts them, whatever it is told
 _PARTS: Final = ("master", "volume", "filer", "s3")
 
 
@@ -42,6 +43,7 @@ class ObjectStoreServer(LoggedServer):
         (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
         self._port = free_port()
         ports = {name: free_port() for part in _PARTS for name in (f"{part}.port", f"{part}.port.grpc")}
+        self._sockets = [_SOCKETS / f"seaweedfs-{part}-grpc-{ports[f'{part}.port.grpc']}.sock" for part in _PARTS]
         super().__init__(
             [
                 str(program),
@@ -80,6 +82,11 @@ class ObjectStoreServer(LoggedServer):
         with suppress(FileNotFoundError):  # a 5xx is asked again: after a crash the files come a little later
             obstore.get(store, "ready").bytes()
         obstore.put(store, "ready", b"ready")
+
+    def stop(self) -> None:
+        super().stop()
+        for path in self._sockets:
+            path.unlink(missing_ok=True)
 
     def bucket(self) -> str:
         """The name of a bucket of the test's own, made by its first file."""

@@ -6,7 +6,6 @@ It is the stack of ``signalbox up`` (:mod:`signalbox.ops.up.stack`), with every 
 import asyncio
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -69,9 +68,7 @@ class House(UpStack):
 
     async def start(self, spec: Spec) -> Child:
         """Start the program the way the stack does."""
-        if self._is_light and spec.name.startswith("worker-"):
-            spec = spec._replace(argv=(sys.executable, "-m", lightworker.PROGRAM))
-        return await super().start(spec)
+        return await super().start(lightworker.instead(spec) if self._is_light else spec)
 
     def env(self, role: str) -> dict[str, str]:
         """The stack's environment, with the test's own settings."""

@@ -1,9 +1,9 @@
 // Single-key shortcuts (WCAG 2.1.4: can be switched off, in the settings): "/" search, "t" theme,
-// "g" then l/j/m/w/k/c/a/s to go somewhere. Pages add their own with onKey().
+// "g" then l/j/m/r/w/k/c/a/s to go somewhere. Pages add their own with onKey().
 
 import { nextTheme } from "./theme.js";
 
-const PLACES = { l: "/", j: "/jobs", m: "/models", w: "/workers", k: "/keys", c: "/accounts", a: "/audit", s: "/settings" };
+const PLACES = { l: "/", j: "/jobs", m: "/models", r: "/repositories", w: "/workers", k: "/keys", c: "/accounts", a: "/audit", s: "/settings" };
 const own = new Map();
 let isGoing = false;
 

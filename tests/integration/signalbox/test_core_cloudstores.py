@@ -61,7 +61,7 @@ async def test_a_repository_in_azure_serves(tmp_path: Path) -> None:
         for path, data in FILES.items():
             obstore.put(direct, path, data)
         await serves(opened(tmp_path, "az://container/zoo", server.credentials))
-        for key, why in (("AAAA", "refuses its credentials"), ("no base64=", "does not fit its key")):
+        for key, why in (("AAAA", "refuses its credentials"), ("no base64=", "a value that does not fit")):
             with pytest.raises(Misconfigured, match=why):
                 await anext(opened(tmp_path, "az://container/zoo", {**server.credentials, "account_key": key}).pages())
         with pytest.raises(Misconfigured, match="bucket of repository zoo does not exist"):

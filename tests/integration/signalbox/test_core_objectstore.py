@@ -160,13 +160,16 @@ async def test_a_store_that_is_away_or_stands_still_is_unavailable(tmp_path: Pat
         assert await store.read("file", most_bytes=1) == b"1"
 
 
-class Answers:
-    """A server that answers every request with the same words."""
+FILE = 'Connection: close\r\nETag: "e"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n'
 
-    def __init__(self, status: str, body: str) -> None:
+
+class Answers:
+    """A server that answers every request with the same words. lacks: bytes that are promised and never sent."""
+
+    def __init__(self, status: str, body: str, lacks: int = 0) -> None:
         self.endpoint = ""
         self.asked = 0
-        self._answer = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        self._answer = f"HTTP/1.1 {status}\r\n{FILE}Content-Length: {len(body) + lacks}\r\n\r\n{body}".encode()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -190,11 +193,29 @@ class Answers:
         return ObjectStore.open(Location.parse("s3://bucket"), folder, "zoo", patience=HASTY)
 
 
+async def test_an_endpoint_of_the_environment_that_is_no_url_is_a_fault_of_the_repository(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    store = ObjectStore.open(Location.parse("s3://bucket"), None, "zoo")
+    with pytest.raises(Misconfigured, match="endpoint"):
+        await paths(store)
+
+
 async def test_a_store_that_throttles_is_tried_again_and_then_unavailable(tmp_path: Path) -> None:
     async with Answers("503 Slow Down", "<Error><Code>SlowDown</Code></Error>") as server:
         with pytest.raises(Unavailable, match=r"503 SlowDown"):
             await paths(server.store(tmp_path))
         assert server.asked == 1 + HASTY.retries
+
+
+async def test_a_file_that_ends_before_its_end_is_unavailable_after_what_has_come(tmp_path: Path) -> None:
+    async with Answers("200 OK", "x" * 1_500_000, lacks=9) as server:
+        pieces = server.store(tmp_path).stream("file", etag="e")
+        assert (await anext(pieces)).startswith(b"x" * 1_000_000)
+        with pytest.raises(Unavailable):
+            await whole(pieces)
 
 
 async def test_a_key_that_no_path_can_be_fails_the_listing_by_its_name(tmp_path: Path) -> None:

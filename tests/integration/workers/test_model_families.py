@@ -26,6 +26,7 @@ def test_models_of_every_family_need_nobodys_approval(made: Path) -> None:
     assert {name: found for name, found in inspected.items() if found != OperationFindings()} == {}
 
 
+@pytest.mark.slow
 def test_models_of_every_family_answer_as_with_tensorflows_own_loader(made: Path) -> None:
     brought = [str(path.parent) for path in sorted(made.glob("*/*/saved_model.pb"))]
     brought += [str(path) for path in (models.half_plus_two(), models.half_plus_two_v1(), models.digits().path)]

@@ -151,6 +151,7 @@ async def test_a_model_reaches_nobody_over_the_network(house: House, listener: L
     assert not listener.called.is_set()
 
 
+@pytest.mark.slow
 async def test_the_same_model_without_a_sandbox_reaches_it(tmp_path: Path, listener: Listener) -> None:
     """The test above can fail: this is what it would look like."""
     house = House(tmp_path, Sandbox(mode="off"))

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
 from signalbox.jobs import deadletters, life, payloads, times
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict
-from signalbox.wire import names, tensors
-from signalbox.wire.messages import Batching, Desired, Limits, Serving, State, Version, Worker
+from signalbox.wire import names
+from signalbox.wire.messages import Batching, Desired, Limits, State, Worker
 from signalbox.wire.names import Bucket, Header, Stream, token
-from signalbox.wire.tensors import Tensor
 from tests.rigs import lightworker, models, workerhouse
 from tests.rigs.outage import becomes
 from tests.rigs.submit import floats, read_floats, register
@@ -73,64 +71,12 @@ async def test_a_job_runs_and_whoever_waits_is_told(house: House) -> None:
     await queue_is_empty(bus, "half")
 
 
-async def test_jobs_that_wait_together_run_together(house: House) -> None:
-    bus, ledger, _ = house
-    await register(
-        bus,
-        "together",
-        models.half_plus_two(),
-        batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True),
-    )
-    ids = [await ledger.submit("together", floats(float(i))) for i in range(16)]
-    records = await ledger.ended(*ids)
-    assert max(record.batch for record in records) == 8
-    for i, job_id in enumerate(ids):
-        assert read_floats(await ledger.result(job_id)) == (i / 2 + 2,)
-
-
-async def test_a_bad_input_fails_alone_and_its_neighbours_succeed(house: House) -> None:
-    bus, ledger, _ = house
-    await register(
-        bus, "picky", models.picky(), batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True)
-    )
-    good = [await ledger.submit("picky", floats(float(i))) for i in range(3)]
-    bad = await ledger.submit("picky", floats(-1.0))
-    more = [await ledger.submit("picky", floats(float(i))) for i in range(3)]
-    records = await ledger.ended(*good, bad, *more)
-    assert {r.state for r in records if r.id != bad} == {State.SUCCEEDED}
-    failed = ledger.last(bad)
-    assert failed is not None
-    assert failed.state is State.FAILED
-    assert failed.error is not None
-    assert failed.error.code == "invalid_input"
-    assert failed.attempt == 1
-    assert failed.strikes == 0
-
-
-async def test_a_shape_that_tensorflow_refuses_is_the_caller_s_and_no_strike(house: House) -> None:
-    bus, ledger, _ = house
-    await register(
-        bus, "weigh", models.weigh(), batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True)
-    )
-    right, wrong = (tensors.encode([Tensor("x", "float32", shape, bytes(32))]) for shape in ((1, 8), (2, 4)))
-    good = [await ledger.submit("weigh", right) for _ in range(3)]
-    bad = await ledger.submit("weigh", wrong)  # a batch key that promises too much
-    again = await ledger.submit("weigh", wrong, batch_key="")
-    records = await ledger.ended(*good, bad, again)
-    assert [r.state for r in records] == [State.SUCCEEDED] * 3 + [State.FAILED] * 2
-    for refused in records[3:]:
-        assert refused.error is not None
-        assert refused.error.code == "invalid_input"
-        assert refused.error.message.endswith('In[1]: [8,3]. Input "x" has shape [2, 4]; the signature says [-1, 8].')
-        assert (refused.attempt, refused.strikes) == (1, 0), "nor is the input in quarantine"
-
-
-async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(house: House) -> None:
-    bus, ledger, worker = house
+async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(light: House) -> None:
+    bus, ledger, worker = light
     await register(
         bus,
         "fatal",
-        models.picky(),
+        lightworker.version("fatal"),
         batching=Batching(max_size=8, max_delay_ms=300.0, rows_independent=True),
         limits=Limits(max_delivery=2),
     )
@@ -333,51 +279,6 @@ async def test_a_version_that_cannot_be_loaded_ends_its_jobs_with_the_reason(lig
     notice = (await deadletters.find(bus, job_id)).notice
     assert notice is not None
     assert (notice.strikes, notice.failures) == (0, 2)
-
-
-async def test_a_new_version_is_loaded_before_the_old_one_leaves(house: House) -> None:
-    bus, ledger, worker = house
-    path, slow = models.half_plus_two(), models.slow_to_warm_up()
-    old, new = (Version(version=n, path=str(p)) for n, p in ((1, path), (2, slow)))
-    table = Table(bus, Bucket.WORKERS, Worker)
-    changed = asyncio.Event()
-    history: list[dict[int, str]] = []
-
-    def note(_key: str, found: Worker | None, _revision: int) -> None:
-        if found is not None:
-            states = {r.version: r.state for r in found.models if r.model == "rolling"}
-            if not history or history[-1] != states:
-                history.append(states)
-        changed.set()
-
-    async def until(states: dict[int, str]) -> None:
-        async with asyncio.timeout(60):
-            while states not in history:
-                changed.clear()
-                await changed.wait()
-
-    table.on_change(note)
-    await table.start()
-    model = await register(bus, "rolling", path, versions=(1,))
-    await until({1: "ready"})
-    await put(bus, Bucket.SERVING, token("rolling"), Serving(publication=1, default=1))
-    rolled = replace(model, versions=(old, new), default_version=2)
-    await put(bus, Bucket.MODELS, token("rolling"), rolled)
-    await until({1: "ready", 2: "loading"})
-    jobs = [await ledger.submit("rolling", floats(float(n))) for n in range(10)]
-    ran = await ledger.ended(*jobs)
-    assert {(r.state, r.version, "loading" in r.phases) for r in ran} == {(State.SUCCEEDED, 1, False)}
-    await until({1: "ready", 2: "ready"})
-    await put(bus, Bucket.SERVING, token("rolling"), Serving(publication=1, default=2))
-    await until({2: "ready"})
-    await table.close()
-    assert all("ready" in states.values() for states in history[history.index({1: "ready"}) :])
-    said = [
-        (line["event"], line["version"])
-        for line in worker.lines
-        if line["event"] in {"model.loaded", "model.unloaded"} and line["model"] == "rolling"
-    ]
-    assert said == [("model.loaded", 1), ("model.loaded", 2), ("model.unloaded", 1)]
 
 
 async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(light: House) -> None:

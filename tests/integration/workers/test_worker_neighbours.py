@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from signalbox.wire.messages import State
-from tests.rigs import models, workerhouse
+from tests.rigs import lightworker, models, workerhouse
 from tests.rigs.hostilemodel import PEEKED_BYTES, curious
 from tests.rigs.submit import floats, register
 from tests.rigs.workerhouse import House
@@ -58,13 +58,13 @@ async def test_what_the_runner_was_shown_is_gone_when_it_has_loaded(house: House
 async def test_a_worker_removes_what_one_that_was_killed_left(house: House, folder: Path) -> None:
     staging = folder / "staging"
     (living,) = staging.iterdir()
-    url = house.worker.url
-    async with WorkerProcess(url, folder, "w2", worker_staging_dir=staging, worker_lock_dir=folder / "other") as second:
+    url, settings = house.worker.url, {"worker_staging_dir": staging, "worker_lock_dir": folder / "other"}
+    async with WorkerProcess(url, folder, "w2", program=lightworker.PROGRAM, **settings) as second:
         await second.ready()
         (left,) = set(staging.iterdir()) - {living}
         await second.kill()
     assert left.exists()
-    async with WorkerProcess(url, folder, "w3", worker_staging_dir=staging, worker_lock_dir=folder / "other") as third:
+    async with WorkerProcess(url, folder, "w3", program=lightworker.PROGRAM, **settings) as third:
         await third.ready()
         assert not left.exists()
         assert living.exists()

@@ -34,11 +34,15 @@ def test_without_a_file_the_machine_s_own_identity_counts(tmp_path: Path, folder
         (json.dumps({**KEYS, "bucket": "hunter2"}), "does not take: bucket"),
         (json.dumps({**KEYS, "account_key": "hunter2", "sas": "hunter2"}), "does not take: account_key, sas"),
         (json.dumps({**KEYS, "endpoint": "http://hunter2"}), '"allow_http": true'),
+        *(
+            (json.dumps({**KEYS, "endpoint": url}), "no URL")
+            for url in ("hunter2:9000", "https://", "https://hunter2:99999")
+        ),
         (json.dumps({**KEYS, "region": 2}), "one JSON object"),
         (json.dumps([KEYS]), "one JSON object"),
         ('{"secret_access_key": "hunter2', "one JSON object"),
         (json.dumps({**KEYS, "region": "hunter2" * 10_000}), "more than 65536 bytes"),
-        (json.dumps({**KEYS, "skip_signature": "hunter2"}), "does not fit its key"),
+        (json.dumps({**KEYS, "skip_signature": "hunter2"}), "a value that does not fit"),
     ],
 )
 def test_what_a_file_may_not_say_is_refused_by_the_key_and_never_by_the_value(

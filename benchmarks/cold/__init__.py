@@ -1,0 +1,1 @@
+"""What a model costs that is not here yet."""
