@@ -517,7 +517,7 @@ def _walk_focus(page: Page) -> Iterator[str]:
         began = len(page.evaluate("covered"))
         seen: list[str | None] = []
         while seen.count(None) < 2:
-            assert len(seen) < 400, "the focus does not come to an end"
+            assert len(seen) < 1_000, "the focus does not come to an end"
             for _ in range(AT_ONCE):
                 page.keyboard.press(key)
             seen = page.evaluate("covered")[began:]

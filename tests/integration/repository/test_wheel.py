@@ -46,9 +46,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with the wheel installed; what it depends on is lent by this one, without our sources."""
     folder = tmp_path_factory.mktemp("installed")
-    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
     (site,) = folder.glob("lib/python*/site-packages")
     python.with_name("nats-server").symlink_to(Path(sys.executable).with_name("nats-server"))
     (site / "lent.pth").write_text(f"import sys; sys.path.append({sysconfig.get_path('purelib')!r})\n")

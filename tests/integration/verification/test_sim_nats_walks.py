@@ -5,10 +5,11 @@ from typing import Final
 
 import pytest
 
+from tests import depth
 from verification.simulation.cases.compare import on_a_server, on_the_model
 from verification.simulation.cases.walks import Outcome
 
-SEEDS: Final = range(16)
+SEEDS: Final = range(depth.at(short=6, full=16))
 STEPS: Final = 120
 
 
@@ -25,6 +26,7 @@ def walks(request: pytest.FixtureRequest) -> dict[int, tuple[list[Outcome], list
     return {seed: (model[seed], real[seed]) for seed in model}
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_walk_comes_to_the_same_everywhere(
