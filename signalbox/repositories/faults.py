@@ -62,8 +62,8 @@ def _meaning(error: Exception, text: str, name: str, path: str) -> SignalboxErro
         return Misconfigured(f"The bucket of repository {name} does not exist{shown}.", repository=name)
     if "builder error" in text or type(error).__name__ == _PANIC:
         return Misconfigured(
-            f"The store of repository {name} has an endpoint that no request can be made to. One without TLS has to be"
-            ' allowed: "allow_http": true in its credentials file.',
+            f"The store of repository {name} has an endpoint, or a key, that no request can be made with. An endpoint"
+            ' without TLS has to be allowed: "allow_http": true in its credentials file.',
             repository=name,
         )
     if isinstance(error, FileNotFoundError | ValueError):  # the latter: what no key can be

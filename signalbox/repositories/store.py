@@ -73,7 +73,8 @@ class ObjectStore:
         start_after: only those after this path, as the store orders them. Raises :class:`LimitExceeded` after
         :data:`MOST_ENTRIES`.
         """
-        stream = obstore.list(self._opened(), offset=start_after or None, chunk_size=PAGE)
+        async with self._answer():
+            stream = obstore.list(self._opened(), offset=start_after or None, chunk_size=PAGE)
         total = 0
         while True:
             async with self._answer():
