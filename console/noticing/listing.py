@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from signalbox.program.errors import NotFound, TooLarge
-from signalbox.repositories import folder, layouts
 from signalbox.repositories.entry import Entry
+from signalbox.repositories.folder import walk
+from signalbox.repositories.layouts import Found, find
 from signalbox.repositories.location import Location
 from signalbox.repositories.store import ObjectStore
 from signalbox.wire.messages import ManifestFile
@@ -56,7 +57,7 @@ class Repositories:
         self._pace = Pace(per_s)
         self._stores: dict[str, ObjectStore] = {}
 
-    async def find(self, place: Place) -> layouts.Found:
+    async def find(self, place: Place) -> Found:
         """What lies there. Raises :class:`SignalboxError` where it cannot be listed as a whole."""
         if place.location.is_local:
             return await asyncio.to_thread(_found_locally, place)
@@ -68,7 +69,7 @@ class Repositories:
             if page is None:
                 break
             entries += page
-        return await asyncio.to_thread(layouts.find, entries, marker=place.marker, name=place.name)
+        return await asyncio.to_thread(find, entries, marker=place.marker, name=place.name)
 
     async def graph(self, place: Place, below: str, file: ManifestFile) -> bytes:
         """The bytes of a ``saved_model.pb`` as it was listed, in the folder ``below`` the repository.
@@ -92,9 +93,9 @@ class Repositories:
         return store
 
 
-def _found_locally(place: Place) -> layouts.Found:
-    entries = itertools.chain.from_iterable(folder.walk(place.location.folder))
-    return layouts.find(entries, marker=place.marker, name=place.name)
+def _found_locally(place: Place) -> Found:
+    entries = itertools.chain.from_iterable(walk(place.location.folder))
+    return find(entries, marker=place.marker, name=place.name)
 
 
 def _read(root: Path, path: str) -> bytes:
