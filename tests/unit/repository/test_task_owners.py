@@ -12,7 +12,6 @@ OWNERS = {
     "signalbox/bus/requests.py": "two tasks of one function, which ends them",
     "signalbox/bus/writes.py": "a batch begins where another ends; close and its callers await it",
     "signalbox/ops/foreground.py": "two tasks of one function, which ends them",
-    "console/noticing/registering.py": "what one function reads ahead, and ends",
     "gateway_plugin/upstream/server.py": "uvicorn's server, which ends by itself when told; close awaits it",
     "gateway_plugin/hooks/native/": "a call, cancelled by its client; stop awaits all",
     "workers/supervisor.py": "the worker's parts, ended in the order of its drain",
