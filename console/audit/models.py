@@ -77,7 +77,7 @@ class AuditEntry(models.Model):
     at = models.DateTimeField(default=timezone.now, db_index=True)
     actor = models.ForeignKey("accounts.User", null=True, on_delete=models.PROTECT)
     actor_name = models.CharField(max_length=150, db_index=True)
-    via = models.CharField(max_length=20)
+    via = models.CharField(max_length=80)
     address = models.CharField(max_length=45, blank=True)
     request_id = models.CharField(max_length=40, blank=True)
     act = models.CharField(max_length=40, db_index=True)

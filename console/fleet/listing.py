@@ -6,7 +6,7 @@ a filter looks at the next :data:`SCAN` models, says how far it looked, and its 
 
 from typing import Final, NamedTuple
 
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import Prefetch, Q, QuerySet, prefetch_related_objects
 
 from console.board.conditions import Condition
 from console.catalog import services as catalog
@@ -14,7 +14,7 @@ from console.catalog.models import ModelVersion, ServedModel
 from console.fleet import serving
 from signalbox.program.errors import InvalidRequest
 
-SCAN: Final = 5000
+SCAN: Final = 2000
 """Most models that one request looks at."""
 PEOPLE: Final = "-"
 """In place of a repository: models that people added. No repository's name begins so."""
@@ -60,17 +60,22 @@ def page(*, q: str = "", repository: str = "", state: str = "", after: str = "",
             if state and condition.state != state:
                 continue
             if len(found) == size:  # there is one more
-                return ModelPage(found, found[-1][0].name)
+                return _page(found, found[-1][0].name)
             found.append((model, condition))
         if not state or len(chunk) < _CHUNK:
-            return ModelPage(found, "")
+            return _page(found, "")
         seen, after = seen + len(chunk), chunk[-1].name
-    return ModelPage(found, after, is_cut=True)
+    return _page(found, after, is_cut=True)
 
 
 def count(*, q: str = "", repository: str = "") -> int:
     """How many models match, whatever their state."""
     return _matching(q, repository).count()
+
+
+def _page(found: list[tuple[ServedModel, Condition]], after: str, *, is_cut: bool = False) -> ModelPage:
+    prefetch_related_objects([model for model, _ in found], "labels__version")
+    return ModelPage(found, after, is_cut=is_cut)
 
 
 def _matching(q: str, repository: str) -> QuerySet[ServedModel]:
@@ -81,4 +86,4 @@ def _matching(q: str, repository: str) -> QuerySet[ServedModel]:
         found = found.filter(repository=None) if repository == PEOPLE else found.filter(repository__name=repository)
     # Signatures are most of a version's bytes, and none is listed.
     versions = Prefetch("versions", ModelVersion.objects.defer("signatures"))
-    return found.prefetch_related(versions, "labels__version")
+    return found.prefetch_related(versions)

@@ -17,7 +17,7 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from console.accounts.models import User
-from console.accounts.rights import Actor
+from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel
@@ -549,3 +549,10 @@ def test_the_page_of_a_version_shows_its_files_and_says_why_it_cannot(
     away = client.get("/models/cat/versions/3")
     assert (away.status_code, 'class="message message-warning"' in away.content.decode()) == (200, True)
     assert [client.get(f"/models/{path}").status_code for path in ("cat/versions/4", "none/versions/1")] == [404, 404]
+
+
+def test_an_act_of_a_repository_fits_into_the_audit_however_long_its_name_is(admin: Actor, base: Path) -> None:
+    catalog.register(system_actor(f"repository:{'x' * services.MOST_NAME}"), "digits", str(base))
+    entry = AuditEntry.objects.get(act="models.register")
+    # SQLite asks nobody for lengths, PostgreSQL does.
+    entry.clean_fields(exclude=["reason", "before", "user", "actor"])

@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
                 ('actor_name', models.CharField(db_index=True, max_length=150)),
-                ('via', models.CharField(max_length=20)),
+                ('via', models.CharField(max_length=80)),
                 ('address', models.CharField(blank=True, max_length=45)),
                 ('request_id', models.CharField(blank=True, max_length=40)),
                 ('act', models.CharField(db_index=True, max_length=40)),
