@@ -118,7 +118,8 @@ async def test_a_job_of_a_model_in_an_object_store_is_answered(host: Host) -> No
     folder = models.half_plus_two()
     files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     await host.remote.publish("half_plus_two", files)
-    async with host.worker(program="workers", log_level="DEBUG") as worker:
+    confined: dict[str, Any] = {"worker_model_folders": host.folder / "models", "log_level": "DEBUG"}
+    async with host.worker(program="workers", **confined) as worker:
         job = await host.submit("half_plus_two")
         await host.answered(job)
         await host.ledger.until(lambda: job in host.ledger.reported)
