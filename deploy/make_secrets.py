@@ -47,6 +47,8 @@ def make(
 ) -> list[str]:
     """Writes what is missing in ``folder``, and on a renewal every certificate; names of the files written."""
     folder.mkdir(mode=0o700, exist_ok=True)
+    # For credentials of repositories, one <name>.json each: containers' users read it, and nobody else enters above.
+    (folder / "repositories").mkdir(mode=0o755, exist_ok=True)
     written: list[str] = []
 
     def keep(name: str, text: str) -> str:

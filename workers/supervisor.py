@@ -194,6 +194,7 @@ class Supervisor:
             self._fleet.generation,
             patience_s=self._settings.patience_s,
             recheck_s=self._settings.recheck_s,
+            has_files=self._has_files,
         )
         watching = asyncio.create_task(self._want(self._demand), name="demand")
         holding = asyncio.create_task(self._leased.held(), name="hold")
@@ -262,7 +263,17 @@ class Supervisor:
     def _files_changed(self, model: str) -> None:
         if self._hold is not None:
             self._hold.files_changed(model)
+        if self._demand is not None:
+            self._demand.models_changed()
         self._presence.changed.set()
+
+    def _has_files(self, name: str) -> bool:
+        """Whether a model can be served with the files that are here; if not, those are fetched that requests get."""
+        model = self._fleet.find(name)
+        if model is None or self._files.may_serve(model):
+            return True
+        self._files.fetch(model, self._fleet.targets(model))
+        return False
 
     def _worker_vanished(self, worker: Worker) -> None:
         if self._hold is not None:

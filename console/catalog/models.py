@@ -186,6 +186,12 @@ class ModelVersion(models.Model):
         return not self.listed_ops or bool(self.approved_by)
 
     @property
+    def interested(self) -> set[str]:
+        """Operators who may not approve it: who added it, and who added or last changed the repository that did."""
+        brought_by = self.model.repository if self.source == REPOSITORY else None
+        return {self.added_by, *((brought_by.added_by, brought_by.changed_by) if brought_by is not None else ())}
+
+    @property
     def may_serve(self) -> bool:
         """Whether it is approved, and not withdrawn."""
         return self.is_approved and not self.is_withdrawn

@@ -352,12 +352,11 @@ def _choice(is_default: bool | None) -> dict[str, bool]:
 
 def _require_another_person(actor: Actor, model: ServedModel, version: ModelVersion) -> None:
     """Raise :class:`Forbidden` for programs, and for who added the version, or the repository that brought it."""
-    brought_by = model.repository if version.source == REPOSITORY else None
     if actor.user is None or actor.user.is_service or actor.name == version.added_by:
         raise Forbidden("A version's operations are approved by a person who did not add the version.")
-    if brought_by is not None and actor.name in {brought_by.added_by, brought_by.changed_by}:
+    if actor.name in version.interested:
         raise Forbidden(
-            f"A version's operations are approved by a person who neither added the repository {brought_by} nor"
+            f"A version's operations are approved by a person who neither added the repository {model.repository} nor"
             " changed it last."
         )
 

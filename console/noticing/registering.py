@@ -4,10 +4,10 @@ No database transaction is open while a repository, the inspector or NATS is ask
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Final
 
@@ -36,8 +36,9 @@ _AT_ONCE: Final = 200
 _WRITES: Final = 32
 """Manifests on their way to NATS."""
 _INDEX: Final = "variables/variables.index"
-Inspected = tuple[list[Step], dict[Key, GraphInspection], dict[Key, Refusal]]
-"""Versions, what their graphs say, and why others of them are refused."""
+Inspected = dict[Key, GraphInspection]
+Use = Callable[[Sequence[Step], Inspected, dict[Key, Refusal]], Awaitable[None]]
+"""Takes versions, what graphs of them say, and why the others are refused."""
 Refused = dict[Key, tuple[str, Refusal]]
 """By version: the manifest it had, and why it was not taken."""
 
@@ -57,12 +58,15 @@ class Registrar:
         """
         await in_thread(_note_gone)(row, plan, now)
         refused: Refused = {}
-        async with aclosing(self._inspected(place, plan.register)) as inspected:
-            async for steps, found, bad in inspected:
-                refused |= await self._register(row, place, steps, found, bad, now)
-        async with aclosing(self._inspected(place, plan.judge)) as inspected:
-            async for _, found, _ in inspected:
-                await in_thread(_note_judged)(found)
+
+        async def register(steps: Sequence[Step], found: Inspected, bad: dict[Key, Refusal]) -> None:
+            refused.update(await self._register(row, place, steps, found, bad, now))
+
+        async def judge(_: Sequence[Step], found: Inspected, __: dict[Key, Refusal]) -> None:
+            await in_thread(_note_judged)(found)
+
+        await self._inspect(place, plan.register, register)
+        await self._inspect(place, plan.judge, judge)
         await self._write_manifests(place, plan.renew, now)
         await in_thread(_note_back)(row, plan)
         return refused
@@ -74,28 +78,23 @@ class Registrar:
         keys = {stored.subject.removeprefix(prefix) async for page in pages for stored in page}
         return {found for key in keys if (found := version_of(key)) is not None}
 
-    async def _inspected(self, place: Place, steps: Sequence[Step]) -> AsyncGenerator[Inspected, None]:
-        """What graphs say, some at a time: the next ones are inspected while the caller works with these."""
-        ahead: asyncio.Task[tuple[dict[Key, GraphInspection], dict[Key, Refusal]]] | None = None
+    async def _inspect(self, place: Place, steps: Sequence[Step], use: Use) -> None:
+        """Read what graphs say, some at a time: the next ones are inspected while ``use`` works with these."""
         parts = list(_parts(steps))
-        try:
-            for number, part in enumerate(parts):
-                found, refused = await (ahead or self._graphs.read(place, part))
-                ahead = None
-                if number + 1 < len(parts):
-                    ahead = asyncio.create_task(self._graphs.read(place, parts[number + 1]))
-                yield part, found, refused
-        finally:
-            if ahead is not None:
-                ahead.cancel()
-                await asyncio.gather(ahead, return_exceptions=True)
+        said = await self._graphs.read(place, parts[0]) if parts else None
+        for part, following in zip_longest(parts, parts[1:]):
+            assert said is not None
+            async with _together() as group:
+                ahead = group.create_task(self._graphs.read(place, following)) if following else None
+                await use(part, *said)
+            said = ahead.result() if ahead is not None else None
 
     async def _register(
         self,
         row: Repository,
         place: Place,
         steps: Sequence[Step],
-        found: Mapping[Key, GraphInspection],
+        found: Inspected,
         refused: dict[Key, Refusal],
         now: float,
     ) -> Refused:
@@ -116,12 +115,22 @@ class Registrar:
             async with self._turns:
                 await put(self._bus, Bucket.MANIFESTS, version_key(step.model, step.number), doc)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for step in steps:
-                    group.create_task(write(step))
-        except* SignalboxError as errors:
-            raise errors.exceptions[0] from None
+        async with _together() as group:
+            for step in steps:
+                group.create_task(write(step))
+
+
+@asynccontextmanager
+async def _together() -> AsyncIterator[asyncio.TaskGroup]:
+    """A group of tasks. The first of our errors in it is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        ours = errors.subgroup(SignalboxError)
+        if ours is None:
+            raise
+        raise ours.exceptions[0] from None
 
 
 def actor_of(repository: str) -> Actor:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -38,7 +39,7 @@ KEYS: Final = {
     ),
 }
 """Of the stores of each scheme: who asks, and whom."""
-_ENDPOINTS: Final = ("endpoint", "base_url")
+_ENDPOINTS: Final = frozenset({"endpoint", "base_url"})
 _PLAIN: Final = {
     "s3": ("AWS_ALLOW_HTTP", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_ALLOW_HTTP",),
@@ -111,9 +112,11 @@ class CredentialsFile:
         if unknown := sorted(values.keys() - known - CLIENT_KEYS):
             shown = ", ".join(key[:50] if key.isprintable() else ascii(key)[:50] for key in unknown[:5])
             raise self._refusal(f"has keys that a store of {self._scheme}:// does not take: {shown}")
-        for key in _ENDPOINTS:
-            if str(values.get(key, "")).startswith("http://") and values.get("allow_http") not in {True, "true"}:
-                raise self._refusal(f'has an {key} without TLS. Use https://, or allow it: "allow_http": true')
+        for key in _ENDPOINTS & values.keys():
+            if not _is_url(str(values[key])):
+                raise self._refusal(f"has no URL as {key}: write https://host, or https://host:port")
+            if str(values[key]).startswith("http://") and values.get("allow_http") not in {True, "true"}:
+                raise self._refusal(f'has {key} without TLS. Use https://, or allow it: "allow_http": true')
         return Credentials(
             {key: value for key, value in values.items() if key in known},
             {key: value for key, value in values.items() if key in CLIENT_KEYS},
@@ -121,3 +124,11 @@ class CredentialsFile:
 
     def _refusal(self, what: str) -> Misconfigured:
         return Misconfigured(f"The credentials file of repository {self._name} {what}.", repository=self._name)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        found = urlsplit(text)
+        return found.scheme in {"http", "https"} and bool(found.hostname) and found.port != 0
+    except ValueError:
+        return False

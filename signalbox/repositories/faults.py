@@ -24,6 +24,8 @@ _BAD_PATH: Final = re.compile(r"""[Pp]ath "(.{1,200}?)"[: ]""", re.DOTALL)
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 _IDENTITY: Final = ("169.254.", "metadata.google.internal")
 """Where a machine's own identity is asked for; nothing answers there where it has none."""
+_PANIC: Final = "RustPanic"
+"""What obstore raises where its code gives up, as over an endpoint that is no URL; the class cannot be imported."""
 _PASSING: Final = frozenset({408, 425, 429})
 
 
@@ -36,10 +38,12 @@ def translated(name: str, path: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (BaseError, FileNotFoundError, ValueError) as error:
-        raise _meaning(error, str(error), name, path) from None
     except TimeoutError:
         raise Unavailable(f"The store of repository {name} does not answer in time.", repository=name) from None
+    except Exception as error:
+        if isinstance(error, BaseError | FileNotFoundError | ValueError) or type(error).__name__ == _PANIC:
+            raise _meaning(error, str(error), name, path) from None
+        raise
 
 
 def changed(name: str, path: str) -> Conflict:
@@ -56,7 +60,7 @@ def _meaning(error: Exception, text: str, name: str, path: str) -> SignalboxErro
         return Misconfigured(f"No credentials were found for repository {name}. {mend}", repository=name)
     if any(mark in text for mark in _NO_BUCKET) or (not path and status == 404):
         return Misconfigured(f"The bucket of repository {name} does not exist{shown}.", repository=name)
-    if "builder error" in text:
+    if "builder error" in text or type(error).__name__ == _PANIC:
         return Misconfigured(
             f"The store of repository {name} has an endpoint that no request can be made to. One without TLS has to be"
             ' allowed: "allow_http": true in its credentials file.',
@@ -71,9 +75,6 @@ def _meaning(error: Exception, text: str, name: str, path: str) -> SignalboxErro
         return Misconfigured(f"Repository {name} has a key that cannot be listed{_bad_key(text)}.", repository=name)
     if status == 416 or "Wanted range starting" in text:
         return Conflict(f"{path} of repository {name} is shorter than it was.", repository=name)
-    if "builder error" in text:
-        mend = "An endpoint without TLS, from the environment too, needs allow_http in its credentials file."
-        return Misconfigured(f"The store of repository {name} cannot be asked. {mend}", repository=name)
     if "redirect" in text:
         return Misconfigured(f"The bucket of repository {name} is in another region: set region.", repository=name)
     if 400 <= status < 500 and status not in _PASSING:

@@ -33,11 +33,13 @@ from console.outbox.publisher import Publisher
 from console.repositories.models import Listing, Repository
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
+from signalbox.program.settings import Wire
 from signalbox.repositories.store import ObjectStore
 from signalbox.wire import messages, names
 from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread
 from tests.rigs.models import half_plus_two, half_plus_two_v1, picky
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.objectstore import ObjectStoreServer
 from tests.unit.workers.runner.test_model_gate import field
 
@@ -410,6 +412,23 @@ async def test_a_version_with_forbidden_operations_waits_for_a_person(rig: Rig, 
     await rig.listed()
     assert await in_thread(served, "picky") == []
     assert (await in_thread(ModelVersion.objects.get, model__name="picky")).listed_ops.keys() == {"Abort"}
+
+
+async def test_nothing_is_registered_whose_manifest_nats_does_not_have(
+    own_nats: NatsServer, console: ConsoleSettings, zoo: Path
+) -> None:
+    bus = await Bus.connect(Wire(nats_url=own_nats.url, request_timeout_s=1.0), role="admin")
+    try:
+        rig = Rig(bus, console, f"file://{zoo}")
+        await rig.listed()
+        lay(zoo, Path("late/1"))
+        await own_nats.stop()
+        listing = await rig.listed()
+        assert (bool(listing.error), listing.alarm, listing.models_found) == (True, "", 2)
+        assert not await in_thread(ServedModel.objects.filter(name="late").exists)
+    finally:
+        await bus.close()
+    await own_nats.start()
 
 
 async def test_manifests_that_nats_lost_are_written_again(rig: Rig, bus: Bus) -> None:

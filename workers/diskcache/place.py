@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from signalbox.wire.messages import Version
+from signalbox.wire.messages import Model, Version
 
 Key = tuple[str, int]
 """Model name and version."""
@@ -31,6 +31,20 @@ class LocalFiles:
         """Whether a version is being fetched, or tried again after a while."""
         del model, version
         return False
+
+    def can_be_tried(self, model: str, version: Version) -> bool:
+        """Whether a load needs no fetch: the files are here, or cannot be had, as the load will say."""
+        return self.find(model, version) is not None or bool(self.refusal(model, version))
+
+    def may_serve(self, model: Model) -> bool:
+        """Whether a version of the model can be tried."""
+        return any(self.can_be_tried(model.name, version) for version in model.versions)
+
+    def fetch(self, model: Model, versions: Collection[int]) -> None:
+        """Have these versions of the model fetched. Idempotent."""
+        for version in model.versions:
+            if version.version in versions:
+                self.request(model.name, version)
 
     def refusal(self, model: str, version: Version) -> str:
         """Why a version cannot be fetched as long as nobody changes it; empty = it can, or is here."""

@@ -21,7 +21,8 @@ from workers.host.hints import Hints
 class Demand:
     """Watches the queues of this worker's models for as long as it is not the holder.
 
-    models: those that may be served now. generation: of the fleet's consumers.
+    models: those that may be served now. generation: of the fleet's consumers. has_files: whether a model can be served
+    with the files that are here, of which a job waits; where not, it has them fetched. No ticket is taken meanwhile.
     """
 
     def __init__(
@@ -32,16 +33,20 @@ class Demand:
         *,
         patience_s: float,
         recheck_s: float,
+        has_files: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._bus = bus
         self._models = models
         self._generation = generation
         self._patience_s = patience_s
         self._recheck_s = recheck_s
+        self._has_files = has_files
         self._hints = Hints(bus, lambda model, _, __: self._receive(model), self._receive)
         self._known: frozenset[str] = frozenset()
         self._received: set[str] = set()
         """Models of which a job may wait."""
+        self._lacking: set[str] = set()
+        """Models of which a job waits, and the files are not here."""
         self._is_doubted = False
         self._changed = asyncio.Event()
 
@@ -62,12 +67,15 @@ class Demand:
             self._hints.close()
 
     def models_changed(self) -> None:
-        """Other models may be served now."""
+        """Other models may be served now, or files have come."""
         self._changed.set()
 
     async def _turn(self) -> AsyncGenerator[bool]:
         self._changed.clear()
         await self._follow()
+        came = {model for model in self._lacking if self._has_files(model)}
+        self._lacking -= came
+        self._received |= came
         if not self._received:
             yield False
             await self._changed.wait()
@@ -87,6 +95,7 @@ class Demand:
         before, self._known = self._known, models
         new = models - before
         self._received &= models
+        self._lacking &= models
         self._hints.ignore(before - models)
         try:
             await self._hints.listen(new - self._received)  # before the question, so that no job is missed
@@ -96,11 +105,15 @@ class Demand:
             raise
 
     async def backlog(self) -> bool:
-        """Whether a job waits that is not in flight, of a model that had one."""
+        """Whether a job waits that is not in flight, of a model that had one and whose files are here."""
         for model in sorted(self._received):
             self._hints.ignore([model])
             if await self._has_pending(model):
-                return True
+                if self._has_files(model):
+                    return True
+                self._received.discard(model)
+                self._lacking.add(model)
+                continue
             await self._hints.listen([model])  # and look once more: one may have come before
             self._received.discard(model)
             if await self._has_pending(model):

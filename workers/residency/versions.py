@@ -100,36 +100,28 @@ class ResidentVersions:
 
     def may_serve(self, model: Model) -> bool:
         """Whether jobs of the model are worth asking for: some version is there, or may be loaded from files here."""
-        if self._may_load() and any(self._can_be_tried(model.name, version) for version in model.versions):
+        if self._may_load() and self._files.may_serve(model):
             return True
         return any((model.name, v.version) in self._cache for v in model.versions)
 
     def lacks_files(self, model: Model) -> bool:
         """Whether a model of which nothing may be served needs a fetch that is not under way."""
-        return not any(
-            self._can_be_tried(model.name, version) or self._files.is_fetching(model.name, version)
-            for version in model.versions
-        )
+        is_coming = any(self._files.is_fetching(model.name, version) for version in model.versions)
+        return not is_coming and not self._files.may_serve(model)
 
     def fetch(self, model: Model) -> None:
         """Have the versions fetched that requests get, as jobs of the model wait. Idempotent."""
         newest = max((version.version for version in model.versions), default=0)
         targets = self._retiring.targets(model.name) or (model.default_version or newest,)
-        for version in model.versions:
-            if version.version in targets:
-                self._files.request(model.name, version)
+        self._files.fetch(model, targets)
 
     def is_at_hand(self, key: Key) -> bool:
         """Whether a run or a load of a version may begin: it is loaded, or its files are here. If not, they will be."""
         version = find_version(self._find(key[0]), key[1])
-        if key in self._cache or version is None or self._can_be_tried(key[0], version):
+        if key in self._cache or version is None or self._files.can_be_tried(key[0], version):
             return True
         self._files.request(key[0], version)
         return False
-
-    def _can_be_tried(self, model: str, version: Version) -> bool:
-        """Whether its load needs no fetch: the files are here, or cannot be had, as the load will say."""
-        return self._files.find(model, version) is not None or bool(self._files.refusal(model, version))
 
     def is_loading_another(self, model: str) -> bool:
         """Whether a version of another model is being loaded."""

@@ -1,6 +1,7 @@
 """The supervisor's side of the runner's socket: load, run, and know at once when the runner dies."""
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
@@ -18,6 +19,7 @@ from workers.runner.wire import FROZEN_S, RunnerLost, RunnerWire
 from workers.sandbox.confinement import Confinement
 
 _MESSAGE_CHARACTERS: Final = 2000
+_DIGEST: Final = re.compile(r"([0-9a-f]{64})?\Z")
 _BY_CODE: Final = {
     kind.code: kind
     for kind in (
@@ -126,7 +128,7 @@ class RunnerLink:
             self._last_id += 1
             request = frames.Load(self._last_id, model, version, str(staged), warm, digest, is_ahead)
             answer = await self._ask(request, timeout_s, "load", is_ahead=is_ahead)
-        if not isinstance(answer, frames.VersionLoaded) or answer.size_bytes < 0:
+        if not isinstance(answer, frames.VersionLoaded) or answer.size_bytes < 0 or not _DIGEST.match(answer.digest):
             raise self._nonsense(answer)
         if self._usable() is not wire:
             raise RunnerLost("The runner was replaced while it loaded the version.")

@@ -193,6 +193,16 @@ class Answers:
         return ObjectStore.open(Location.parse("s3://bucket"), folder, "zoo", patience=HASTY)
 
 
+async def test_an_endpoint_of_the_environment_that_is_no_url_is_a_fault_of_the_repository(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "store:9000")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    store = ObjectStore.open(Location.parse("s3://bucket"), None, "zoo")
+    with pytest.raises(Misconfigured, match="endpoint"):
+        await paths(store)
+
+
 async def test_a_store_that_throttles_is_tried_again_and_then_unavailable(tmp_path: Path) -> None:
     async with Answers("503 Slow Down", "<Error><Code>SlowDown</Code></Error>") as server:
         with pytest.raises(Unavailable, match=r"503 SlowDown"):

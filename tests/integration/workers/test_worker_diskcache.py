@@ -175,6 +175,22 @@ async def test_two_workers_of_a_host_make_one_download(host: Host) -> None:
         assert len(seen(one, "cache.fetched") + seen(other, "cache.fetched")) == 1
 
 
+async def test_a_worker_that_waits_for_the_device_takes_no_ticket_for_what_is_being_fetched(host: Host) -> None:
+    host.proxy.change(HELD)
+    await host.remote.publish("far")
+    await host.local("near")
+    async with host.worker("w1") as holder:
+        await holder.said("lease.acquired")
+        async with host.worker("w2") as other:
+            await other.ready()
+            waiting = await host.submit("far")
+            await host.presence.until(lambda: [r.state for r in host.presence.of("far")] == ["fetching"] * 2)
+            await host.answered(await host.submit("near"))
+            host.proxy.change(CALM)
+            await host.answered(waiting)
+            assert not seen(other, "lease.acquired")
+
+
 async def test_a_fetch_goes_on_after_a_crash_and_by_the_list_that_is_published_anew(host: Host) -> None:
     big, small = "variables/variables.data-00000-of-00001", KIND
     await host.remote.publish("resumed")

@@ -70,3 +70,12 @@ def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
     wanted = re.findall(r"signalbox_\w+", rules)
     assert len(wanted) > 7
     assert [name for name in wanted if name not in served] == []
+
+
+def test_every_test_that_the_fleets_table_names_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (DOCS / "fleet.md").read_text()))
+    files = list((DOCS.parent / "tests").rglob("test_*.py"))
+    modules = {file.stem for file in files}
+    functions = {name for file in files for name in re.findall(r"def (test_\w+)\(", file.read_text())}
+    assert named
+    assert named <= modules | functions

@@ -34,6 +34,10 @@ def test_without_a_file_the_machine_s_own_identity_counts(tmp_path: Path, folder
         (json.dumps({**KEYS, "bucket": "hunter2"}), "does not take: bucket"),
         (json.dumps({**KEYS, "account_key": "hunter2", "sas": "hunter2"}), "does not take: account_key, sas"),
         (json.dumps({**KEYS, "endpoint": "http://hunter2"}), '"allow_http": true'),
+        *(
+            (json.dumps({**KEYS, "endpoint": url}), "no URL")
+            for url in ("hunter2:9000", "https://", "https://hunter2:99999")
+        ),
         (json.dumps({**KEYS, "region": 2}), "one JSON object"),
         (json.dumps([KEYS]), "one JSON object"),
         ('{"secret_access_key": "hunter2', "one JSON object"),

@@ -198,6 +198,14 @@ async def test_nonsense_is_a_crash_and_ends_the_process(peer: Peer, said: bytes)
     assert peer.killed.is_set()
 
 
+@pytest.mark.parametrize(("size", "digest"), [(-1, ""), (1, "../x"), (1, "0" * 65)])
+async def test_a_load_that_is_answered_with_nonsense_is_a_crash(peer: Peer, size: int, digest: str) -> None:
+    loading = peer.load()
+    await peer.say(frames.pack(frames.VersionLoaded(1, size, 0.1, 0, {}, digest)))
+    with pytest.raises(RunnerCrashed):
+        await loading
+
+
 async def test_an_answer_that_nobody_waits_for_any_more_is_no_nonsense(peer: Peer) -> None:
     first = peer.run()
     await asyncio.sleep(0)
