@@ -78,12 +78,12 @@ class Ends:
 
 async def test_a_neighbour_s_bodies_take_no_accepted_job_s_input_away(rig: Rig) -> None:
     for stream in (Stream.PAYLOADS, Stream.INPUTS):
-        await shrink(rig.bus, stream, max_bytes=64 * MIB)
+        await shrink(rig.bus, stream, max_bytes=16 * MIB)
     ours, theirs = key(), key()
     await rig.publish(ours, theirs)
     accepted = await submit(rig, ours)
     assert accepted.status == 202
-    replies = [await submit(rig, theirs) for _ in range(120)]
+    replies = [await submit(rig, theirs) for _ in range(30)]
     taken = [reply.doc["id"] for reply in replies if reply.status == 202]
     async with Ends(rig.bus) as ends, ScriptedWorker(rig.bus, "half", short):
         for job_id in (accepted.doc["id"], *taken):
