@@ -28,11 +28,9 @@ class Leadership:
 
     def is_ours(self) -> bool:
         """Whether this program leads now; takes the lock where nobody has it. Raises :data:`DATABASE_FAULTS`."""
-        if connections["default"].vendor != "postgresql":
-            return True
         with self._turn:
-            if self._is_over:
-                return False
+            if self._is_over or connections["default"].vendor != "postgresql":
+                return not self._is_over
             was_ours = self._connection is not None
             try:
                 is_ours = self._holds()
