@@ -24,6 +24,8 @@ from tests.console.conftest import PASSWORD, submit
 from tests.console.test_accounts import FORM as ACCOUNT
 from tests.console.test_jobs import make
 from tests.console.test_keys import FORM as KEY
+from tests.console.test_repositories import DEFAULTS as OF_NEW_MODELS
+from tests.console.test_repositories import FORM as REPOSITORY
 from tests.console.test_rights import ACTS
 from tests.console.test_sessions import turn
 from tests.console.test_upload import archive_of
@@ -46,6 +48,7 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
     key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "account_id": "a", "hmac": "00"}')
     model = {"args": ["digits"]}
+    zoo = REPOSITORY | OF_NEW_MODELS | {"name": "zoo", "url": f"file://{base}/zoo"}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "model-approve": (model, {"version": "1"}),
         "register-model": ({}, {"name": "digits", "path": str(base), "is_default": "new"}),
@@ -56,6 +59,9 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
         "model-default": (model, {"version": "1"}),
         "model-label": (model, {"label": "stable", "version": "1"}),
         "model-pause": (model, {"paused": "1"}),
+        "add-repository": ({}, zoo),
+        "repository-settings": ({"args": ["zoo"]}, zoo | {"grace_s": "60"}),
+        "remove-repository": ({"args": ["zoo"]}, {}),
         "create-key": ({}, KEY),
         "rotate-key": ({"args": [old.pk]}, {"overlap_days": "1"}),
         "revoke-key": ({"args": [lost.pk]}, {}),
