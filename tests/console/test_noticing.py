@@ -54,7 +54,7 @@ class Rig:
     def __init__(self, bus: Bus, console: ConsoleSettings, url: str) -> None:
         self.bus = bus
         self.url = url
-        self.now = time.time() + 3600.0
+        self.now = float(int(time.time()) + 3600)  # a database rounds
         self.noticing = Noticing(bus, console, clock=lambda: self.now)
 
     async def listed(self, **values: Any) -> Listing:
