@@ -92,7 +92,7 @@ def item(mapping: dict[str, Any], key: str) -> Any:
 @register.filter
 def seconds(value: float) -> str:
     """``20 s``, ``1.5 s``, ``1 h``."""
-    return f"{value:g} s" if value < 60 else duration(value * 1000).removesuffix(" 0 min").removesuffix(" 0 s")
+    return f"{value:.3g} s" if value < 60 else duration(value * 1000).removesuffix(" 0 min").removesuffix(" 0 s")
 
 
 register.filter("counted", words.counted)
