@@ -21,6 +21,7 @@ from workers.device.settings import DeviceSettings
 from workers.guard.link import GuardReport
 from workers.runner import savedmodel
 from workers.runner.link import RunnerLink
+from workers.runner.wire import RunnerLost
 from workers.sandbox import landlock
 from workers.sandbox.confinement import Sandbox
 
@@ -53,10 +54,16 @@ class House:
 
     async def runner(self) -> RunnerLink:
         """Inside the device, with the hostile model loaded."""
+        runner = self.guarded.runner
         async with asyncio.timeout(LIMIT_S):
-            await self.guarded.runner.entered.wait()
-        await self.guarded.runner.load("hostile", 1, str(hostile()))
-        return self.guarded.runner
+            while True:
+                await runner.entered.wait()
+                try:
+                    await runner.load("hostile", 1, str(hostile()))
+                except RunnerLost:  # one that is being ended since the test before
+                    await runner.died.wait()
+                else:
+                    return runner
 
     async def close(self) -> None:
         await self.guarded.close()

@@ -330,7 +330,7 @@ async def test_presence_tells_what_runs_and_what_waits_behind_it(light: House) -
     await register(bus, "busy", lightworker.version("slow"))
     await register(bus, "behind", lightworker.version("half"))
     await ledger.ended(
-        await ledger.submit("busy", floats(0.0, name="seconds")), await ledger.submit("behind", floats(1.0))
+        await ledger.submit("busy", floats(0.05, name="seconds")), await ledger.submit("behind", floats(1.0))
     )
     await reported(bus, lambda worker: worker.run is None)
     began = time.time()
