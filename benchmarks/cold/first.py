@@ -45,20 +45,15 @@ class Remote(NamedTuple):
     files: Path
     like: Model
 
-    async def add(self, name: str, *, is_broken: bool = False) -> Model:
-        """Put a model into the bucket and publish it as the console would. is_broken: its graph cannot be loaded."""
+    async def add(self, name: str, *, digest: str = "") -> Model:
+        """Put a model into the bucket and publish it as the console would. digest: that its bytes shall have."""
         await asyncio.to_thread(self.store.put_folder, self.bucket, f"{name}/1", self.files)
-        graph = b"no graph" if is_broken else (self.files / "saved_model.pb").read_bytes()
-        self.store.put(self.bucket, {f"{name}/1/saved_model.pb": graph})
         url = f"s3://{self.bucket}/{name}/1"
         found = sorted(path for path in self.files.rglob("*") if path.is_file())
-        listed = [ManifestFile(path.relative_to(self.files).as_posix(), path.stat().st_size) for path in found]
-        files = tuple(ManifestFile(one.path, len(graph)) if one.path == "saved_model.pb" else one for one in listed)
-        bus = self.bed.stack.bus
-        await put(
-            bus, Bucket.MANIFESTS, names.version_key(name, 1), Manifest(repository=REPOSITORY, url=url, files=files)
-        )
-        version = msgspec.structs.replace(self.like.versions[0], path=url, repository=REPOSITORY, digest="")
+        files = tuple(ManifestFile(path.relative_to(self.files).as_posix(), path.stat().st_size) for path in found)
+        doc = Manifest(repository=REPOSITORY, url=url, files=files)
+        await put(self.bed.stack.bus, Bucket.MANIFESTS, names.version_key(name, 1), doc)
+        version = msgspec.structs.replace(self.like.versions[0], path=url, repository=REPOSITORY, digest=digest)
         model = msgspec.structs.replace(self.like, name=name, versions=(version,), updated_at=time.time())
         await publish(self.bed.stack, model)
         return model
@@ -153,12 +148,13 @@ async def _others(remote: Remote) -> None:
     differences = []
     async with Client(stack.front_url, remote.bed.key) as client:
         for number in range(TIMES):
-            model = await remote.add(f"broken-{number}", is_broken=True)
+            # Fetched, compared and refused: no load of it is in the way of the other model.
+            model = await remote.add(f"other-{number}", digest="0" * 64)
             await remote.until_known(client, model.name)
 
             async def fetch(name: str = model.name) -> None:
                 await client.submit(name, instances=[1.0])
-                await _until(lambda: bool(remote.logged("cache.fetched", name)))
+                await _until(lambda: bool(remote.logged("cache.not_fetched", name)))
 
             async def copy() -> None:
                 done = await asyncio.create_subprocess_exec("cp", "-r", str(remote.files), str(copies))
