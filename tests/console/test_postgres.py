@@ -65,9 +65,9 @@ def database() -> Iterator[str]:
 def test_everything_that_touches_the_database_also_holds_on_postgresql(database: str) -> None:
     """``-m django_db``: see conftest. Programs that a test starts keep a SQLite file of their own."""
     # By a signal, which fails the test that hangs and names it; a thread would end all of them without a word.
-    limits = ("--timeout", "300", "--timeout-method", "signal")
+    limits = ("--timeout", "300", "--timeout-method", "signal", "-m", "django_db and not slow")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *limits, "-m", "django_db", str(FOLDER)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *limits, str(FOLDER)],
         check=False,
         capture_output=True,
         text=True,
