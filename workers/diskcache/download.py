@@ -1,6 +1,7 @@
 """Brings the files of one version from its repository into ``.part``: some at a time, and on from where it ended."""
 
 import asyncio
+import hashlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -45,36 +46,41 @@ class Download:
         self._in_thread = in_thread
         self._received = received
 
-    async def bring(self, files: tuple[ManifestFile, ...], *, boot: str, streams: int) -> None:
+    async def bring(self, files: tuple[ManifestFile, ...], *, boot: str, streams: int) -> dict[str, str]:
         """Bring all of them, ``streams`` at a time. What is there of an earlier try is kept where it is of these files.
 
+        Returns the sha256, by path, of those that came as a whole in this try: they need not be read for it again.
         Raises :class:`Conflict` naming a file that is not the one that was listed, what the store raises, and
         ``OSError`` of the disk.
         """
         await self._in_thread(_prepare, self._one, Journal(boot=boot, files=files))
         left = iter(sorted(files, key=lambda file: -file.size_bytes))
+        digests: dict[str, str] = {}
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(streams, len(files))):
-                    group.create_task(self._bring_some(left))
+                    group.create_task(self._bring_some(left, digests))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        return digests
 
-    async def _bring_some(self, left: Iterator[ManifestFile]) -> None:
+    async def _bring_some(self, left: Iterator[ManifestFile], digests: dict[str, str]) -> None:
         for file in left:
-            await self._bring(file)
+            if digest := await self._bring(file):
+                digests[file.path] = digest
 
-    async def _bring(self, file: ManifestFile) -> None:
+    async def _bring(self, file: ManifestFile) -> str:
+        """Bring one; its sha256 where all of it came now, else empty."""
         out, size = await self._in_thread(_opened, self._one.part / file.path, file)
+        received = None if size else hashlib.sha256()
         try:
             if size < file.size_bytes:
                 async with aclosing(self._store.stream(self._prefix + file.path, etag=file.etag, start=size)) as chunks:  # type: ignore[type-var]
-                    while chunk := await _next(chunks):
-                        size += len(chunk)
-                        if size > file.size_bytes:
-                            break
-                        await self._in_thread(out.write, chunk)
+                    chunk = await _next(chunks)
+                    while chunk and (size := size + len(chunk)) <= file.size_bytes:
                         self._received(len(chunk))
+                        # The next one comes while this one is hashed, which takes longer.
+                        chunk, _ = await asyncio.gather(_next(chunks), self._in_thread(_take, chunk, out, received))
         except Conflict as error:
             raise _changed(file) from error
         finally:
@@ -83,6 +89,7 @@ class Download:
             raise _changed(file)
         if size < file.size_bytes:
             raise Unavailable(f"The store ended {file.path} after {size} of {file.size_bytes} bytes.")
+        return received.hexdigest() if received is not None else ""
 
 
 async def _next(chunks: AsyncIterator[bytes]) -> bytes:
@@ -91,6 +98,12 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes:
             return await anext(chunks, b"")
     except TimeoutError as error:
         raise Unavailable(f"The store has sent nothing for {SILENT_S:g} s.") from error
+
+
+def _take(chunk: bytes, out: BinaryIO, received: "hashlib._Hash | None") -> None:
+    out.write(chunk)
+    if received is not None:
+        received.update(chunk)
 
 
 def _changed(file: ManifestFile) -> Conflict:

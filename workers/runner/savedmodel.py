@@ -5,7 +5,7 @@ those of TensorFlow's saved_model.proto, meta_graph.proto, tensor_shape.proto an
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -45,6 +45,7 @@ _SHOWN: Final = 200
 MOST_DEFAULTS_BYTES: Final = 1 << 16
 """Of all signatures together: they are in the document that every gateway keeps. Larger ones have to be sent."""
 _CHUNK_BYTES: Final = 1 << 20
+_NONE_KNOWN: Final[Mapping[str, str]] = {}
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,18 +132,25 @@ def served(directory: Path) -> tuple[memoryview, dict[str, Signature]]:
         return graph, dict(_signatures(graph))
 
 
-def manifest(directory: Path) -> tuple[int, str]:
-    """(bytes in all files, digest of the manifest). Two directories with equal files are equal."""
+def manifest(directory: Path, known: Mapping[str, str] = _NONE_KNOWN) -> tuple[int, str]:
+    """(bytes in all files, digest of the manifest). Two directories with equal files are equal.
+
+    known: sha256 by path of files that need not be read.
+    """
     whole, total = hashlib.sha256(), 0
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
-        one = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                one.update(chunk)
-        size = path.stat().st_size
+        name, size = path.relative_to(directory).as_posix(), path.stat().st_size
         total += size
-        whole.update(f"{path.relative_to(directory).as_posix()}\0{size}\0{one.hexdigest()}\n".encode())
+        whole.update(f"{name}\0{size}\0{known.get(name) or _sha256(path)}\n".encode())
     return total, whole.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            found.update(chunk)
+    return found.hexdigest()
 
 
 @contextmanager
