@@ -487,6 +487,7 @@ async def test_read_only_mode_stops_noticing(rig: Rig) -> None:
     assert not await in_thread(ServedModel.objects.exists), "what a listing found meanwhile is not registered"
     await in_thread(System().save)
     assert [row.name for row in await rig.noticing._noticed()] == ["zoo"]
+    await in_thread(rig.noticing._leadership.resign)  # or its session of PostgreSQL would be left open
 
 
 async def test_a_digest_that_a_host_wrote_is_noted_and_published(rig: Rig, bus: Bus, zoo: Path) -> None:
