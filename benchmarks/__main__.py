@@ -16,10 +16,12 @@ from benchmarks.front import bare, path, ways
 from benchmarks.production import cost, sizes
 from benchmarks.queue import depth, devices, models
 from benchmarks.shortest import ratio
+from benchmarks.streams import events
+from benchmarks.zipf import main as zipf
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import SignalboxError
 
-PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest", "images", "cold")
+PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest", "images", "cold", "events")
 ON_REQUEST: Final = ("queue",)
 QUEUE: Final = ("models", "depth", "devices")
 """Parts of ``queue``, which takes twenty minutes."""
@@ -31,6 +33,8 @@ def main() -> int:
     """Run the parts asked for. Returns the exit status."""
     if sys.argv[1:2] == ["day"]:  # an hour, so no part of all
         return turns.main(sys.argv[2:])
+    if sys.argv[1:2] == ["zipf"]:
+        return zipf.main(sys.argv[2:])
     options = _options()
     wanted = options.parts or PARTS
     try:
@@ -49,7 +53,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "parts",
         nargs="*",
-        help=f"of {', '.join(PARTS)} (all of these), {', '.join((*ON_REQUEST, *ON_PRODUCTION))}; or day, alone",
+        help=f"of {', '.join(PARTS)} (all of these), {', '.join((*ON_REQUEST, *ON_PRODUCTION))}; or day or zipf, alone",
     )
     parser.add_argument("--seconds", type=float, default=8.0, help="per figure (%(default)s)")
     group = parser.add_argument_group("on a production stack", "started for the time, or --up")
@@ -130,6 +134,11 @@ def _images(options: argparse.Namespace) -> None:
         asyncio.run(images.measure(Path(folder), seconds=options.seconds))
 
 
+def _events(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(events.measure(Path(folder), seconds=options.seconds))
+
+
 def _cold(_options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
         asyncio.run(first.measure(Path(folder)))
@@ -182,6 +191,7 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "shortest": _shortest,
     "images": _images,
     "cold": _cold,
+    "events": _events,
     "queue": _queue,
     "production": _production,
     "sizes": _sizes,

@@ -12,8 +12,8 @@ from benchmarks.front.path import BODY, PATH
 from benchmarks.rig.bed import headers_of
 from benchmarks.rig.load import Figures, Target, prepare, run
 from benchmarks.rig.processes import cost
-from signalbox.client import Client
-from signalbox.client.pool import ConnectionPool
+from signalbox.client import AsyncClient
+from signalbox.ops.httppool import ConnectionPool
 from signalbox.ops.up.child import Child
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.main import bring_up
@@ -111,7 +111,7 @@ async def _again(stack: UpStack, child: Child) -> None:
 
 async def _list_is_current(stack: UpStack, key: str) -> None:
     """Return when a job submitted now is in the job list: what was missed meanwhile has been read by then."""
-    async with Client(stack.front_url, key) as client:
+    async with AsyncClient(stack.front_url, key, retries=0) as client:
         job = await client.submit("half_plus_two", instances=[1.0])
     pool = ConnectionPool(stack.console_url, timeout_s=10.0)
     headers = {"Authorization": f"Bearer {await stack.operator_token()}"}

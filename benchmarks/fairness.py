@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks.rig.bed import Bed, headers_of, made, mint
 from benchmarks.rig.load import Figures, Target, prepare, run
 from gateway_plugin.settings import PREFIX
-from signalbox.client import Client
+from signalbox.client import AsyncClient
 
 PATH: Final = "/v1/models/slow:predict"
 RUN_S: Final = 0.01
@@ -52,7 +52,7 @@ async def _beside(mine: Target, theirs: Target, in_flight: int, seconds: float) 
 
 async def _answered(bed: Bed, key: str) -> None:
     """The model is resident and the key known."""
-    async with Client(bed.stack.front_url, key) as client:
+    async with AsyncClient(bed.stack.front_url, key, retries=0) as client:
         await client.predict("slow", inputs=[RUN_S])
 
 

@@ -11,12 +11,12 @@ from msgspec import Meta
 from signalbox.front.bounds import HttpBounds
 from signalbox.program.errors import InvalidRequest, Misconfigured
 from signalbox.program.settings import load
-from signalbox.repositories.location import SCHEMES, Location
+from signalbox.repositories.location import MOST_REPOSITORY_LETTERS, SCHEMES, Location
 from signalbox.wire.names import MODEL_NAME
 
 PREFIX: Final = "SIGNALBOX_CONSOLE_"
 UPLOADS: Final = "uploads"
-"""Name of the root that uploaded models lie in."""
+"""Name of the default repository, and of the folder that it is where no setting says otherwise."""
 
 
 class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
@@ -45,6 +45,13 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
     repository_dir: Annotated[str, Meta(description="Where uploaded models are laid out; empty = data_dir/models.")] = (
         ""
     )
+    uploads_url: Annotated[
+        str,
+        Meta(
+            description="Where uploaded models are kept, for hosts that share no disk: `s3://bucket/prefix`, `gs://`,"
+            " `az://`, with the credentials `uploads.json`; empty = the folder repository_dir."
+        ),
+    ] = ""
     repository_roots: Annotated[
         tuple[str, ...],
         Meta(
@@ -121,6 +128,39 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
     vanished_after_s: Annotated[
         float, Meta(description="Open jobs unchanged this long are checked against NATS.", gt=0)
     ] = 120.0
+    deleted_kept_s: Annotated[
+        float,
+        Meta(
+            description="How long the deletion of a model, version or repository can be undone, in seconds; uploaded"
+            " files go after that.",
+            ge=0,
+        ),
+    ] = 86_400.0
+    canary_error_points: Annotated[
+        float,
+        Meta(
+            description="A split is rolled back by itself where the candidate's share of failed calls is so many"
+            " percentage points above the other version's.",
+            ge=0,
+            le=100,
+        ),
+    ] = 2.0
+    canary_run_factor: Annotated[
+        float,
+        Meta(
+            description="A split is rolled back by itself where the p95 of the candidate's runs is more than so many"
+            " times the other version's.",
+            ge=1,
+        ),
+    ] = 1.5
+    canary_run_floor_ms: Annotated[
+        float,
+        Meta(
+            description="And that p95 is at least so many milliseconds above the other's: where runs are short, what"
+            " else the machine does makes one of them twice as long.",
+            ge=0,
+        ),
+    ] = 10.0
     jobs_kept_days: Annotated[
         float, Meta(description="Rows of ended jobs are deleted after this many days; 0 = never.", ge=0)
     ] = 30.0
@@ -151,6 +191,11 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
         """Named folders that models lie in, absolute; uploads lie in one of them."""
         named = {name: Path(folder).resolve() for name, folder in self._roots() if name}
         return {UPLOADS: self.repository, **named}
+
+    @property
+    def uploads(self) -> Location:
+        """The default repository: where uploaded models are kept."""
+        return Location.parse(self.uploads_url or f"file://{self.repository}")
 
     @property
     def allowed_folders(self) -> list[Path]:
@@ -188,6 +233,19 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
                 Location.parse("file:///").is_within([url])
             except InvalidRequest as error:
                 yield f"{PREFIX}REPOSITORY_URLS: {url!r}: {error.public_message}"
+
+        if self.uploads_url:
+            yield from self._uploads_problems()
+
+    def _uploads_problems(self) -> Iterator[str]:
+        what = f"{PREFIX}UPLOADS_URL: {self.uploads_url!r}"
+        try:
+            if self.uploads.is_local:
+                yield f"{what}: a folder for uploads is {PREFIX}REPOSITORY_DIR"
+        except InvalidRequest as error:
+            yield f"{what}: {error.public_message}"
+        if len(self.uploads_url) > MOST_REPOSITORY_LETTERS:
+            yield f"{what}: a repository's URL has at most {MOST_REPOSITORY_LETTERS} letters"
 
     def _roots(self) -> Iterator[tuple[str, str]]:
         """(name, folder) of each listed root; no name where none is given."""

@@ -26,8 +26,8 @@ from signalbox.front.bounds import HttpBounds
 from signalbox.ops.doctor.main import catalog_page
 from signalbox.program import errors, settings
 from signalbox.program.errors import MEANINGS, Meaning, SignalboxError
+from signalbox.program.metrics import MOST_MODELS, REGISTRY, full_name
 from signalbox.program.metrics import PREFIX as METRIC
-from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Setting, Wire
 from workers.settings import PREFIX as WORKER
 from workers.settings import WorkerSettings
@@ -159,9 +159,13 @@ def metrics_page() -> str:
     return f"""# Metrics
 
 Each program serves its own metrics for Prometheus at `/metrics`, on `SIGNALBOX_METRICS_PORT` and
-`SIGNALBOX_METRICS_HOST`; without a port it serves none. Every name begins with `{METRIC}`. Labels are bounded: a model
-is one, a job never is. A histogram has `_bucket`, `_sum` and `_count`. The console's table is that of `console serve`,
+`SIGNALBOX_METRICS_HOST`; without a port it serves none. Every name begins with `{METRIC}`, but for those that stand in
+for TFServingCache's. A histogram has `_bucket`, `_sum` and `_count`. The console's table is that of `console serve`,
 `projector` and `controller` together. The alarms to set are in [operations.md](operations.md#metrics-and-alarms).
+
+Labels are bounded: a model is one, a job never is. In a program that has counted more than {MOST_MODELS} models, or
+{4 * MOST_MODELS} of their versions, every label `model` becomes `all_models`, and `version` `-1`, until it is started
+again; the log says so (`metrics.models_joined`), and the series of single models end.
 
 {sections}
 
@@ -183,7 +187,7 @@ def _metric_makers() -> Iterator[tuple[str, str]]:
                         func=ast.Attribute(value=ast.Name("metrics"), attr="counter" | "gauge" | "histogram"),
                         args=[ast.Constant(str(name)), *_],
                     ):
-                        yield METRIC + name, module
+                        yield full_name(name), module
 
 
 def _load(modules: set[str]) -> None:

@@ -1,22 +1,31 @@
 """The plugin without its listeners: tables, hooks and the dispatcher over one connection to NATS."""
 
-import asyncio
 from typing import Final, Self
 
 from gateway_plugin.admission.acceptance import Acceptance
+from gateway_plugin.admission.eventtokens import EventTokens
 from gateway_plugin.admission.idempotency import Idempotency
 from gateway_plugin.admission.keyring import Keyring
+from gateway_plugin.admission.later import DelayedAdmission
 from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.admission.queues import QueueAdmission
 from gateway_plugin.admission.refusals import REFUSED
-from gateway_plugin.admission.submission import Submitter
+from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, Submitter
 from gateway_plugin.admission.usage import KeyUse
 from gateway_plugin.api.calls import Method
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
+from gateway_plugin.api.jobs.acts import Acts
+from gateway_plugin.api.jobs.events import Events
+from gateway_plugin.api.jobs.listing import Listing
+from gateway_plugin.api.jobs.many import Many
+from gateway_plugin.api.jobs.manyacts import ActsOnMany
+from gateway_plugin.api.jobs.reads import Reads
 from gateway_plugin.api.jobs.rest import JobsRest
+from gateway_plugin.api.jobs.results import Results
+from gateway_plugin.api.jobs.submissions import Submissions
 from gateway_plugin.api.oip.dialect import open_inference
 from gateway_plugin.api.tfserving import grpc as tfserving_grpc
 from gateway_plugin.api.tfserving.monitoring import RequestCounts
@@ -27,8 +36,14 @@ from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.post import Post
+from gateway_plugin.service.acts import JobActs
+from gateway_plugin.service.console import Console
 from gateway_plugin.service.descriptions import Descriptions
+from gateway_plugin.service.following import Following
 from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.loading import Loading
+from gateway_plugin.service.many import ManyJobs
+from gateway_plugin.service.manyacts import ManyActs
 from gateway_plugin.service.waiting import Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
@@ -43,6 +58,7 @@ from signalbox.bus.sharedclock import SharedClock
 from signalbox.bus.table import Table
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Unavailable
+from signalbox.program.tasks import TaskGroup
 from signalbox.wire.messages import ApiKey, Desired, Model, Serving, Worker
 from signalbox.wire.names import Bucket
 
@@ -75,18 +91,20 @@ class Gateway:
             return self._clock.queued
 
         self._use = KeyUse(bus)
+        peppers = tuple(filter(None, (settings.key_pepper, settings.previous_key_pepper)))
         self.keyring = keyring = Keyring(
             self._keys,
-            tuple(filter(None, (settings.key_pepper, settings.previous_key_pepper))),
+            peppers,
             stale_s=settings.stale_keys_s,
             most_failures=settings.max_key_failures,
             note_use=self._use.note,
             wall=wall,
         )
+        self.tokens = tokens = EventTokens(peppers, keyring, wall=wall)
         catalog = Catalog(self._models, self._serving)
         workers = LiveWorkers(self._workers, self._desired)
         self._codec = BodyCodec(settings)
-        self._owned = OwnedJobs(bus, records, wall=wall)
+        self._owned = OwnedJobs(bus, records, kept_s=LONGEST_DEADLINE_S + settings.records_kept_s, wall=wall)
         self._descriptions = Descriptions(bus, catalog, workers, wall=wall)
         self._waiters = Waiters(bus, records, recheck_s=settings.recheck_s)
         self._acceptance = Acceptance(
@@ -100,6 +118,7 @@ class Gateway:
                 queued=queued,
             ),
             QueueAdmission(bus, workers, fair_room=settings.fair_room),
+            DelayedAdmission(bus, most=settings.max_delayed, fair_room=settings.fair_room, wall=wall),
             Idempotency(
                 bus,
                 self._owned,
@@ -123,25 +142,51 @@ class Gateway:
             self._acceptance,
             self._waiters,
             self._descriptions,
+            tokens,
         )
+        self._following = following = Following(
+            bus, keyring, self._owned, self._descriptions, most=settings.max_streams, wall=wall
+        )
+        for watched in (self._models, self._workers, self._desired):
+            watched.on_change(lambda *_: following.table_changed())
         offloading = Offloading(settings.decode_timeout_s)
         status, counts = ModelStatus(catalog, workers), RequestCounts()
+        console = Console(bus)
+        loading = Loading(console, catalog, workers, longest_s=settings.max_wait_s)
+        for table in (self._models, self._serving, self._workers):
+            table.on_change(lambda *_: loading.table_changed())
         self.open_inference = open_inference(
-            settings, catalog, workers, self._codec, jobs, offloading, lambda: self.is_healthy
+            settings,
+            catalog,
+            workers,
+            self._codec,
+            jobs,
+            loading,
+            offloading,
+            lambda: self.is_healthy,
         )
         self.methods: dict[str, Method] = {
-            **tfserving_grpc.methods(catalog, status, jobs, counts, offloading),
+            **tfserving_grpc.methods(catalog, status, jobs, console, counts, offloading),
             **self.open_inference.grpc.methods(),
         }
+        acts = JobActs(bus, records, catalog, self._owned, self._acceptance, wall=wall)
         most, proxies = settings.max_body_bytes, settings.trusted_proxies
         self._dialects = dialects = Dialects(
             TfServingRest(jobs, catalog, self._codec, status, counts, most, is_for_pages=settings.cors),
             self.open_inference.rest,
             Hello(),
-            JobsRest(jobs, catalog, self._codec, most),
+            JobsRest(
+                Submissions(jobs, catalog, self._codec, Many(ManyJobs(self._acceptance), self._codec)),
+                Listing(console),
+                Reads(jobs, Results(jobs, offloading, settings.max_upstream_bytes)),
+                Events(following, tokens),
+                Acts(jobs, acts),
+                ActsOnMany(jobs, acts, ManyActs(console)),
+                most,
+            ),
         )
         self.dispatcher = Dispatcher(
-            Auth(keyring, trusted_proxies=proxies).hook,
+            Auth(keyring, tokens, trusted_proxies=proxies).hook,
             Post(keyring, dialects, self.bodies, trusted_proxies=proxies).hook,
             dialects,
             secret=settings.secret,
@@ -155,7 +200,7 @@ class Gateway:
         """Ready to dispatch. Raises :class:`Unavailable` when NATS does not answer."""
         gateway = cls(bus, settings)
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for table in gateway._tables:
                     group.create_task(table.start())
                 group.create_task(gateway._waiters.start())
@@ -165,6 +210,7 @@ class Gateway:
             raise
         gateway._use.start()
         gateway._rollouts.start()
+        gateway._following.start()
         return gateway
 
     def http_upstream(self, *, is_front: bool) -> HttpUpstream:
@@ -189,7 +235,7 @@ class Gateway:
 
     def _callers(self, *, is_front: bool) -> Callers:
         charge = self._limits.charge if is_front else None
-        return Callers(self.keyring, trusted_proxies=self.settings.trusted_proxies, charge=charge)
+        return Callers(self.keyring, self.tokens, trusted_proxies=self.settings.trusted_proxies, charge=charge)
 
     @property
     def _tables(self) -> tuple[Table[ApiKey], Table[Model], Table[Worker], Table[Desired], Table[Serving]]:
@@ -213,8 +259,13 @@ class Gateway:
         """Answer every waiting caller with 503 and the id of its job; the jobs go on."""
         self._waiters.abandon()
 
+    def end_streams(self) -> None:
+        """End the streams of callers that follow jobs, who are to connect to another plugin."""
+        self._following.end()
+
     async def close(self) -> None:
         """Close all parts but the connection. Idempotent."""
+        await self._following.close()
         await self._rollouts.close()
         await self._use.close()
         await self._waiters.close()

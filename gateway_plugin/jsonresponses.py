@@ -5,7 +5,7 @@ TensorFlow Serving's paths and the Open Inference Protocol's get ``{"error": tex
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -15,6 +15,8 @@ from signalbox.program.errors import SignalboxError, meaning
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
 JOB_ID: Final = "X-Signalbox-Job-Id"
+ERROR: Final = "X-Signalbox-Error"
+"""Its code, where the body has no place for it."""
 _TYPE_BASE: Final = "urn:signalbox:error:"
 _RETRY_AFTER_S: Final = 1
 
@@ -27,6 +29,19 @@ class JsonResponse(NamedTuple):
     headers: Mapping[str, str]
 
 
+class StreamResponse(NamedTuple):
+    """One HTTP response whose body comes in parts, for as long as the client stays. headers: by Go's canonical names.
+
+    parts: has been begun, so that closing it ends what it holds; whoever sends it closes it. nothing: a part that says
+    nothing, for a client that may have left; empty where there is none.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    parts: AsyncGenerator[bytes, None]
+    nothing: bytes = b""
+
+
 def json_response(status: int, doc: Any, headers: Mapping[str, str] | None = None) -> JsonResponse:
     """``doc`` as JSON."""
     return JsonResponse(status, orjson.dumps(doc), {"Content-Type": JSON, **(headers or {})})
@@ -34,7 +49,8 @@ def json_response(status: int, doc: Any, headers: Mapping[str, str] | None = Non
 
 def error_response(error: SignalboxError) -> JsonResponse:
     """The response for ``error`` as TensorFlow Serving and the Open Inference Protocol have it."""
-    return json_response(meaning(error.code).http, {"error": error.public_message}, _headers(error))
+    headers = _headers(error) | {ERROR: error.code}
+    return json_response(meaning(error.code).http, {"error": error.public_message}, headers)
 
 
 def problem_response(error: SignalboxError) -> JsonResponse:

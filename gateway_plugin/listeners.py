@@ -12,6 +12,7 @@ from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
 from gateway_plugin.upstream.grpc import GrpcUpstream
 from signalbox.front.bounds import raise_descriptors
 from signalbox.program.errors import Misconfigured
+from signalbox.program.tasks import TaskGroup
 
 if TYPE_CHECKING:
     from gateway_plugin.upstream.server import HttpServer
@@ -73,7 +74,7 @@ class Listeners:
 
     async def stop(self, grace_s: float) -> None:
         """Listen no more; calls in flight may go on for so long. Idempotent."""
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             if self._hooks is not None:
                 group.create_task(self._hooks.stop(grace_s))
             if self._grpc is not None:

@@ -81,6 +81,7 @@ def _held(pid_file: Path) -> HeldFile:
 async def _drain(settings: GatewaySettings, gateway: Gateway, listeners: Listeners) -> None:
     """Listen no more; calls in flight get their answers, and at the end of the grace their job's id."""
     await listeners.replaced()
+    gateway.end_streams()
     last_words = asyncio.get_running_loop().call_later(settings.drain_s, gateway.stop_waiting)
     try:
         await listeners.stop(settings.drain_s + _LAST_WORDS_S)

@@ -71,6 +71,7 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
         "signalbox",
         "signalbox-inference",
         "signalbox-inference-grpc",
+        "signalbox-jobs",
         "signalbox-tensorflow-grpc",
     )
     org_ids: Annotated[tuple[str, ...], Meta(description="Organisations whose calls are taken, comma-separated.")] = (
@@ -142,6 +143,14 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             "no more than are still free.",
         ),
     ] = 1536
+    max_streams: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Most streams of jobs' events that are open; more get 503. Of one account as many as are still "
+            "free; more get 429.",
+        ),
+    ] = 2048
     fair_room: Annotated[
         int,
         Meta(
@@ -160,6 +169,15 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             "inline limit), unless its own share says otherwise; more get 429. 0 = a quarter of all the room there is.",
         ),
     ] = 0
+    max_delayed: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=50_000,
+            description="Jobs of one account whose inputs may be stored while it submits another one that is to run "
+            "later (`not_before`); more get 429.",
+        ),
+    ] = 10_000
     max_results_bytes: Annotated[
         int,
         Meta(

@@ -56,7 +56,7 @@ def half_plus_two(path: Path) -> None:
     def serve(x: Any) -> dict[str, Any]:
         return {"y": x * module.half + module.two}
 
-    _save(module, path, {"serving_default": (serve, spec)}, {"x": [1.0, 2.0, 5.0]})
+    save(module, path, {"serving_default": (serve, spec)}, {"x": [1.0, 2.0, 5.0]})
 
 
 def slow(path: Path) -> None:
@@ -79,7 +79,7 @@ def slow(path: Path) -> None:
         )
         return {"steps": tf.fill(tf.shape(seconds), steps)}
 
-    _save(module, path, {"serving_default": (serve, spec)}, {"seconds": [0.01]})
+    save(module, path, {"serving_default": (serve, spec)}, {"seconds": [0.01]})
 
 
 def large(path: Path) -> None:
@@ -94,7 +94,7 @@ def large(path: Path) -> None:
     def serve(x: Any) -> dict[str, Any]:
         return {"y": tf.reduce_sum(x * tf.reduce_mean(module.table[:4096], axis=0), axis=1)}
 
-    _save(module, path, {"serving_default": (serve, spec)}, {"x": [[1.0] * 64]})
+    save(module, path, {"serving_default": (serve, spec)}, {"x": [[1.0] * 64]})
 
 
 def digits(path: Path) -> float:
@@ -128,7 +128,7 @@ def digits(path: Path) -> float:
         return {"features": model(image, training=False)[1]}
 
     example = {"image": test_x[:1].tolist()}
-    _save(module, path, {"serving_default": (serve, spec), "features": (embed, spec)}, example)
+    save(module, path, {"serving_default": (serve, spec), "features": (embed, spec)}, example)
     served = tf.saved_model.load(str(path)).signatures["serving_default"]
     labels = served(image=tf.constant(test_x, tf.float32))["label"].numpy()
     return float((labels == test_y).mean())
@@ -181,10 +181,10 @@ def _keep_holdout(root: Path) -> None:
     (root / HOLDOUT_FILE).write_text(json.dumps(doc, separators=(",", ":")))
 
 
-def _save(
+def save(
     module: Any, path: Path, signatures: Mapping[str, tuple[Callable[..., Any], Any]], example: Mapping[str, Any]
 ) -> None:
-    """Traces each function with its one input's spec, exports them, writes the warm-up file."""
+    """Trace each function with its one input's spec, export them, write the warm-up file."""
     import tensorflow as tf
 
     traced = {name: tf.function(function, input_signature=[spec]) for name, (function, spec) in signatures.items()}

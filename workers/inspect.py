@@ -1,7 +1,9 @@
 """``python -m workers.inspect PATH``: what a SavedModel directory holds, as JSON on stdout.
 
 ``--rules`` in the place of a path: the digest of what operations are judged by. ``--graphs FOLDER``: what each
-``saved_model.pb`` in a folder below FOLDER says by itself, one line of JSON each, in one process.
+``saved_model.pb`` in a folder below FOLDER says by itself, and the ``config.pbtxt`` beside it, one line of JSON each,
+in one process. ``--serving FOLDER``: what TensorFlow Serving's configuration in FOLDER says
+(:mod:`workers.runner.servingconfig`).
 
 Meant to be run as a process that is thrown away: a model is a foreign file. Nothing of it is
 executed, the process is confined as a runner is, and reading stops at limits on memory and processor time.
@@ -13,17 +15,18 @@ import resource
 import select
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from signalbox.program.errors import SignalboxError
-from workers.runner import operations, savedmodel
+from workers.runner import operations, savedmodel, servingconfig, tritonconfig
 from workers.sandbox.confine import confine, tidy
 from workers.sandbox.confinement import Sandbox
 
+T = TypeVar("T")
 _MEMORY_BYTES: Final = 8 << 30
 _CPU_S: Final = 120
 _GRAPH_S: Final = 10.0
@@ -42,6 +45,7 @@ def main() -> int:
     what.add_argument("path", type=Path, nargs="?", help="directory that holds saved_model.pb")
     what.add_argument("--rules", action="store_true", help="the digest of what judges operations")
     what.add_argument("--graphs", type=Path, metavar="FOLDER", help="folder of folders with a saved_model.pb each")
+    what.add_argument("--serving", type=Path, metavar="FOLDER", help="folder with TensorFlow Serving's models.config")
     asked = parser.parse_args()
     if asked.rules:
         sys.stdout.write(f"{operations.rules()}\n")
@@ -54,19 +58,20 @@ def main() -> int:
         _, status = os.waitpid(child, 0)
         tidy(Sandbox())
         return os.waitstatus_to_exitcode(status)
-    status = _inspect(asked.path)
+    given = (asked.serving, servingconfig.inspect_serving) if asked.serving else (asked.path, savedmodel.inspect)
+    status = _inspect(*given)
     sys.stdout.flush()
     os._exit(status)
 
 
-def _inspect(path: Path) -> int:
+def _inspect(path: Path, read: Callable[[Path], object]) -> int:
     """Print what is there; the exit status. The process is confined from then on, and can do nothing else."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
     try:
         path = path.resolve()
         confine(Sandbox(model_folders=(str(path),)), "cpu")
-        found = savedmodel.inspect(path)
+        found = read(path)
     except (SignalboxError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -132,15 +137,22 @@ def _say_graphs(folder: Path, names: Sequence[str], writer: int) -> int:
 
 
 def _findings(folder: Path, name: str) -> savedmodel.GraphFindings:
+    found, error = _tried(lambda: savedmodel.inspect_graph(folder / name, name))
+    config, config_error = _tried(lambda: tritonconfig.inspect_config(folder / name))
+    found = found or savedmodel.GraphFindings(name=name, error=error)
+    return msgspec.structs.replace(found, config=config, config_error=config_error)
+
+
+def _tried(read: Callable[[], T]) -> tuple[T | None, str]:
+    """What ``read`` returns, and why it does not."""
     try:
-        return savedmodel.inspect_graph(folder / name, name)
+        return read(), ""
     except SignalboxError as error:
-        said = error.public_message
+        return None, error.public_message
     except MemoryError:
-        said = "Reading it took too much memory."
-    except Exception as error:  # noqa: BLE001  the edge of one graph: it must not end the others
-        said = f"It cannot be read: {type(error).__name__}."
-    return savedmodel.GraphFindings(name=name, error=said)
+        return None, "Reading it took too much memory."
+    except Exception as error:  # noqa: BLE001  the edge of one file: it must not end the others
+        return None, f"It cannot be read: {type(error).__name__}."
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire
 from workers.device.settings import DeviceSettings
 from workers.diskcache.settings import CacheSettings
-from workers.runner.wire import FROZEN_S
+from workers.runner.wire import FROZEN_S, LOAD_S
 from workers.sandbox.confinement import Mode, Sandbox
 from workers.serving.results import MAX_RESULT_BYTES
 
@@ -40,6 +40,31 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
     memory_budget_bytes: Annotated[
         int, Meta(ge=0, description="Memory for models; 0 = four fifths of the device, 4 GiB on a virtual one.")
     ] = 0
+    most_versions: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Most versions in the device's memory at once, however small they are; 0 = as many as the"
+            " budget holds.",
+        ),
+    ] = 0
+    pin_share: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="Share of the memory for models that pinned versions may keep; those pinned later stay only"
+            " while they have room.",
+        ),
+    ] = 0.5
+    load_s: Annotated[
+        float,
+        Meta(
+            ge=1,
+            description="Longest time to lay a version's files out for its load, and longest time of the load with its"
+            " warm-up requests. A load that takes longer is a failed one, and its runner is ended.",
+        ),
+    ] = LOAD_S
     lock_dir: Annotated[
         str,
         Meta(
@@ -163,6 +188,15 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
     cache_bytes: Annotated[
         int, Meta(ge=0, description="Most bytes of all versions in the disk cache; 0 = half of its file system.")
     ] = 0
+    cache_dropped_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="Seconds after which a version leaves the disk cache that the catalog has no more: longer than"
+            " the console takes to publish again what NATS has lost.",
+        ),
+    ] = 30.0
     repository_credentials: Annotated[
         str,
         Meta(
@@ -173,7 +207,9 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
     fetches: Annotated[
         int, Meta(ge=1, le=64, description="Versions of one repository that this worker fetches at a time.")
     ] = 4
-    fetch_streams: Annotated[int, Meta(ge=1, le=64, description="Files of one version that are fetched at a time.")] = 8
+    fetch_streams: Annotated[
+        int, Meta(ge=1, le=64, description="Requests for files, or pieces of files, of one version at a time.")
+    ] = 8
 
     @property
     def worker_id(self) -> str:
@@ -196,6 +232,7 @@ class WorkerSettings(Wire, frozen=True, kw_only=True):
             folder=self.cache_folder,
             is_made=bool(self.cache_dir),
             limit_bytes=self.cache_bytes,
+            dropped_s=self.cache_dropped_s,
             credentials=Path(self.repository_credentials) if self.repository_credentials else None,
             fetches=self.fetches,
             streams=self.fetch_streams,

@@ -17,7 +17,8 @@ from signalbox.bus.client import Bus
 from signalbox.bus.sharedclock import SharedClock
 from signalbox.jobs.records import Records
 from signalbox.program import log
-from signalbox.wire.messages import Device, Residency, Worker
+from signalbox.wire.messages import Device, Model, Residency, Worker
+from signalbox.wire.names import untoken
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
 from workers.diskcache.files import Files
@@ -64,7 +65,8 @@ class Supervisor:
         self._device = device
         self._started_at = time.time()
         self._statistics = Statistics(results_kept_s=settings.results_kept_s)
-        self._cache = ModelCache(settings.memory_budget_bytes or _budget(device))
+        budget = settings.memory_budget_bytes or _budget(device)
+        self._cache = ModelCache(budget, most=settings.most_versions, pin_bytes=int(budget * settings.pin_share))
         self._records = Records(bus)
         self._clock = SharedClock(bus)
         self._hold: Hold | None = None
@@ -76,21 +78,27 @@ class Supervisor:
         self._fleet = FleetTables(
             bus,
             worker=identity.id,
+            host=identity.host.partition("/")[0],
             device=device.id,
             allowed=settings.models,
             describe=self._describe,
             on_change=self._fleet_changed,
             on_vanished=self._worker_vanished,
+            clock=self._clock.now,
         )
+        self._cache.pinned = self._fleet.pinned
         cached = settings.disk_cache()
         self._files = Files(
             bus,
             cached,
             socket.gethostname(),
+            host_id=identity.host.partition("/")[0],
             open_store=Stores(cached.credentials).open,
             find_model=self._fleet.find,
+            is_removed=self._fleet.is_removed,
             on_change=self._files_changed,
         )
+        self._fleet.models.on_change(lambda key, model, _revision: self._model_changed(untoken(key), model))
         self._presence = Presence(
             bus, identity.id, self._describe, period_s=settings.presence_s, ttl_s=settings.presence_ttl_s
         )
@@ -103,6 +111,7 @@ class Supervisor:
             self._records,
             workers=self._fleet.present,
             models=self._fleet.models.items,
+            is_removed=self._fleet.is_removed,
             worker=identity.id,
             boot=identity.boot,
             clock=self._clock.now,
@@ -187,7 +196,7 @@ class Supervisor:
             await self._resumed.wait()
 
     async def _acquire(self) -> LeaseHandle | None:
-        """Wait for the lease of the GPU; None if this worker must stop first."""
+        """Wait for the lease of the GPU; None if this worker must stop first, and does not hold it."""
         self._demand = Demand(
             self._bus,
             self._fleet.assigned,
@@ -206,7 +215,7 @@ class Supervisor:
             for task in (watching, halting, holding):
                 task.cancel()
             await asyncio.wait([watching, halting, holding])
-        return holding.result() if not holding.cancelled() else None
+        return self._leased.handle  # it may have come after the halt: whoever has it has to release it
 
     async def _want(self, demand: Demand) -> None:
         """Hold a ticket while jobs wait."""
@@ -260,6 +269,11 @@ class Supervisor:
             self._demand.models_changed()
         self._presence.changed.set()
 
+    def _model_changed(self, name: str, model: Model | None) -> None:
+        self._files.catalog_changed(name)
+        if model is None:
+            self._reconciler.model_removed()
+
     def _files_changed(self, model: str) -> None:
         if self._hold is not None:
             self._hold.files_changed(model)
@@ -300,6 +314,9 @@ class Supervisor:
             serves=self._settings.models,
             running=hold.in_flight.ids() if hold is not None else (),
             rates=self._statistics.rates(),
+            load_s=self._statistics.usual_loads(),
+            load_rate=self._statistics.load_rate.per_s,
+            fetch_rates=self._files.rates(),
             done=self._statistics.done,
             failed=self._statistics.failed,
             rss_bytes=_rss_bytes(self._identity.pid),
@@ -317,6 +334,8 @@ class Supervisor:
             oldest=hold.in_flight.oldest() if hold is not None else {},
             results=self._statistics.results.most(),
             large_results=self._statistics.large_results.most(),
+            budget_bytes=self._cache.budget_bytes,
+            pin_bytes=self._cache.pin_bytes,
         )
 
     def _residencies(self) -> tuple[Residency, ...]:
@@ -325,6 +344,7 @@ class Supervisor:
             is_spare=self._fleet.is_spare,
             max_rows=lambda key: batch_limits.get(key, 0),
             joining=lambda key: self._statistics.joinings.unreported(key, self._fleet.find),
+            shadow=lambda key: self._statistics.shadowed.of(key, self._fleet.find),
         )
         return (*here, *self._files.residencies(but={(one.model, one.version) for one in here}))
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.rig.processes import cost, descendants
-from signalbox.client.pool import ConnectionPool
+from signalbox.ops.httppool import ConnectionPool
 from signalbox.program.errors import Misconfigured
 
 SAMPLE_EVERY_S: Final = 10.0

@@ -22,7 +22,7 @@ from benchmarks.queue.rows import name_of
 from benchmarks.rig.bed import headers_of
 from benchmarks.rig.load import Figures, Target, in_turn, prepare, run
 from benchmarks.rig.processes import Cost, by_program, cost
-from signalbox.client import Client
+from signalbox.client import AsyncClient
 from signalbox.ops.up.consoleclient import ConsoleClient
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.main import bring_up
@@ -150,7 +150,7 @@ async def _register(stack: UpStack, folder: Path, count: int) -> None:
 async def _answered(stack: UpStack, api_key: str, names: list[str]) -> None:
     """Each of the busy models once."""
     began = time.monotonic()
-    async with Client(stack.front_url, api_key) as client, asyncio.timeout(ANSWERED_S):
+    async with AsyncClient(stack.front_url, api_key, retries=0) as client, asyncio.timeout(ANSWERED_S):
         for name in names:
             while True:
                 with suppress(SignalboxError):

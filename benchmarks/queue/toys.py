@@ -4,10 +4,11 @@ Everything of a worker is the real one but what computes, so that TensorFlow's t
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,15 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.rig.processes import Cost, cost, descendants
 from signalbox.bus import table
 from signalbox.bus.client import Bus
-from signalbox.client.pool import ConnectionPool
 from signalbox.ops import probes
+from signalbox.ops.httppool import ConnectionPool
 from signalbox.ops.ports import HOST, free_port
 from signalbox.ops.up.child import Child
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import WORKER_READY_S, UpStack
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Batching, Model, Version
+from signalbox.wire.messages import Batching, Model, Signature, Version
 from signalbox.wire.names import Bucket, Stream, token
 
 PROGRAM: Final = "verification.chaos.rig.toyworker"
@@ -59,12 +60,21 @@ async def connected(stack: UpStack) -> Bus:
     return await Bus.connect(wire, role="admin", name="bench")
 
 
-async def register(stack: UpStack, models: Iterable[str], *, replicas: int = 1, max_batch: int = 32) -> None:
-    """Put models where the console would; the toys know every name."""
+async def register(
+    stack: UpStack,
+    models: Iterable[str],
+    *,
+    replicas: int = 1,
+    max_batch: int = 32,
+    signatures: Mapping[str, Signature] = MappingProxyType({}),
+) -> None:
+    """Put models where the console would; the toys know every name. signatures: for callers of the front."""
+    path = str(stack.data.path)
+    version = Version(version=1, path=path, size_bytes=1, joined=("serving_default",), signatures=dict(signatures))
     for name in models:
         doc = Model(
             name=name,
-            versions=(Version(version=1, path=str(stack.data.path), size_bytes=1, joined=("serving_default",)),),
+            versions=(version,),
             default_version=1,
             replicas=replicas,
             batching=Batching(max_size=max_batch, rows_independent=True),
@@ -80,11 +90,14 @@ class ToyWorker:
         self._metrics = metrics
 
     @classmethod
-    async def started(cls, stack: UpStack, name: str, device: str = "cpu:0") -> "ToyWorker":
+    async def started(
+        cls, stack: UpStack, name: str, device: str = "cpu:0", settings: Mapping[str, str] = MappingProxyType({})
+    ) -> "ToyWorker":
         """Return when it stands by."""
         port = free_port()
         env = {
             **stack.env("worker"),
+            **settings,
             "SIGNALBOX_WORKER_ID": name,
             "SIGNALBOX_WORKER_DEVICE": device,
             "SIGNALBOX_WORKER_LOCK_DIR": str(stack.data.path / "locks"),

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from signalbox.bus import table
 from signalbox.bus.client import Bus
-from signalbox.client import Client
+from signalbox.client import AsyncClient
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
@@ -78,12 +78,12 @@ async def _running(stack: UpStack, models: tuple[str, ...], max_batch: int, tyk:
         await stack.stop()
 
 
-async def first_answer(url: str, key: str) -> None:
+async def first_answer(url: str, key: str, model: str = "half_plus_two") -> None:
     """Ask until the tables have reached the front and the model is loaded."""
-    async with Client(url, key) as client, asyncio.timeout(FIRST_ANSWER_S):
+    async with AsyncClient(url, key, retries=0) as client, asyncio.timeout(FIRST_ANSWER_S):
         while True:
             try:
-                await client.predict("half_plus_two", instances=[1.0])
+                await client.predict(model, instances=[1.0])
             except SignalboxError as error:
                 print(f"  (not yet: {error.public_message})", flush=True)
                 await asyncio.sleep(RETRY_S)

@@ -12,6 +12,7 @@ class Act(StrEnum):
     MODELS_SETTINGS = "models.settings"
     MODELS_ROLLOUT = "models.rollout"
     MODELS_APPROVE = "models.approve"
+    MODELS_DELETE = "models.delete"
     REPOSITORIES_MANAGE = "repositories.manage"
     KEYS_VIEW = "keys.view"
     KEYS_MANAGE = "keys.manage"
@@ -24,6 +25,8 @@ class Act(StrEnum):
     WORKERS_DRAIN = "workers.drain"
     QUEUES_PAUSE = "queues.pause"
     LANES_RELEASE = "lanes.release"
+    RESIDENCY_LOAD = "residency.load"
+    RESIDENCY_PIN = "residency.pin"
     AUDIT_VIEW = "audit.view"
     SYSTEM_VIEW = "system.view"
     SYSTEM_READ_ONLY = "system.read_only"
@@ -54,6 +57,7 @@ WORDS: Final[dict[Act, str]] = {
     Act.MODELS_SETTINGS: "change a model's replicas, batching and limits",
     Act.MODELS_ROLLOUT: "choose default versions and labels",
     Act.MODELS_APPROVE: "approve operations of models that others added",
+    Act.MODELS_DELETE: "delete models and their versions, and take that back",
     Act.REPOSITORIES_MANAGE: "add repositories that models come from, and change who may call those models",
     Act.KEYS_VIEW: "see API keys",
     Act.KEYS_MANAGE: "create and revoke API keys",
@@ -66,6 +70,8 @@ WORDS: Final[dict[Act, str]] = {
     Act.WORKERS_DRAIN: "drain workers",
     Act.QUEUES_PAUSE: "pause queues",
     Act.LANES_RELEASE: "ask a holder to hand its GPU over",
+    Act.RESIDENCY_LOAD: "load models on devices and evict them, by hand",
+    Act.RESIDENCY_PIN: "pin models in the memory of devices",
     Act.AUDIT_VIEW: "see the audit",
     Act.SYSTEM_VIEW: "see the state of the system",
     Act.SYSTEM_READ_ONLY: "switch the console to read-only",
@@ -86,6 +92,7 @@ _OPERATOR: Final = _VIEWER | {
     Act.WORKERS_DRAIN,
     Act.QUEUES_PAUSE,
     Act.LANES_RELEASE,
+    Act.RESIDENCY_LOAD,
     Act.AUDIT_VIEW,
 }
 _MODEL_MANAGER: Final = _OPERATOR | {
@@ -93,6 +100,8 @@ _MODEL_MANAGER: Final = _OPERATOR | {
     Act.MODELS_SETTINGS,
     Act.MODELS_ROLLOUT,
     Act.MODELS_APPROVE,
+    Act.MODELS_DELETE,
+    Act.RESIDENCY_PIN,
     Act.REPOSITORIES_MANAGE,
 }
 ROLES: Final[dict[str, frozenset[Act]]] = {

@@ -1,25 +1,36 @@
 """Who acts, and what they may do. Pages hide exactly what services refuse."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from console.accounts.acts import WORDS, Act
 from console.accounts.models import OperatorToken, System, User
 from signalbox.program.errors import Forbidden
 
+KEY: Final = "key:"
+"""Names of actors that are API keys begin so."""
+
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts, and from where. ``user`` None with ``is_system``: the console itself (commands, controller)."""
+    """Who acts, and from where. ``user`` None with ``is_system``: the console itself (commands, controller).
+
+    key: public id of the API key whose owner acts through a gateway, who may do what is granted and nothing else.
+    """
 
     user: User | None
     via: str = "web"
     address: str = ""
     request_id: str = ""
     is_system: bool = False
+    key: str = ""
+    granted: frozenset[Act] = frozenset()
 
     @property
     def name(self) -> str:
         """The name that the audit writes."""
+        if self.key:
+            return f"{KEY}{self.key}"
         return self.user.get_username() if self.user else f"system:{self.via}"
 
 
@@ -47,11 +58,14 @@ def _refusal(actor: Actor, act: Act, target: object, *, revokes: bool) -> str:
     if actor.is_system:
         return ""
     user = actor.user
-    if user is None or not user.is_active:
+    if actor.key:
+        if act not in actor.granted:
+            return f"An API key may not {WORDS[act]}."
+    elif user is None or not user.is_active:
         return "Log in first."
-    if not user.has_perm(act.permission):
+    elif not user.has_perm(act.permission):
         return f"Your role ({user.role or 'none'}) may not {WORDS[act]}."
-    if act is Act.TOKENS_OWN and isinstance(target, OperatorToken) and target.user_id != user.pk:
+    if user is not None and act is Act.TOKENS_OWN and isinstance(target, OperatorToken) and target.user_id != user.pk:
         return "This token belongs to somebody else."
     if not (act.is_view or revokes or act is Act.SYSTEM_READ_ONLY):
         system = System.current()

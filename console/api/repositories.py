@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,8 +11,10 @@ from console.accounts.acts import Act
 from console.api.base import Endpoint
 from console.api.serializers import ReasonIn
 from console.api.strict import Strict
-from console.catalog.models import ServedModel
-from console.repositories import conditions, services
+from console.catalog import storing, triton
+from console.catalog.models import ServedModel, StoredUpload
+from console.config import UPLOADS
+from console.repositories import conditions, removal, services
 from console.repositories.models import MOST_REFUSED, Listing, Repository
 from console.repositories.services import Terms
 
@@ -38,7 +40,7 @@ class RepositoryOut(serializers.ModelSerializer[Repository]):
 
     class Meta:
         model = Repository
-        exclude = ("id", "access_accounts")
+        exclude = ("id", "access_accounts", "deleted_at", "deleted_by")
 
     def get_state(self, repository: Repository) -> str:
         """``listed``, ``not listed yet``, ``cannot be listed``, ``nothing is withdrawn``, ``not noticed``, ..."""
@@ -49,15 +51,38 @@ class RepositoryOut(serializers.ModelSerializer[Repository]):
         return conditions.of(repository).why
 
 
+class UploadOut(serializers.ModelSerializer[StoredUpload]):
+    """An upload whose files are on their way. state: ``writing``, or ``leaving`` while they are removed."""
+
+    class Meta:
+        model = StoredUpload
+        fields = ("model", "number", "url", "state", "size_bytes", "sent_bytes", "added_by", "touched_at")
+
+
 class RepositoryDetailOut(RepositoryOut):
-    """A repository with what its last listing refused."""
+    """A repository with what its last listing refused, and what its models' `config.pbtxt` ask for and do not get."""
 
     refused = serializers.SerializerMethodField(help_text=f"Why, by path; at most {MOST_REFUSED} of them.")
+    left = serializers.SerializerMethodField(
+        help_text=f"Fields of `config.pbtxt` that are not taken over, by model; of {MOST_REFUSED} models at most."
+    )
+
+    uploads = serializers.SerializerMethodField(help_text="Of `uploads`: what is being written, or removed again.")
+
+    @extend_schema_field(UploadOut(many=True))
+    def get_uploads(self, repository: Repository) -> Any:
+        """Uploads under way, newest first."""
+        found = storing.under_way()[:_LISTED] if repository.name == UPLOADS else ()
+        return UploadOut(found, many=True).data
 
     def get_refused(self, repository: Repository) -> dict[str, str]:
         """Why, by path."""
         listing = conditions.listing_of(repository)
         return dict(listing.refused) if listing is not None else {}
+
+    def get_left(self, repository: Repository) -> dict[str, list[str]]:
+        """Fields, by model."""
+        return triton.left_of(repository, MOST_REFUSED)
 
 
 class DefaultsIn(Strict, serializers.ModelSerializer[ServedModel]):
@@ -130,7 +155,14 @@ class Repositories(Endpoint):
 
     @extend_schema(responses={204: None})
     def remove(self, request: Request, name: str) -> Response:
-        """Remove a repository that has no models. Nothing that lies there is touched."""
+        """Delete a repository with its models, unless an open job needs one. Nothing that lies there is touched."""
         self.confirmed(request)
-        services.remove(self.actor(request), name)
+        removal.delete(self.actor(request), name)
         return Response(status=204)
+
+    @extend_schema(request=ReasonIn, responses=RepositoryDetailOut)
+    def undo(self, request: Request, name: str) -> Response:
+        """Bring a deleted repository back, with the models that were deleted with it."""
+        self.confirmed(request)
+        reason = self.given(request, ReasonIn)["reason"]
+        return Response(RepositoryDetailOut(removal.undo(self.actor(request), name, reason=reason)).data)

@@ -7,6 +7,7 @@ from rest_framework import serializers
 from console.api.strict import Strict
 from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
+from console.catalog import policy, triton
 from console.catalog.joining import state_of
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.services import SETTINGS, unpublished
@@ -16,6 +17,8 @@ from console.jobs.models import Job, JobEvent
 from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
 from console.repositories.models import Repository
+from signalbox.repositories.layouts import MOST_VERSIONS
+from signalbox.wire.servingconfig import MOST_FILE_BYTES
 
 
 class VersionOut(serializers.ModelSerializer[ModelVersion]):
@@ -32,7 +35,7 @@ class VersionOut(serializers.ModelSerializer[ModelVersion]):
 
     class Meta:
         model = ModelVersion
-        exclude = ("id", "model", "rules")
+        exclude = ("id", "model", "rules", "deleted_at", "deleted_by")
 
 
 class ModelOut(serializers.ModelSerializer[ServedModel]):
@@ -42,6 +45,18 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     fleet serves it now, in words.
     """
 
+    policy = serializers.DictField(
+        read_only=True,
+        help_text='`{"kind": "all"}`, `{"kind": "latest", "count": N}` or `{"kind": "specific", "versions": [...]}`.',
+    )
+    unserved = serializers.DictField(
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="Why versions are not served, or only until no accepted job needs them, by number.",
+    )
+    imported = serializers.DictField(
+        read_only=True, help_text="What the last configuration of TensorFlow Serving said of it; empty: none has."
+    )
     base_path = serializers.CharField(source="base_folder", read_only=True)
     repository = serializers.SlugRelatedField[Repository](
         slug_field="name", read_only=True, help_text="The one that brought it; null: people add its versions."
@@ -53,10 +68,11 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     condition = serializers.SerializerMethodField()
     unpublished = serializers.SerializerMethodField()
     joining = serializers.SerializerMethodField()
+    config = serializers.SerializerMethodField()
 
     class Meta:
         model = ServedModel
-        exclude = ("id",)
+        exclude = ("published", "retiring", "id", "deleted_at", "deleted_by")
 
     def get_labels(self, model: ServedModel) -> dict[str, int]:
         """Label to version number."""
@@ -73,6 +89,11 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     def get_joining(self, model: ServedModel) -> dict[str, str]:
         """Whether requests are joined, and why: ``state`` and ``detail``."""
         return state_of(model)._asdict()
+
+    def get_config(self, model: ServedModel) -> dict[str, Any] | None:
+        """What became of its `config.pbtxt`: by field, how the version that serves differs, and why it is not read."""
+        state = triton.state_of(model)
+        return state._asdict() if state is not None else None
 
     def get_unpublished(self, model: ServedModel) -> str:
         """Why the last decision on it is not in NATS yet; empty once it is."""
@@ -201,6 +222,47 @@ class VersionIn(ReasonIn):
     """A version number; null for none."""
 
     version = serializers.IntegerField(min_value=0, max_value=MOST_NUMBER, allow_null=True)
+
+
+class PolicyIn(ReasonIn):
+    """Which versions are served; `count` is of `latest`, `versions` of `specific`. Numbers as in a model's `policy`."""
+
+    kind = serializers.ChoiceField(choices=policy.KINDS)
+    count = serializers.IntegerField(required=False, min_value=1, max_value=MOST_VERSIONS)
+    versions = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=MOST_NUMBER), required=False, max_length=MOST_VERSIONS
+    )
+
+
+class ImportIn(Strict):
+    """Files of TensorFlow Serving: `models.config`, and its batching parameters."""
+
+    config = serializers.CharField(max_length=MOST_FILE_BYTES, trim_whitespace=False)
+    batching = serializers.CharField(
+        max_length=MOST_FILE_BYTES, required=False, default="", allow_blank=True, trim_whitespace=False
+    )
+
+
+class BecameOut(serializers.Serializer[Any]):
+    """What a field came to."""
+
+    field = serializers.CharField()
+    what = serializers.CharField()
+    is_taken = serializers.BooleanField()
+
+
+class ImportedOut(serializers.Serializer[Any]):
+    """What became of a model. why: it was refused as a whole; empty where it was not."""
+
+    name = serializers.CharField()
+    why = serializers.CharField()
+    became = BecameOut(many=True)
+
+
+class ImportOut(serializers.Serializer[Any]):
+    """What became of each model of a configuration."""
+
+    models = ImportedOut(many=True)
 
 
 class SwitchIn(ReasonIn):

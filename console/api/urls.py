@@ -6,15 +6,26 @@ from rest_framework.parsers import MultiPartParser
 from console.api import docs, views
 from console.api.accounts import Accounts
 from console.api.deadletters import DeadLetters
+from console.api.deletion import Deletion
+from console.api.hosts import Hosts
 from console.api.keys import Keys
 from console.api.repositories import Repositories
+from console.api.splits import Splits
+from console.api.steering import Steering
+from console.api.workers import Workers
 
 urlpatterns = [
     path("", docs.page, name="api-docs"),
     path("schema", views.Schema.as_view(), name="api-schema"),
     path("me", views.Console.as_view({"get": "me"}), name="api-me"),
     path("models", views.Models.as_view({"get": "index", "post": "register"}), name="api-models"),
-    path("models/<str:name>", views.Models.as_view({"get": "show", "patch": "change"}), name="api-model"),
+    path("imports", views.Models.as_view({"post": "import_config"}), name="api-imports"),
+    path(
+        "models/<str:name>",
+        views.Models.as_view({"get": "show", "patch": "change", "delete": "remove"}),
+        name="api-model",
+    ),
+    path("models/<str:name>/undo", Deletion.as_view({"post": "undo_model"}), name="api-undo-model"),
     path(
         "models/<str:name>/versions",
         views.Models.as_view({"post": "upload"}, parser_classes=(MultiPartParser,)),
@@ -25,17 +36,39 @@ urlpatterns = [
         views.Models.as_view({"get": "files"}),
         name="api-version-files",
     ),
+    path("models/<str:name>/versions/<str:number>", Deletion.as_view({"delete": "version"}), name="api-version"),
+    path(
+        "models/<str:name>/versions/<str:number>/undo",
+        Deletion.as_view({"post": "undo_version"}),
+        name="api-undo-version",
+    ),
+    path("deleted", Deletion.as_view({"get": "index"}), name="api-deleted"),
     path("models/<str:name>/approval", views.Models.as_view({"put": "approve"}), name="api-approval"),
     path("models/<str:name>/default", views.Models.as_view({"put": "set_default"}), name="api-default"),
+    path("models/<str:name>/policy", views.Models.as_view({"put": "set_policy"}), name="api-policy"),
     path("models/<str:name>/labels/<str:label>", views.Models.as_view({"put": "set_label"}), name="api-label"),
+    path("models/<str:name>/splits", Splits.as_view({"get": "index"}), name="api-splits"),
+    path("models/<str:name>/splits/<str:target>", Splits.as_view({"put": "change"}), name="api-split"),
+    path("models/<str:name>/splits/<str:target>/promote", Splits.as_view({"post": "promote"}), name="api-promote"),
+    path(
+        "models/<str:name>/splits/<str:target>/roll-back", Splits.as_view({"post": "roll_back"}), name="api-roll-back"
+    ),
     path("models/<str:name>/pause", views.Models.as_view({"put": "pause"}), name="api-pause"),
+    path("models/<str:name>/pin", Steering.as_view({"put": "pin"}), name="api-pin"),
+    path("models/<str:name>/load", Steering.as_view({"post": "load"}), name="api-load"),
     path("repositories", Repositories.as_view({"get": "index", "post": "add"}), name="api-repositories"),
     path(
         "repositories/<str:name>",
         Repositories.as_view({"get": "show", "patch": "change", "delete": "remove"}),
         name="api-repository",
     ),
-    path("workers/<str:worker>/drain", views.Workers.as_view({"put": "drain"}), name="api-drain"),
+    path("repositories/<str:name>/undo", Repositories.as_view({"post": "undo"}), name="api-undo-repository"),
+    path("hosts", Hosts.as_view({"get": "index"}), name="api-hosts"),
+    path("hosts/<str:host>", Hosts.as_view({"get": "show"}), name="api-host"),
+    path("workers", Workers.as_view({"get": "index"}), name="api-workers"),
+    path("workers/<str:worker>", Workers.as_view({"get": "show"}), name="api-worker"),
+    path("workers/<str:worker>/drain", Workers.as_view({"put": "drain"}), name="api-drain"),
+    path("workers/<str:worker>/evict", Steering.as_view({"post": "evict"}), name="api-evict"),
     path("keys", Keys.as_view({"get": "index", "post": "create"}), name="api-keys"),
     path("keys/<str:kid>", Keys.as_view({"get": "show"}), name="api-key"),
     path("unknown-keys", Keys.as_view({"get": "index_unknown"}), name="api-unknown-keys"),

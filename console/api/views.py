@@ -16,14 +16,17 @@ from console.accounts.models import User
 from console.accounts.rights import may
 from console.api import serializers as wire
 from console.api.base import Endpoint
+from console.api.deletion import DeletedOut
 from console.api.strict import refuse_odd_query
+from console.api.workers import desired_state
 from console.audit.acts import Target, check
 from console.audit.models import AuditEntry
-from console.catalog import files
+from console.catalog import files, imports, inspection, selection, uploads
 from console.catalog import services as catalog
+from console.deletion import listing as undoable
+from console.deletion import wholemodels
 from console.fleet import listing as models
 from console.fleet import services as fleet
-from console.fleet.models import DesiredState
 from console.jobs import listing, query, standing
 from console.jobs import services as jobs
 
@@ -65,6 +68,18 @@ class Models(Endpoint):
         why = catalog.why_unpublished(model.name)
         return Response(wire.ModelOut(model).data, status=202 if why else 201)
 
+    @extend_schema(request=wire.ImportIn, responses=wire.ImportOut)
+    def import_config(self, request: Request) -> Response:
+        """Make models as a configuration of TensorFlow Serving says. Run again, it changes only what differs."""
+        self.confirmed(request)
+        data = self.given(request, wire.ImportIn)
+        check(self.actor(request), Act.MODELS_REGISTER, Target("model", "-"))
+        config = inspection.inspect_serving(data["config"], data["batching"])
+        found = imports.carry_out(self.actor(request), config)
+        return Response(
+            {"models": [{**one._asdict(), "became": [each._asdict() for each in one.became]} for one in found]}
+        )
+
     @extend_schema(responses=wire.ModelOut)
     def show(self, request: Request, name: str) -> Response:
         """Show a model."""
@@ -85,6 +100,15 @@ class Models(Endpoint):
         catalog.why_unpublished(name)
         return Response(wire.ModelOut(catalog.find(name)).data)
 
+    @extend_schema(responses=DeletedOut)
+    def remove(self, request: Request, name: str) -> Response:
+        """Delete a model with all of its versions. Refused while an open job needs it."""
+        check(self.actor(request), Act.MODELS_DELETE, Target("model", name))
+        self.confirmed(request)
+        model = wholemodels.delete_model(self.actor(request), name)
+        deleted = {**undoable.of(model)._asdict(), "unpublished": catalog.why_unpublished(name)}
+        return Response(DeletedOut(deleted).data)
+
     @extend_schema(request={"multipart/form-data": wire.UploadIn}, responses=wire.ADDED)
     def upload(self, request: Request, name: str) -> Response:
         """Upload an archive of a SavedModel as a new version."""
@@ -93,7 +117,7 @@ class Models(Endpoint):
         check(self.actor(request), Act.MODELS_REGISTER, Target("model", name))
         self.confirmed(request)
         given = catalog.with_joining(self.given(request, wire.UploadIn))
-        version = catalog.upload(self.actor(request), name, **given)
+        version = uploads.upload(self.actor(request), name, **given)
         why = catalog.why_unpublished(name)
         return Response({**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201)
 
@@ -122,6 +146,15 @@ class Models(Endpoint):
         catalog.why_unpublished(name)  # the answer says it, after a moment's wait for the publication
         return Response(wire.ModelOut(model).data)
 
+    @extend_schema(request=wire.PolicyIn, responses=wire.ModelOut)
+    def set_policy(self, request: Request, name: str) -> Response:
+        """Choose which versions are served, beside the default one that was chosen and those with a label."""
+        data = self.given(request, wire.PolicyIn)
+        reason = data.pop("reason")
+        selection.set_policy(self.actor(request), name, data, reason=reason)
+        catalog.why_unpublished(name)
+        return Response(wire.ModelOut(catalog.find(name)).data)
+
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
     def set_label(self, request: Request, name: str, label: str) -> Response:
         """Point a label at a version; null removes the label."""
@@ -135,18 +168,7 @@ class Models(Endpoint):
         """Pause (``on``) or resume a model's queue."""
         data = self.given(request, wire.SwitchIn)
         desired = fleet.pause(self.actor(request), name, is_paused=data["on"], reason=data["reason"])
-        return _desired_state(desired)
-
-
-class Workers(Endpoint):
-    """Workers."""
-
-    @extend_schema(request=wire.SwitchIn, responses=wire.DESIRED_STATE)
-    def drain(self, request: Request, worker: str) -> Response:
-        """Drain a worker (``on``), or let it take jobs again."""
-        data = self.given(request, wire.SwitchIn)
-        desired = fleet.drain(self.actor(request), worker, is_draining=data["on"], reason=data["reason"])
-        return _desired_state(desired)
+        return desired_state(desired)
 
 
 class Jobs(Endpoint):
@@ -199,9 +221,3 @@ class Console(Endpoint):
         role = user.role if isinstance(user, User) else ""
         acts = [act.value for act in Act if may(actor, act)]
         return Response({"name": actor.name, "role": role, "acts": acts})
-
-
-def _desired_state(desired: DesiredState) -> Response:
-    why = fleet.why_unpublished(desired)
-    body = {"on": desired.is_on, "reason": desired.reason, "unpublished": why}
-    return Response(body, status=202 if why else 200)

@@ -93,7 +93,7 @@ def check(actor: Actor, what: Act, target: Target, *, asked: Mapping[str, Any] |
 
 def _bounded(asked: Mapping[str, Any] | None) -> dict[str, Any]:
     """What was asked, cut to what an audit keeps of it: nobody has judged these values."""
-    return {str(name)[:_MOST_LETTERS]: _kept(value) for name, value in list((asked or {}).items())[:_MOST_PARTS]}
+    return {_text(name): _kept(value) for name, value in list((asked or {}).items())[:_MOST_PARTS]}
 
 
 def _kept(value: Any) -> Any:
@@ -102,7 +102,11 @@ def _kept(value: Any) -> Any:
     if isinstance(value, list | tuple):
         rest = len(value) - _MOST_PARTS
         return [_kept(part) for part in value[:_MOST_PARTS]] + ([f"… {rest} more"] if rest > 0 else [])
-    return str(value)[:_MOST_LETTERS]
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return str(value)[:_MOST_LETTERS].replace("\0", "\N{REPLACEMENT CHARACTER}")  # PostgreSQL keeps no NUL
 
 
 def _write(
@@ -116,10 +120,10 @@ def _write(
         request_id=actor.request_id,
         act=what.value,
         target_kind=target.kind,
-        target=target.name[:150],
+        target=_text(target.name)[:150],
         reason=reason[:200],
         before=change.before,
         after=change.after,
         result=result,
-        message=message[:500],
+        message=_text(message),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from console.board.rollouts import Pending
+from console.board.rollouts import Pending, RolledBack, Unlike
 from console.board.rows import Alarm, LaneRow, Queue, WorkerRow
 from signalbox.program.words import counted
 
@@ -23,14 +23,17 @@ def find(
     workers: Sequence[WorkerRow],
     now: float,
     held_back: Iterable[Pending] = (),
+    rolled_back: Iterable[RolledBack] = (),
+    unlike: Iterable[Unlike] = (),
 ) -> dict[str, Alarm]:
     """Every alarm that stands now, by a key that stays the same while it stands; since when is not known here."""
     lost = {w.id for w in workers if w.state == "lost"}
     alive = [w for w in workers if w.state != "lost"]
+    coming = {loaded.model for worker in alive for loaded in worker.models if loaded.state == "fetching"}
     found: dict[str, Alarm] = {}
     for lane in lanes:
         _lane(lane, lost, now, found)
-        _idle(lane, queues, now, found)
+        _idle(lane, queues, coming, now, found)
     for model, queue in queues.items():
         _queue(model, queue, alive, now, found)
     if alive and all(worker.state in {"draining", "drained"} for worker in alive):
@@ -42,8 +45,9 @@ def find(
                 text = f"{loaded.model}:{loaded.version} does not load on {worker.id}: {loaded.error}"
                 found[f"load:{worker.id}:{loaded.model}"] = Alarm("error", text, href=f"/models/{loaded.model}")
             elif loaded.state == "fetching" and loaded.error:
-                text = f"{loaded.model}:{loaded.version} cannot be fetched to the host of {worker.id}: {loaded.error}"
-                found[f"fetch:{worker.id}:{loaded.model}"] = Alarm("warning", text, href=f"/models/{loaded.model}")
+                host = worker.host.partition("/")[0]  # what follows is its boot
+                text = f"{loaded.model}:{loaded.version} cannot be fetched to host {host}: {loaded.error}"
+                found[f"fetch:{host}:{loaded.model}"] = Alarm("warning", text, href=f"/models/{loaded.model}")
     for rollout in held_back:
         what = f"label {rollout.label}" if rollout.label else "requests without a version"
         text = (
@@ -51,6 +55,16 @@ def find(
             " Mend it and publish the model again (a change of any setting does), or choose another version."
         )
         found[f"rollout:{rollout.model}:{rollout.label}"] = Alarm("error", text, href=f"/models/{rollout.model}")
+    for split in rolled_back:
+        what = f"label {split.label}" if split.label else "the default"
+        text = (
+            f"{split.model}:{split.candidate} was rolled back by itself; part of {what} got it. {split.why}"
+            " The model's page has the figures, and ends the split."
+        )
+        found[f"split:{split.model}:{split.label}"] = Alarm("error", text, href=f"/models/{split.model}")
+    for one in unlike:
+        text = f"{one.model}:{one.candidate} does not answer as the version in whose shadow it runs. {one.why}"
+        found[f"shadow:{one.model}:{one.label}"] = Alarm("warning", text, href=f"/models/{one.model}")
     return found
 
 
@@ -69,11 +83,11 @@ def _lane(lane: LaneRow, lost: set[str], now: float, found: dict[str, Alarm]) ->
         )
 
 
-def _idle(lane: LaneRow, queues: Mapping[str, Queue], now: float, found: dict[str, Alarm]) -> None:
-    """A GPU that is held and idle while jobs of a model in its memory wait."""
+def _idle(lane: LaneRow, queues: Mapping[str, Queue], coming: set[str], now: float, found: dict[str, Alarm]) -> None:
+    """A GPU that is held and idle while jobs of a model in its memory wait, and not for a version that is fetched."""
     if lane.activity != "idle" or now - lane.idle_since < IDLE_S:
         return
-    resident = {name.rpartition(":")[0] for name in lane.models}
+    resident = {name.rpartition(":")[0] for name in lane.models} - coming
     for model, queue in queues.items():
         is_old = queue.oldest_at is not None and now - queue.oldest_at > IDLE_S
         if is_old and model in resident and queue.is_enabled and not queue.is_paused:
@@ -94,7 +108,7 @@ def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, fou
     if queue.waiting and queue.is_paused:
         text = f"{model} is paused and {counted(queue.waiting, 'job waits', 'jobs wait')}."
         found[f"paused:{model}"] = Alarm("warning", text, href=href)
-    elif queue.waiting and not queue.ready and not queue.loading:
+    elif queue.waiting and not (queue.ready or queue.loading or queue.fetching):
         reason = "no worker runs" if not alive else "no worker serves it"
         if queue.is_known and not queue.replicas:
             reason = "it has no replicas"

@@ -43,7 +43,8 @@ def _in_memory(row: Queue) -> Condition:
     if row.fetching:
         if row.fetch_fault:
             return Condition("failed", "cannot be fetched", row.fetch_fault.rstrip("."))
-        return Condition("loading", "fetching", "its files are on their way to a GPU's host")
+        why = "its files are on their way to a GPU's host"
+        return Condition("fetching", "fetching", f"{why}: {row.fetched}" if row.fetched else why)
     if row.failed:
-        return Condition("failed", "does not load", "no GPU has it in memory, and its last load failed")
-    return Condition("waiting", "not loaded", "no GPU has it in memory")
+        return Condition("failed", "does not load", row.load_fault.rstrip(".") or "its last load failed")
+    return Condition("cold", "not loaded", "no GPU has it in memory")

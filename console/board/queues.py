@@ -18,6 +18,7 @@ from console.board.counts import JobTime, ModelActivity
 from console.board.protocol import Topic
 from console.board.rows import Queue, Sample
 from signalbox.jobs import times
+from signalbox.jobs.fetches import fetch_of
 from signalbox.wire.messages import Desired, Model, Record, Run, State, Worker
 from signalbox.wire.signatures import can_be_run
 
@@ -178,6 +179,11 @@ class QueueRows:
         """Whether a worker that is present says anything of a model."""
         return any(model in _named(worker) for worker in self._workers.values())
 
+    def waiting(self, model: str) -> int:
+        """Jobs of a model that have not begun."""
+        row = self._topic.rows.get(model)
+        return row.waiting if isinstance(row, Queue) else 0
+
     def workers(self) -> list[Worker]:
         """Those that are present."""
         return list(self._workers.values())
@@ -291,15 +297,26 @@ class QueueRows:
     def _resident(self, model: str) -> dict[str, Any]:
         """On how many GPUs the model is in memory, is loaded, or could not be: one counts once, by its best version."""
         best: dict[str, int] = {}
-        fault = ""
+        coming: set[int] = set()
+        load_fault = ""
         for worker in self._workers.values():
-            for resident in worker.models if worker.token else ():  # without its GPU it serves nothing
-                if resident.model == model and resident.state in _BEST:
+            for resident in worker.models:
+                if resident.model != model or resident.state not in _BEST:
+                    continue
+                if worker.token or resident.state == "fetching":  # without its GPU it serves nothing
                     rank = _BEST.index(resident.state)
                     best[worker.device.id] = min(rank, best.get(worker.device.id, rank))
-                    fault = fault or (resident.error if resident.state == "fetching" else "")
+                if resident.state == "fetching":
+                    coming.add(resident.version)
+                elif resident.state == "failed" and worker.token:
+                    load_fault = resident.error
         found = Counter(_BEST[rank] for rank in best.values())
-        return {state: found[state] for state in _BEST} | {"fetch_fault": fault}
+        fetch = fetch_of(model, max(coming), self._workers.values()) if coming else None
+        return {state: found[state] for state in _BEST} | {
+            "fetch_fault": fetch.fault if fetch is not None else "",
+            "fetched": fetch.words if fetch is not None else "",
+            "load_fault": load_fault,
+        }
 
 
 def _is_runnable(document: Model) -> bool:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from signalbox.wire.eviction import ResidencyUse
 from signalbox.wire.messages import Run
 
 
@@ -98,7 +99,8 @@ class Queue(Row, frozen=True):
     second, over the last minute. drain_s: until the queue is empty at these rates; None =
     it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first. replicas: on how many GPUs it
     shall be in memory; ready, loading, fetching, failed: on how many it is, is loaded, comes, or could not be, each GPU
-    counted once. fetch_fault: why it cannot come at present.
+    counted once. fetch_fault: why it cannot come at present. fetched: how much of it has come, in words. load_fault:
+    why it could not be loaded.
     is_runnable: a signature of its versions can be run. state, label, why: in words
     (:func:`console.board.conditions.of`).
     """
@@ -132,15 +134,38 @@ class Queue(Row, frozen=True):
     loading: int = 0
     fetching: int = 0
     fetch_fault: str = ""
+    fetched: str = ""
     failed: int = 0
+    load_fault: str = ""
     max_queue: int = 0
     state: str = ""
     label: str = ""
     why: str = ""
 
 
+class FetchRow(Row, frozen=True):
+    """A version on its way to a host. size_bytes, bytes_per_s: 0 = not known yet. words: how far it is.
+
+    fault: why it cannot come at present. waiting: jobs of its model that have not begun. others: the row stands for so
+    many fetches that are not shown, and for none itself.
+    """
+
+    model: str = ""
+    version: int = 0
+    host: str = ""
+    fetched_bytes: int = 0
+    size_bytes: int = 0
+    bytes_per_s: float = 0.0
+    words: str = ""
+    fault: str = ""
+    waiting: int = 0
+    others: int = 0
+
+
 class LoadedVersion(Row, frozen=True):
-    """A model version on a worker. jobs_per_s: of its model while the worker runs it; 0 = not known."""
+    """A model version on a worker. jobs_per_s: of its model while the worker runs it; 0 = not known. use: of one in
+    memory, as of the worker's heartbeat. is_waited: jobs of its model wait in the worker.
+    """
 
     model: str
     version: int
@@ -148,13 +173,17 @@ class LoadedVersion(Row, frozen=True):
     size_bytes: int
     error: str
     jobs_per_s: float = 0.0
+    use: ResidencyUse | None = None
+    is_waited: bool = False
 
 
 class WorkerRow(Row, frozen=True):
     """One worker process. state: as it reports it; ``drained`` when it has also handed everything over, ``lost`` when
     its presence has expired, ``unknown`` while NATS is away. word, label: for that, or for what a ready one does.
     running: jobs in flight; waiting: those of them that have not begun. rss_bytes: its process and its runner.
-    jobs_per_s: of the model that ran last, while it is run; ran: that model's name.
+    jobs_per_s: of the model that ran last, while it is run; ran: that model's name. budget_bytes: most that versions
+    may take in memory, 0 = not known. loaded_bytes: what they take. pin_bytes: what pinned ones
+    may keep.
     """
 
     id: str
@@ -180,6 +209,9 @@ class WorkerRow(Row, frozen=True):
     drained_by: str
     software: str
     waiting: int
+    budget_bytes: int
+    loaded_bytes: int
+    pin_bytes: int
 
 
 class Transition(Row, frozen=True):

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from console.board import workers
+from console.board import fetches, workers
 from console.board.alarms import find
 from console.board.lanes import Lanes
 from console.board.protocol import Frame, Topic, Topics
@@ -20,7 +20,7 @@ from console.board.rollouts import PendingRollouts
 from console.board.rows import Alarm, Figure, Transition, WorkerRow
 from signalbox.wire.messages import Desired, Job, Model, Record, State, Worker
 
-TOPICS: Final = ("lanes", "queues", "workers", "ticker", "throughput", "health", "alarms")
+TOPICS: Final = ("lanes", "fetches", "queues", "workers", "ticker", "throughput", "health", "alarms")
 LOST_KEPT_S: Final = 600.0
 """How long a worker whose presence expired stays on the board as ``lost``."""
 TICKER_PER_FLUSH: Final = 12
@@ -119,6 +119,8 @@ class LiveView:
                 self._show_worker(worker_id)
         self.lanes.age(now, is_blind=is_blind)
         self.queues.age(now)
+        if not is_blind:
+            self._show_fetches()
         for worker_id in [w for w, at in self._lost.items() if now - at > LOST_KEPT_S]:
             del self._lost[worker_id], self._workers[worker_id]
             self._topic["workers"].remove(worker_id)
@@ -157,11 +159,27 @@ class LiveView:
         row = workers.row(worker, self._desired.get(worker_id), state, self.lanes.use_by(worker))
         self._topic["workers"].set(worker_id, row)
 
+    def _show_fetches(self) -> None:
+        topic = self._topic["fetches"]
+        shown = fetches.rows(self.queues.workers(), self.queues.waiting)
+        for key in [key for key in topic.rows if key not in shown]:
+            topic.remove(key)
+        for key, row in shown.items():
+            topic.set(key, row)
+
     def _show_alarms(self, now: float, *, is_blind: bool) -> None:
         topic = self._topic["alarms"]
         if not is_blind:
-            held_back = self.rollouts.held_back()
-            self._found = find(self.lanes.rows(), self.queues.called(), self.workers(), now, held_back)
+            held_back, rolled_back = self.rollouts.held_back(), self.rollouts.rolled_back()
+            self._found = find(
+                self.lanes.rows(),
+                self.queues.called(),
+                self.workers(),
+                now,
+                held_back,
+                rolled_back,
+                self.rollouts.unlike(),
+            )
             self._found_at = now
         as_of = self._found_at if is_blind else 0.0
         found = {key: replace(alarm, as_of=as_of) for key, alarm in self._found.items()}

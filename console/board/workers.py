@@ -32,7 +32,16 @@ def row(worker: Worker, desired: Desired | None, state: str, use: float | None) 
         beat_at=worker.beat_at,
         waiting_since=worker.waiting_since,
         models=tuple(
-            LoadedVersion(m.model, m.version, m.state, m.size_bytes, m.error, rates.get(m.model, 0.0))
+            LoadedVersion(
+                model=m.model,
+                version=m.version,
+                state=m.state,
+                size_bytes=m.size_bytes,
+                error=m.error,
+                jobs_per_s=rates.get(m.model, 0.0),
+                use=m.use,
+                is_waited=bool(worker.waiting.get(m.model)),
+            )
             for m in worker.models
         ),
         running=len(worker.running),
@@ -45,6 +54,9 @@ def row(worker: Worker, desired: Desired | None, state: str, use: float | None) 
         drained_by=desired.actor if desired is not None and is_drain_asked else "",
         software=worker.software,
         waiting=sum(worker.waiting.values()),
+        budget_bytes=worker.budget_bytes,
+        pin_bytes=worker.pin_bytes,
+        loaded_bytes=sum(m.size_bytes for m in worker.models),
     )
 
 

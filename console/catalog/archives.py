@@ -6,6 +6,7 @@ libraries below see the archive through a reader that gives out neither much at 
 since they believe the sizes that headers declare.
 """
 
+import errno
 import gzip
 import io
 import re
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Final, NoReturn, cast
 
-from signalbox.program.errors import InvalidRequest, TooLarge
+from signalbox.program.errors import InvalidRequest, SignalboxError, TooLarge, Unavailable
 
 _CHUNK: Final = 1024 * 1024
 _MAX_RATIO: Final = 200
@@ -48,6 +49,8 @@ _DAMAGE: Final = (
     LookupError,
 )
 """What the readers raise for archives that are cut off, damaged or made on purpose."""
+_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+"""Errors that say nothing of the archive."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def _is_zip(file: IO[bytes]) -> bool:
     try:
         return zipfile.is_zipfile(file)
     except _DAMAGE as error:  # it means to be one, and names disks that are not there
-        raise InvalidRequest(f"The zip archive is damaged: {_words(error)}.") from error
+        raise _damaged("zip", error) from error
 
 
 class _Bounded(io.RawIOBase):
@@ -167,7 +170,7 @@ def _unpack_zip(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> Non
                     with opened.open(info) as source:
                         _copy(source, into / path, budget)
     except _DAMAGE as error:
-        raise InvalidRequest(f"The zip archive is damaged: {_words(error)}.") from error
+        raise _damaged("zip", error) from error
 
 
 def _unpack_tar(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> None:
@@ -197,7 +200,13 @@ def _unpack_tar(file: IO[bytes], into: Path, caps: Caps, budget: _Budget) -> Non
     except _DAMAGE as error:
         if not is_begun:
             raise InvalidRequest("Upload a .tar, .tar.gz or .zip archive of a SavedModel.") from error
-        raise InvalidRequest(f"The tar archive is damaged: {_words(error)}.") from error
+        raise _damaged("tar", error) from error
+
+
+def _damaged(kind: str, error: Exception) -> SignalboxError:
+    if isinstance(error, OSError) and error.errno in _DISK:
+        return Unavailable(f"The console cannot unpack the archive: {_words(error)}.")
+    return InvalidRequest(f"The {kind} archive is damaged: {_words(error)}.")
 
 
 def _words(error: BaseException) -> str:

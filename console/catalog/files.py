@@ -1,4 +1,4 @@
-"""The files of a version: of a repository's as the controller listed them, else as they lie in its folder."""
+"""The files of a version: as they were listed in a repository or an object store, else as they lie in its folder."""
 
 import os
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from console.asking import ask
-from console.catalog.models import REPOSITORY, ModelVersion
+from console.catalog.models import ModelVersion
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Conflict, NotFound
 from signalbox.wire import messages, names
-from signalbox.wire.messages import Manifest, ManifestFile, VersionDigest
+from signalbox.wire.manifests import Manifest, ManifestFile, VersionDigest
 from signalbox.wire.names import Bucket
 
 MOST_FILES: Final = 10_000
@@ -42,7 +42,7 @@ def of(version: ModelVersion) -> VersionFiles:
     Raises :class:`NotFound` where no list of them is published yet, :class:`Conflict` where its folder cannot be read
     here, and :class:`Unavailable` without NATS.
     """
-    if version.source != REPOSITORY:
+    if not version.is_listed:
         return VersionFiles(version.folder, tuple(sorted(_below(version.folder), key=_path)), version.digest)
     key = names.version_key(version.model.name, version.number)
     manifest, pinned = ask("files of versions", lambda bus: _read(bus, key))

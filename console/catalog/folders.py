@@ -1,5 +1,11 @@
 """Folders of versions on this machine: which may be registered, where uploads are stored, how paths are kept."""
 
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -12,17 +18,24 @@ from signalbox.program.errors import Conflict, InvalidRequest, TooLarge
 _MOST_MEMBERS = 10_000
 """Files and folders of an archive: a SavedModel has some tens, and each costs an inode."""
 _COPY_CHUNK = 1024 * 1024
+_STAGING = ".staging"
+_MOST_SHOWN = 200
+"""Letters of a path in a refusal."""
 
 
 def allowed(path: Path) -> Path:
     """Resolved, if the console may register it. Raises :class:`InvalidRequest`."""
     if not path.is_absolute():
         raise InvalidRequest("Give an absolute path, as the workers see it.")
-    found = path.resolve()
+    try:
+        found = path.resolve()
+        is_folder = found.is_dir()
+    except (OSError, ValueError) as error:  # a name is too long or has a NUL, links lead in a circle
+        raise InvalidRequest(f"{str(path)[:_MOST_SHOWN]!r} cannot be the path of a folder.") from error
     roots = settings.CONSOLE.allowed_folders
     if roots and not any(found.is_relative_to(root) for root in roots):
         raise InvalidRequest(f"{path} is outside the repository folders the console may use.")
-    if not found.is_dir():
+    if not is_folder:
         raise InvalidRequest(f"{path} is no folder on the console's machine.")
     return found
 
@@ -52,6 +65,33 @@ def home(name: str, number: int, known: str) -> Path:
     if folder.exists() and str(folder) != known:
         raise Conflict(f"There is a folder of version {number} already; choose another number.")
     return folder
+
+
+@contextmanager
+def staging() -> Iterator[Path]:
+    """A folder of one upload's own, which is gone afterwards. Its flock says that the upload is under way."""
+    folder: Path = settings.CONSOLE.repository / _STAGING / secrets.token_hex(8)
+    folder.mkdir(parents=True, mode=0o700)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def clear_staging() -> None:
+    """Remove what uploads have left whose program was killed. Idempotent; for ``bootstrap``."""
+    for folder in (settings.CONSOLE.repository / _STAGING).glob("*"):
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
 
 
 def unpack(stream: IO[bytes], staging: Path) -> Path:

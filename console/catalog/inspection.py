@@ -4,13 +4,16 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
 from django.conf import settings
 
 from signalbox.program.errors import DeadlineExceeded, InvalidRequest, Misconfigured
+from signalbox.repositories.triton import TritonConfig
 from signalbox.wire.messages import Signature
+from signalbox.wire.servingconfig import BATCHING, CONFIG, ServingConfig
 
 _TAIL = 600
 _NO_SIGNATURE = "The model has no signature; export it with at least one."
@@ -43,7 +46,8 @@ class Inspection(msgspec.Struct, frozen=True):
 class GraphInspection(msgspec.Struct, frozen=True):
     """What the inspector says of one ``saved_model.pb`` alone. restores: the graph has variables to restore.
 
-    assets: files that it names, below ``assets``. error: why it is refused, empty where it is not.
+    assets: files that it names, below ``assets``. error: why it is refused, empty where it is not. config: what the
+    ``config.pbtxt`` beside it says, if there is one; config_error: why that is refused.
     """
 
     name: str
@@ -53,6 +57,8 @@ class GraphInspection(msgspec.Struct, frozen=True):
     restores: bool
     assets: tuple[str, ...]
     error: str
+    config: TritonConfig | None = None
+    config_error: str = ""
 
     def whole(self, size_bytes: int) -> Inspection:
         """The version's inspection, whose bytes have no digest yet."""
@@ -69,13 +75,30 @@ def inspect(path: Path) -> Inspection:
 
 
 def inspect_graphs(folder: Path) -> dict[str, GraphInspection]:
-    """What each ``saved_model.pb`` in a folder below ``folder`` says, by that folder's name, in one process.
+    """What each ``saved_model.pb`` in a folder below ``folder`` says, and the ``config.pbtxt`` beside it, by that
+    folder's name, in one process.
 
     One that is refused says so in ``error`` and ends none of the others. Where the time is over, what has been read.
     Raises :class:`DeadlineExceeded` where that is nothing, :class:`Misconfigured` if the inspector does not run.
     """
     found = [_graph(line) for line in _asked("--graphs", str(folder), takes_part=True).splitlines()]
     return {one.name: one for one in found}
+
+
+def inspect_serving(config: str, batching: str) -> ServingConfig:
+    """What a configuration of TensorFlow Serving says. batching: of its batching parameters; empty = none are given.
+
+    Raises :class:`InvalidRequest` with the file and the line, and as :func:`inspect`.
+    """
+    with tempfile.TemporaryDirectory(prefix="signalbox-serving-") as folder:
+        (Path(folder) / CONFIG).write_text(config, encoding="utf-8")
+        if batching:
+            (Path(folder) / BATCHING).write_text(batching, encoding="utf-8")
+        said = _asked("--serving", folder)
+    try:
+        return msgspec.json.decode(said, type=ServingConfig)
+    except msgspec.MsgspecError as error:
+        raise Misconfigured("The inspector's answer is not understood.") from error
 
 
 def rules() -> str:

@@ -15,10 +15,10 @@ from django.db import transaction
 from console.accounts.acts import Act
 from console.accounts.rights import system_actor
 from console.audit.acts import Target, act
-from console.catalog import inspection
+from console.catalog import inspection, storing
 from console.catalog.models import REPOSITORY, ModelVersion
 from signalbox.program import log
-from signalbox.program.errors import SignalboxError
+from signalbox.program.errors import Conflict, SignalboxError
 
 EVERY_S: Final = 3600.0
 """For versions that could not be read when this program started."""
@@ -49,23 +49,30 @@ def judge_anew() -> int:
     judged = 0
     for version in ModelVersion.objects.exclude(rules=rules).exclude(source=REPOSITORY).select_related("model"):
         try:
-            found = inspection.inspect(Path(version.folder))
+            found = _inspected(version)
         except SignalboxError as error:
             log.warning("catalog.inspection_failed", version=str(version), reason=error.public_message)
-            continue
-        if found.digest != version.digest:  # workers refuse these files
-            log.warning("catalog.inspection_failed", version=str(version), reason="its files have changed")
             continue
         note(version.pk, found.rules, found.listed)
         judged += 1
     return judged
 
 
+def _inspected(version: ModelVersion) -> inspection.Inspection:
+    """Raises :class:`Conflict` where its files have changed: workers refuse them."""
+    if version.is_remote:
+        return storing.read_graph(version).whole(version.size_bytes)
+    found = inspection.inspect(Path(version.folder))
+    if found.digest != version.digest:
+        raise Conflict("Its files have changed.")
+    return found
+
+
 @transaction.atomic
 def note(pk: int, rules: str, listed: Mapping[str, str]) -> None:
     """Note what needs approval by the list with the digest ``rules``. Idempotent."""
-    version = ModelVersion.objects.select_for_update().select_related("model").get(pk=pk)
-    if version.rules == rules:  # by a program beside this one
+    version = ModelVersion.objects.select_for_update(of=("self",)).select_related("model").filter(pk=pk).first()
+    if version is None or version.rules == rules:  # deleted meanwhile, or judged by a program beside this one
         return
     news = {op: why for op, why in listed.items() if op not in version.listed_ops}
     is_reported = not news or news == version.raised_ops

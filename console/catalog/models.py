@@ -8,12 +8,19 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
-from console.repositories.models import Repository
-from signalbox.wire import messages
+from console.catalog import policy
+from console.catalog.warmups import warm_ups
+from console.config import UPLOADS
+from console.repositories.models import Kept, Repository
+from signalbox.repositories.triton import TritonConfig
+from signalbox.wire import manifests, messages
 from signalbox.wire.signatures import refusal
+from signalbox.wire.splits import TOLERANCE, Split
+from signalbox.wire.warmups import WarmUp
 
 REPOSITORY: Final = "repository"
-"""Source of a version that a repository brought; others are ``path`` and ``upload``."""
+UPLOAD: Final = "upload"
+"""Sources of versions: a repository brought it, or an archive did. The others were registered by a ``path``."""
 
 
 def _real(kept: str) -> str:
@@ -24,7 +31,13 @@ def _real(kept: str) -> str:
 class ServedModel(models.Model):
     """A model by name. Its base folder holds ``<version>/saved_model.pb``, as in TensorFlow Serving.
 
-    repository: the one that brought it and alone adds versions to it; None = people did.
+    repository: the one that brought it and alone adds versions to it; None = people did. policy: which versions are
+    served (:mod:`console.catalog.policy`), beside the default one, where that is chosen, and those with a label.
+    published: the versions of the last publication. retiring: those of them that are selected no more, by number, and
+    since when (UTC seconds): they are served until no accepted job needs them (:mod:`console.controller.retiring`).
+    imported: what the last configuration of TensorFlow Serving said of it (:mod:`console.catalog.imports`), if any has.
+    deleted_at: as of a version; its versions were marked at the same instant. ``objects`` has no row that is marked,
+    ``with_deleted`` has all. disabled_by: who disabled it; what a key did (``key:<id>``) a key may undo.
     """
 
     name = models.CharField(max_length=100, unique=True)
@@ -32,12 +45,17 @@ class ServedModel(models.Model):
     description = models.CharField(max_length=300, blank=True)
     base_path = models.CharField(max_length=1000)
     is_enabled = models.BooleanField(default=True)
+    disabled_by = models.CharField(max_length=150, blank=True, default="")
     replicas = models.PositiveIntegerField(
         default=1,
         validators=[MaxValueValidator(1000)],
         help_text="GPUs it shall be resident on. 0: requests are refused with the reason.",
     )
     default_version = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: the highest version.")
+    policy = models.JSONField(default=policy.everything)
+    published = models.JSONField(default=list, blank=True)
+    retiring = models.JSONField(default=dict, blank=True)
+    imported = models.JSONField(default=dict, blank=True)
     rows_independent = models.BooleanField(
         default=False,
         help_text="Only if the answer to each row depends on that row alone. Unset: each request runs alone.",
@@ -84,6 +102,11 @@ class ServedModel(models.Model):
     )
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(default=timezone.now)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    deleted_by = models.CharField(max_length=150, blank=True, default="")
+
+    objects = Kept["ServedModel"]()
+    with_deleted: models.Manager["ServedModel"] = models.Manager()
 
     class Meta:
         """By name."""
@@ -104,16 +127,65 @@ class ServedModel(models.Model):
         """What a request without a version gets; None while there is no version."""
         if self.default_version is not None:
             return self.default_version
-        return max((v.number for v in self.versions.all() if v.may_serve), default=None)
+        return max((version.number for version in self.selected()), default=None)
+
+    def selected(self) -> "list[ModelVersion]":
+        """The versions that shall be served, the lowest first: those that may serve and that the policy selects, or the
+        default or a label names, and candidates. Of many models, prefetch ``versions``, ``labels`` and ``splits``.
+        """
+        able = [version for version in self.versions.all() if version.may_serve]
+        ready = {one.number: one.first_ready_at is not None for one in able}
+        candidates = {split.candidate for split in self.splits.all()}
+        chosen = {self.default_version, *candidates, *policy.selected(self.policy, ready)}
+        labelled = {label.version_id for label in self.labels.all()}
+        found = (one for one in able if one.number in chosen or one.pk in labelled)
+        return sorted(found, key=lambda version: version.number)
+
+    def served(self) -> "list[ModelVersion]":
+        """The versions that are published, the lowest first: beside the selected ones those that retire."""
+        found = {version.number: version for version in self.selected()}
+        for version in self.versions.all() if self.retiring else ():
+            if str(version.number) in self.retiring and version.may_serve:
+                found[version.number] = version
+        return [found[number] for number in sorted(found)]
+
+    def unserved(self) -> dict[int, str]:
+        """Why the other versions are not served, by number; of those that retire, why they will not be."""
+        selected = {version.number for version in self.selected()}
+        return {one.number: self._why_unserved(one) for one in self.versions.all() if one.number not in selected}
+
+    def note_published(self, now: float) -> None:
+        """Note which versions are to be published now, and since when some of them retire. now: UTC seconds."""
+        selected = {version.number for version in self.selected()}
+        able = {version.number for version in self.versions.all() if version.may_serve}
+        left = sorted((set(self.published) & able) - selected)
+        self.retiring = {str(number): self.retiring.get(str(number), now) for number in left}
+        self.published = sorted({*selected, *left})
+
+    def _why_unserved(self, version: "ModelVersion") -> str:
+        if version.is_withdrawn:
+            return "its repository does not have it any more"
+        if not version.is_approved:
+            return "its operations wait for approval"
+        why = policy.why_not(self.policy)
+        return f"{why}; it leaves once no accepted job needs it" if str(version.number) in self.retiring else why
+
+    @property
+    def warm_ups(self) -> tuple[WarmUp, ...]:
+        """What workers run after a load, as the ``config.pbtxt`` says that its repository has."""
+        kept = getattr(self, "config", None)
+        if self.repository is None or kept is None:
+            return ()
+        return warm_ups(msgspec.convert(kept.content, TritonConfig)).taken
 
     def document(self) -> messages.Model:
-        """What is published of this model. Of many, prefetch ``versions`` and ``labels__version``."""
-        served = (version for version in self.versions.all() if version.may_serve)
-        versions = sorted(served, key=lambda version: version.number)
+        """What is published of this model. Of many, select ``repository`` and ``config``, prefetch ``versions``,
+        ``splits`` and ``labels__version``."""
+        served = self.served()
         return messages.Model(
             name=self.name,
             is_enabled=self.is_enabled,
-            versions=tuple(version.document() for version in versions),
+            versions=tuple(version.document() for version in served),
             default_version=self.serving_version,
             labels={label.name: label.version.number for label in self.labels.all()},
             replicas=self.replicas,
@@ -124,8 +196,32 @@ class ServedModel(models.Model):
             ),
             limits=msgspec.convert(self, messages.Limits, from_attributes=True),
             access=self.repository.grant if self.repository is not None else messages.Access(),
+            warm_ups=self.warm_ups,
+            splits=self._split_documents({version.number for version in served}),
             updated_at=self.updated_at.timestamp(),
         )
+
+    def _split_documents(self, served: set[int]) -> tuple[Split, ...]:
+        return tuple(one.document() for one in self.splits.all() if one.candidate in served)
+
+
+class ModelConfig(models.Model):
+    """What the ``config.pbtxt`` says that lies with a model of Triton's (:mod:`console.catalog.triton`).
+
+    file: fingerprint of it as it was listed. content: :class:`signalbox.repositories.triton.TritonConfig`.
+    """
+
+    model = models.OneToOneField(ServedModel, on_delete=models.CASCADE, related_name="config", primary_key=True)
+    file = models.CharField(max_length=64)
+    content = models.JSONField()
+
+    class Meta:
+        """One row for each such model."""
+
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"configuration of {self.model_id}"
 
 
 class ModelVersion(models.Model):
@@ -143,6 +239,10 @@ class ModelVersion(models.Model):
     by that list and do not have it. first_ready_at: when a worker was first seen to have it in memory, as the
     controller notes it (:mod:`console.controller.readiness`); None = it never loaded. joining: what a worker has found
     of joined requests, with the digest of the files that it tried, who and when; none where nobody has tried.
+
+    deleted_at: the row is a tombstone: the version is in no document, list or page, and its number never serves other
+    bytes (:mod:`console.deletion`). path: empty where the files of such a one are gone. ``objects`` and
+    ``ServedModel.versions`` have no tombstones, ``with_deleted`` has all rows.
     """
 
     model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="versions")
@@ -164,6 +264,11 @@ class ModelVersion(models.Model):
     is_withdrawn = models.BooleanField(default=False)
     manifest = models.CharField(max_length=64, blank=True, default="")
     first_ready_at = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    deleted_by = models.CharField(max_length=150, blank=True, default="")
+
+    objects = Kept["ModelVersion"]()
+    with_deleted: models.Manager["ModelVersion"] = models.Manager()
 
     class Meta:
         """Newest first."""
@@ -181,9 +286,26 @@ class ModelVersion(models.Model):
         return _real(self.path)
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it lies in an object store: hosts fetch it."""
+        return "://" in self.path
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the list of its files is published."""
+        return self.is_remote or self.source == REPOSITORY
+
+    @property
     def is_approved(self) -> bool:
         """Whether no operation of it waits for approval."""
         return not self.listed_ops or bool(self.approved_by)
+
+    @property
+    def repository_name(self) -> str:
+        """The repository whose credentials its files are read with; empty = it lies where people said."""
+        if self.source == UPLOAD and self.is_remote:
+            return UPLOADS
+        return self.model.repository.name if self.source == REPOSITORY and self.model.repository else ""
 
     @property
     def interested(self) -> set[str]:
@@ -193,8 +315,8 @@ class ModelVersion(models.Model):
 
     @property
     def may_serve(self) -> bool:
-        """Whether it is approved, and not withdrawn."""
-        return self.is_approved and not self.is_withdrawn
+        """Whether it is approved, and neither withdrawn nor deleted."""
+        return self.is_approved and not self.is_withdrawn and self.deleted_at is None
 
     @property
     def callable_signatures(self) -> dict[str, Any]:
@@ -219,12 +341,50 @@ class ModelVersion(models.Model):
         return messages.Version(
             version=self.number,
             path=self.folder,
-            repository=self.model.repository.name if self.source == REPOSITORY and self.model.repository else "",
+            repository=self.repository_name,
             digest=self.digest,
             size_bytes=self.size_bytes,
             signatures=msgspec.convert(self.signatures, dict[str, messages.Signature]),
             joined=tuple(tried["joined"]) if tried is not None else None,
         )
+
+
+class StoredUpload(models.Model):
+    """Files of an uploaded version in the default repository, where that is an object store.
+
+    url: the version's folder. Nothing is written there that lay there before, and nothing stays there without a row.
+    files: path, bytes and ETag of each, as they were listed; before that, what is to be written. touched_at: a row that
+    is WRITING and has not been touched for long is of a program that is gone.
+    """
+
+    WRITING = "writing"
+    KEPT = "kept"
+    LEAVING = "leaving"
+
+    model = models.CharField(max_length=100)
+    number = models.PositiveBigIntegerField()
+    url = models.CharField(max_length=1000, unique=True)
+    files = models.JSONField(default=list)
+    size_bytes = models.PositiveBigIntegerField(default=0)
+    sent_bytes = models.PositiveBigIntegerField(default=0)
+    state = models.CharField(max_length=10, default=WRITING)
+    added_by = models.CharField(max_length=150)
+    touched_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        """Newest first."""
+
+        default_permissions = ()
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return f"{self.model}:{self.number} at {self.url}"
+
+    def document(self) -> manifests.Manifest:
+        """What is published of the files."""
+        files = msgspec.convert(self.files, tuple[manifests.ManifestFile, ...])
+        at = self.touched_at.timestamp()
+        return manifests.Manifest(repository=UPLOADS, url=self.url, files=files, listed_at=at)
 
 
 class VersionLabel(models.Model):
@@ -243,3 +403,72 @@ class VersionLabel(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} -> {self.version.number}"
+
+
+class VersionSplit(models.Model):
+    """Part of the requests of a default or a label get another version (:mod:`console.splits`).
+
+    target: the label; empty = the default. base: what it named when the split began, and names until that ends.
+    weight, header: as :class:`signalbox.wire.splits.Split` has them. halted_at: when the controller rolled it back, by
+    itself; halted: why; evidence: the figures that it decided by. shadow, tolerance: as the split has them, since
+    ``shadow_since``; shadowed: what each worker has found, by its id and boot (:class:`ShadowFigures`); differs: why
+    operators have an alarm that the outputs are not alike.
+    """
+
+    model = models.ForeignKey(ServedModel, on_delete=models.CASCADE, related_name="splits")
+    target = models.CharField(max_length=50, blank=True)
+    base = models.PositiveBigIntegerField()
+    candidate = models.PositiveBigIntegerField()
+    weight = models.FloatField()
+    header = models.CharField(max_length=64, blank=True)
+    started_at = models.DateTimeField(default=timezone.now)
+    started_by = models.CharField(max_length=150)
+    halted_at = models.DateTimeField(null=True, blank=True)
+    halted = models.CharField(max_length=300, blank=True, default="")
+    evidence = models.JSONField(default=dict)
+    shadow = models.FloatField(default=0.0)
+    tolerance = models.FloatField(default=TOLERANCE)
+    shadow_since = models.DateTimeField(null=True, blank=True)
+    shadowed = models.JSONField(default=dict)
+    differs = models.CharField(max_length=300, blank=True, default="")
+
+    class Meta:
+        """The default first."""
+
+        default_permissions = ()
+        ordering = ("target",)
+        constraints = (models.UniqueConstraint(fields=("model", "target"), name="split_is_unique_per_target"),)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.weight:.0%} to version {self.candidate}"
+
+    @property
+    def what(self) -> str:
+        """What is split, in words."""
+        return f"label {self.target}" if self.target else "the default"
+
+    @property
+    def percent(self) -> str:
+        """The weight as a form has it."""
+        return f"{100 * self.weight:.6g}"
+
+    def document(self) -> Split:
+        """What is published of it: nobody gets the candidate of one that is halted."""
+        is_on = self.halted_at is None
+        is_shadowed = is_on and self.shadow > 0 and self.shadow_since is not None
+        return Split(
+            target=self.target,
+            candidate=self.candidate,
+            weight=self.weight if is_on else 0.0,
+            header=self.header,
+            halted=self.halted,
+            shadow=self.shadow if is_shadowed else 0.0,
+            tolerance=self.tolerance,
+            since=self.shadow_since.timestamp() if is_shadowed and self.shadow_since is not None else 0.0,
+            differs=self.differs,
+        )
+
+    @property
+    def shadow_percent(self) -> str:
+        """The share as a form has it."""
+        return f"{100 * self.shadow:.6g}"

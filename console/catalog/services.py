@@ -1,26 +1,26 @@
 """Acts on models. Slow preparations (inspection, unpacking) happen before the transaction."""
 
 import math
-import secrets
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from console import bounds
 from console.accounts.acts import Act
-from console.accounts.rights import Actor, system_actor
+from console.accounts.rights import KEY, Actor, system_actor
 from console.audit.acts import AuditedValues, Target, act, check, preparing
 from console.bounds import MOST_NUMBER
-from console.catalog import folders, inspection, versions
+from console.catalog import folders, inspection, triton, versions
 from console.catalog.models import REPOSITORY, ModelVersion, ServedModel, VersionLabel
+from console.catalog.targets import require_unsplit, servable
+from console.catalog.tombstones import begun_anew, missing, require_free_name, was_deleted
 from console.catalog.versions import Candidate
-from console.database import one_of
+from console.catalog.warmups import warm_ups
 from console.feed.running import running
 from console.outbox import services as outbox
 from console.outbox.services import model_key, post_document, waiting
@@ -28,6 +28,7 @@ from console.repositories.models import Repository
 from signalbox.program import metrics
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from signalbox.wire import messages
+from signalbox.wire.assets import JOB_MAX_BYTES
 from signalbox.wire.names import MODEL_NAME, RESERVED_MODEL_NAMES, Bucket, untoken
 
 SETTINGS = (
@@ -44,13 +45,17 @@ SETTINGS = (
     "max_payload_bytes",
 )
 """Fields :func:`change_settings` takes."""
+MOST_LABELS: Final = 100
+"""Of a model: each is in its document, which every gateway and worker reads."""
 _GROUP: Final = 200
 """Models whose documents are in memory at once."""
+MOST_DOCUMENT: Final = JOB_MAX_BYTES - 4096
+"""Bytes of a model's document: what NATS takes, less room for headers and for a longer description."""
 _HIGHEST: Final = "the highest"
 """What the audit says of a default that is not chosen."""
 _MOST_WORDS: Final = 600
 """Of what a worker has found."""
-_REFUSED: Final = metrics.counter(
+REFUSED: Final = metrics.counter(
     "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
 )
 
@@ -63,7 +68,10 @@ def owned(name: str, repository: Repository | None) -> str:
 
 def find(name: str) -> ServedModel:
     """The model called ``name``. Raises :class:`NotFound`."""
-    return one_of(ServedModel.objects.filter(name=name), f"There is no model {name!r}.")
+    found = ServedModel.objects.filter(name=name).first()
+    if found is None:
+        raise NotFound(missing(name))
+    return found
 
 
 def find_version(name: str, text: str) -> ModelVersion:
@@ -78,6 +86,7 @@ def register(
     *,
     description: str = "",
     changes: Mapping[str, Any] | None = None,
+    policy: Mapping[str, Any] | None = None,
     is_default: bool | None = None,
 ) -> ServedModel:
     """Register the versions found below ``path`` under ``name``, a new model or one that is there.
@@ -85,18 +94,18 @@ def register(
     path: a base folder (``<version>/saved_model.pb`` below it), or one version's folder, whose name is
     its number (1 if it is no number). Versions already registered stay as they are; where there are no others, those
     that never loaded are registered again with the files they have now.
-    changes: settings of a new model. is_default: see :func:`_choose_default`; of several new versions the highest is
+    changes, policy: of a new model. is_default: see :func:`choose_default`; of several new versions the highest is
     meant. A version with operations that need approval does not serve before :func:`approve`.
     Raises :class:`InvalidRequest` naming what is wrong with the path.
     """
     target = Target("model", name)
-    asked = {"path": path, **_choice(is_default), **(changes or {})}
-    _check_rights(actor, target, is_default, asked)
+    asked = {"path": path, **choice(is_default), **(changes or {})}
+    check_rights(actor, target, is_default, asked)
     with preparing(actor, Act.MODELS_REGISTER, target, asked=asked):
         base, places, findings = _inspected(name, path)
     with act(actor, Act.MODELS_REGISTER, target, asked=asked) as change:
         kept = settings.CONSOLE.kept_path
-        model, given = _found_or_made(name, kept(base), description, changes or {})
+        model, given = found_or_made(name, kept(base), description, changes or {}, policy=policy)
         new = {number: Candidate(kept(places[number]), found) for number, found in findings.items()}
         change.after = {"path": str(base), **given}
         _add_all(model, new, "path", actor, change, is_default=is_default)
@@ -104,83 +113,50 @@ def register(
 
 
 def register_found(
-    actor: Actor, repository: Repository, name: str, base: str, new: Mapping[int, Candidate]
+    actor: Actor,
+    repository: Repository,
+    name: str,
+    base: str,
+    new: Mapping[int, Candidate],
+    config: triton.FoundConfig | None = None,
 ) -> ServedModel:
     """Register versions that a repository has, under ``name``: a new model, with the repository's defaults, or its own.
 
-    base: as :class:`ServedModel` keeps the model's folder. A version that never loaded, and whose bytes no host has, is
+    base: as :class:`ServedModel` keeps the model's folder. config: a new model has settings of it, before the
+    repository's defaults. A version that never loaded, and whose bytes no host has, is
     replaced. Raises :class:`InvalidRequest` for a name that no model may have, :class:`Conflict` for one that a person
     or another repository has, or for a version that is final.
     """
     asked = {"repository": repository.name, "path": settings.CONSOLE.real_path(base)}
     with act(actor, Act.MODELS_REGISTER, Target("model", name), asked=asked) as change:
-        _check_name(name)
-        model, given = _found_or_made(name, base, "", repository.defaults, repository)
+        check_name(name)
+        if not Repository.objects.select_for_update().filter(pk=repository.pk).exists():
+            raise Conflict(f"The repository {repository} was deleted.")
+        said = triton.settings(config.config) if config is not None else {}
+        policy = said.pop("policy", None)
+        model, given = found_or_made(name, base, "", {**repository.defaults, **said}, repository, policy)
+        if config is not None:
+            triton.note(model, config)
         change.after = {**asked, **given}
         _add_all(model, new, REPOSITORY, actor, change)
     return model
 
 
-def upload(
-    actor: Actor,
-    name: str,
-    archive: IO[bytes],
-    *,
-    number: int | None = None,
-    description: str = "",
-    changes: Mapping[str, Any] | None = None,
-    is_default: bool | None = None,
-) -> ModelVersion:
-    """Add one version from an archive; the next number unless one is given. One that never loaded is replaced.
-
-    changes, is_default: as :func:`register` has them. One with operations that need approval does not serve before
-    :func:`approve`.
-    Raises :class:`InvalidRequest` or :class:`TooLarge` with the reason, :class:`Conflict` if the number is taken or
-    the model has settings of its own.
-    """
-    target = Target("model", name)
-    asked = {"version": "the next one" if number is None else number, **_choice(is_default), **(changes or {})}
-    _check_rights(actor, target, is_default, asked)
-    staging = settings.CONSOLE.repository / ".staging" / secrets.token_hex(8)
-    staging.mkdir(parents=True, mode=0o700)
-    try:
-        with preparing(actor, Act.MODELS_REGISTER, target, asked=asked):
-            _check_name(name)
-            folder = _unpacked(archive, staging)
-            found = inspection.inspect(folder)
-        with act(actor, Act.MODELS_REGISTER, target, asked=asked) as change:
-            base = settings.CONSOLE.kept_path(settings.CONSOLE.repository / name)
-            model, given = _found_or_made(name, base, description, changes or {})
-            before = model.serving_version
-            chosen = number if number is not None else _next_number(model)
-            known = model.versions.filter(number=chosen).first()
-            home = folders.home(name, chosen, known.folder if known is not None else "")
-            new = Candidate(settings.CONSOLE.kept_path(home), found)
-            version, replaced = _add(model, chosen, new, "upload", actor)
-            _choose_default(model, before, chosen, is_default)
-            change.before = {"default": before, **({"digest": replaced} if replaced else {})}
-            change.after = {
-                "version": chosen,
-                "digest": found.digest,
-                "size_bytes": found.size_bytes,
-                "default": model.serving_version,
-                **given,
-            }
-            if found.listed:
-                change.after["awaits_approval"] = found.listed
-            publish(model, change)
-            # The move is the last step that can fail, so a version in the database is on disk.
-            home.parent.mkdir(parents=True, exist_ok=True)
-            if home.exists():
-                home.rename(staging / "replaced")
-            folder.rename(home)
-        return version
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+def note_config(actor: Actor, model: ServedModel, config: triton.FoundConfig | None) -> None:
+    """Keep what a model's ``config.pbtxt`` says now; None: there is none. Its warm-ups are published, no setting is."""
+    said = warm_ups(config.config).taken if config is not None else ()
+    if (before := model.warm_ups) == said:
+        triton.note(model, config)
+        return
+    with act(actor, Act.MODELS_REGISTER, Target("model", model.name), reason="Its config.pbtxt has changed.") as change:
+        triton.note(model, config)
+        change.before = {"warm_ups": [one.name for one in before]}
+        change.after = {"warm_ups": [one.name for one in said]}
+        publish(locked(model.name), change)
 
 
 def with_joining(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a form gives :func:`register` or :func:`upload`: ``rows_independent``, where ticked, among ``changes``."""
+    """What a form gives, as acts take it: ``rows_independent``, where ticked, among ``changes``."""
     rest = {name: value for name, value in given.items() if name != "rows_independent"}
     return {**rest, "changes": {"rows_independent": True} if given["rows_independent"] else {}}
 
@@ -210,7 +186,7 @@ def approve(actor: Actor, name: str, number: int, *, reason: str = "") -> Served
             "approved_operations": version.listed_ops,
             "default": model.serving_version,
         }
-        publish(model, change)
+        publish_fitting(model, change)
     return model
 
 
@@ -232,12 +208,20 @@ def change_settings(actor: Actor, name: str, changes: Mapping[str, Any], *, reas
 
 
 def set_enabled(actor: Actor, name: str, *, is_enabled: bool, reason: str = "") -> ServedModel:
-    """Let the model take requests, or refuse them with the reason."""
+    """Let the model take requests, or refuse them with the reason.
+
+    Raises :class:`Conflict` for a key's owner who would enable what an operator has disabled.
+    """
     asked = {"is_enabled": is_enabled}
     with act(actor, Act.MODELS_SETTINGS, Target("model", name), asked=asked, reason=reason) as change:
         model = locked(name)
         change.before = {"is_enabled": model.is_enabled}
-        model.is_enabled = is_enabled
+        is_operators = not model.is_enabled and not model.disabled_by.startswith(KEY)
+        if is_operators and actor.name.startswith(KEY):
+            if is_enabled:
+                raise Conflict(f"{name} was disabled by an operator, who alone enables it again.")
+            return model
+        model.is_enabled, model.disabled_by = is_enabled, "" if is_enabled else actor.name
         publish(model, change)
     return model
 
@@ -247,11 +231,12 @@ def set_default(actor: Actor, name: str, number: int | None, *, reason: str = ""
     asked = {"default_version": number or _HIGHEST}
     with act(actor, Act.MODELS_ROLLOUT, Target("model", name), asked=asked, reason=reason) as change:
         model = locked(name)
+        require_unsplit(model, "")
         change.before = {"default_version": model.default_version or _HIGHEST}
         if number is not None:
-            _served_version(model, number)
+            servable(model, number)
         model.default_version = number
-        publish(model, change)
+        publish_fitting(model, change)
     return model
 
 
@@ -261,6 +246,7 @@ def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason
         model = locked(name)
         if not MODEL_NAME.match(label) or len(label) > 50:
             raise InvalidRequest("A label is letters, digits, '.', '_' or '-', at most 50.")
+        require_unsplit(model, label)
         existing = VersionLabel.objects.filter(model=model, name=label).select_related("version").first()
         change.before = {label: existing.version.number if existing else None}
         if number is None:
@@ -268,10 +254,12 @@ def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason
                 raise NotFound(f"{name} has no label {label!r}.")
             existing.delete()
         else:
-            version = _served_version(model, number)
+            version = servable(model, number)
             _require_available(name, number)
+            if existing is None and model.labels.count() >= MOST_LABELS:
+                raise Conflict(f"{name} has {MOST_LABELS} labels; no model has more. Take one away first.")
             VersionLabel.objects.update_or_create(model=model, name=label, defaults={"version": version})
-        publish(model, change)
+        publish_fitting(model, change)
     return model
 
 
@@ -339,13 +327,14 @@ def _require_available(name: str, number: int) -> None:
         )
 
 
-def _check_rights(actor: Actor, target: Target, is_default: bool | None, asked: Mapping[str, Any]) -> None:
+def check_rights(actor: Actor, target: Target, is_default: bool | None, asked: Mapping[str, Any]) -> None:
+    """Return for who may add versions and, where it is asked for, choose the default. Raises :class:`Forbidden`."""
     check(actor, Act.MODELS_REGISTER, target, asked=asked)
     if is_default is not None:
         check(actor, Act.MODELS_ROLLOUT, target, asked=asked)
 
 
-def _choice(is_default: bool | None) -> dict[str, bool]:
+def choice(is_default: bool | None) -> dict[str, bool]:
     """What was said of the default, for the audit: nothing where nothing was."""
     return {} if is_default is None else {"is_default": is_default}
 
@@ -361,25 +350,40 @@ def _require_another_person(actor: Actor, model: ServedModel, version: ModelVers
         )
 
 
-def _found_or_made(
-    name: str, base: str, description: str, changes: Mapping[str, Any], repository: Repository | None = None
+def found_or_made(
+    name: str,
+    base: str,
+    description: str,
+    changes: Mapping[str, Any],
+    repository: Repository | None = None,
+    policy: Mapping[str, Any] | None = None,
 ) -> tuple[ServedModel, dict[str, Any]]:
     """The model, and for the audit what was given for a new one. changes: of a repository, for a new one alone.
+    policy: of a new one; None = all versions.
 
     Raises :class:`Conflict` for a person's changes to an old one, and for one whose versions come from elsewhere.
     """
-    defaults = {"base_path": base, "description": description, "repository": repository}
-    model, is_new = ServedModel.objects.get_or_create(name=name, defaults=defaults)
+    defaults: dict[str, Any] = {"base_path": base, "description": description, "repository": repository}
+    if policy is not None:
+        defaults["policy"] = policy
+    anew = begun_anew(name, repository, defaults)
+    try:
+        # Locked, so that it is not deleted meanwhile.
+        found = ServedModel.objects.select_for_update().get_or_create(name=name, defaults=defaults)
+    except IntegrityError as error:
+        raise Conflict(missing(name)) from error
+    model, is_new = found[0], found[1] or anew is not None
     if model.repository != repository:
         raise Conflict(f"{owned(name, model.repository)} Choose another name.")
     if changes and not is_new and repository is None:
         raise Conflict(f"settings: {name} exists and has its own; change them apart.")
     changes = changes if is_new else {}
     _assign(model, changes)
-    return model, ({"description": description} if is_new and description else {}) | dict(changes)
+    said = {"description": description, "policy": policy}
+    return model, ({field: value for field, value in said.items() if value} if is_new else {}) | dict(changes)
 
 
-def _choose_default(model: ServedModel, before: int | None, new: int, is_default: bool | None) -> None:
+def choose_default(model: ServedModel, before: int | None, new: int, is_default: bool | None) -> None:
     """Which version requests without one get, now that ``new`` is there and ``before`` served until now.
 
     One that waits for approval changes nothing yet, nor by its approval where the one before was to stay.
@@ -393,6 +397,8 @@ def _choose_default(model: ServedModel, before: int | None, new: int, is_default
         return
     wanted = new if is_default else before
     if wanted is not None and (is_waiting or model.serving_version != wanted):
+        if wanted != model.default_version:
+            require_unsplit(model, "")
         model.default_version = wanted
 
 
@@ -417,7 +423,7 @@ def publish_all(repository: Repository) -> int:
     """Publish every model of a repository, whose terms have changed; returns how many there are."""
     models = ServedModel.objects.filter(repository=repository)
     models.update(updated_at=timezone.now())
-    found = models.select_related("repository").prefetch_related("versions", "labels__version")
+    found = models.select_related("repository", "config").prefetch_related("versions", "splits", "labels__version")
     pks = list(models.values_list("pk", flat=True))
     for start in range(0, len(pks), _GROUP):  # one group is in memory: there may be thousands of models
         group = found.filter(pk__in=pks[start : start + _GROUP])
@@ -454,11 +460,27 @@ def publish(model: ServedModel, change: AuditedValues) -> messages.Model:
             "differs": f"Version {model.serving_version}: {differs}",
         }
     model.updated_at = timezone.now()
+    model.note_published(model.updated_at.timestamp())
     model.save()
     # Read back: prefetched or cached relations must not be what is published.
-    fresh = ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
+    fresh = ServedModel.objects.select_related("repository", "config").prefetch_related(
+        "versions", "splits", "labels__version"
+    )
     document = fresh.get(pk=model.pk).document()
     post_document(Bucket.MODELS, model_key(model.name), document, name=model.name)
+    return document
+
+
+def publish_fitting(model: ServedModel, change: AuditedValues) -> messages.Model:
+    """Publish as :func:`publish` does, what may be more than before. Raises :class:`Conflict` where NATS would not take
+    the document.
+    """
+    document = publish(model, change)
+    if (size := len(messages.encode(document))) > MOST_DOCUMENT:
+        raise Conflict(
+            f"With these versions the document of {model.name} has {size} bytes, and NATS takes {MOST_DOCUMENT}: its"
+            " signatures are too many or too long. Fewer versions of it have room."
+        )
     return document
 
 
@@ -471,25 +493,27 @@ def _add_all(
     *,
     is_default: bool | None = None,
 ) -> None:
-    """Add the versions, publish, and complete what the audit says."""
+    """Add the versions, publish, and complete what the audit says. Raises :class:`Conflict`, too, where the model's
+    document has no room for them.
+    """
     before = model.serving_version
     change.before = {"default": before}
     change.after = {**change.after, "versions": sorted(new)}
     for number, candidate in new.items():
-        _, replaced = _add(model, number, candidate, source, actor)
+        _, replaced = add(model, number, candidate, source, actor)
         if replaced:
             change.before[f"digest of {number}"] = replaced
             change.after[f"digest of {number}"] = candidate.found.digest
-    _choose_default(model, before, max(new), is_default)
+    choose_default(model, before, max(new), is_default)
     if listed := {op: why for candidate in new.values() for op, why in candidate.found.listed.items()}:
         change.after["awaits_approval"] = listed
-    document = publish(model, change)
-    change.after["default"] = document.default_version
+    change.after["default"] = publish_fitting(model, change).default_version
 
 
-def _add(model: ServedModel, number: int, new: Candidate, source: str, actor: Actor) -> tuple[ModelVersion, str]:
+def add(model: ServedModel, number: int, new: Candidate, source: str, actor: Actor) -> tuple[ModelVersion, str]:
+    """Add a version as :func:`versions.add` does, and count what waits for approval."""
     if new.found.listed:
-        _REFUSED.labels("operations that wait for approval").inc()
+        REFUSED.labels("operations that wait for approval").inc()
     return versions.add(model, number, new, source, actor)
 
 
@@ -497,11 +521,19 @@ def _inspected(name: str, path: str) -> tuple[Path, dict[int, Path], dict[int, i
     """The base folder, all versions below ``path``, and what was found in those to register: the new ones, if there
     are any, else those that never loaded and have other files now.
     """
-    _check_name(name)
+    check_name(name)
     base, places = folders.versions_below(folders.allowed(Path(path)))
     if max(places) > MOST_NUMBER:
         raise InvalidRequest(f"A version is a number up to {MOST_NUMBER}.")
-    known = {version.number: version for version in ModelVersion.objects.filter(model__name=name)}
+    known = {version.number: version for version in ModelVersion.with_deleted.filter(model__name=name)}
+    deleted = [number for number in sorted(places) if number in known and known[number].deleted_at is not None]
+    if len(deleted) == len(places):
+        raise Conflict(
+            f"{was_deleted(known[deleted[-1]])} Its number is not used again: put the files under another one, or"
+            " undo the deletion."
+        )
+    for number in deleted:  # the others are registered
+        del places[number]
     candidates = [number for number in sorted(places) if number not in known]
     candidates = candidates or [number for number in sorted(places) if known[number].first_ready_at is None]
     for number in candidates:
@@ -529,28 +561,29 @@ def _found(number: int, folder: Path) -> inspection.Inspection:
 
 def locked(name: str) -> ServedModel:
     """The model, locked until the transaction ends. Raises :class:`NotFound`."""
-    return one_of(ServedModel.objects.select_for_update().filter(name=name), f"There is no model {name!r}.")
+    found = ServedModel.objects.select_for_update().filter(name=name).first()
+    if found is None:
+        raise NotFound(missing(name))
+    return found
 
 
 def _version(model: ServedModel, number: int) -> ModelVersion:
-    return one_of(model.versions.filter(number=number), f"{model.name} has no version {number}.")
+    found = ModelVersion.with_deleted.filter(model=model, number=number).first()
+    if found is None or found.deleted_at is not None:
+        raise NotFound(was_deleted(found) if found is not None else f"{model.name} has no version {number}.")
+    found.model = model
+    return found
 
 
-def _served_version(model: ServedModel, number: int) -> ModelVersion:
-    version = _version(model, number)
-    if version.is_withdrawn:
-        raise Conflict(f"Version {number} of {model.name} is withdrawn: its repository does not have it any more.")
-    if not version.may_serve:
-        raise Conflict(f"Version {number} of {model.name} waits for approval of its operations.")
-    return version
-
-
-def _next_number(model: ServedModel) -> int:
-    highest = model.versions.order_by("-number").values_list("number", flat=True).first()
+def next_number(model: ServedModel) -> int:
+    """The one after the highest; a deleted version counts."""
+    numbers = ModelVersion.with_deleted.filter(model=model).order_by("-number").values_list("number", flat=True)
+    highest = numbers.first()
     return (highest or 0) + 1
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Return for a name that a model may have. Raises :class:`InvalidRequest`, :class:`Conflict`."""
     if not MODEL_NAME.match(name):
         raise InvalidRequest(
             "A model's name is letters, digits, '.', '_' or '-', starts with a letter or digit,"
@@ -561,11 +594,4 @@ def _check_name(name: str) -> None:
             f"\"{name}\" cannot be a model's name: it stands in paths of the API where models' names stand. These are "
             f"reserved: {', '.join(sorted(RESERVED_MODEL_NAMES))}."
         )
-
-
-def _unpacked(stream: IO[bytes], staging: Path) -> Path:
-    try:
-        return folders.unpack(stream, staging)
-    except InvalidRequest:
-        _REFUSED.labels("archive").inc()
-        raise
+    require_free_name(name)

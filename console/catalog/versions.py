@@ -7,7 +7,8 @@ from django.utils import timezone
 
 from console.accounts.rights import Actor
 from console.catalog.inspection import Inspection
-from console.catalog.models import REPOSITORY, ModelVersion, ServedModel
+from console.catalog.models import REPOSITORY, ModelVersion, ServedModel, StoredUpload
+from console.catalog.tombstones import require_free
 from console.feed.running import running
 from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire.rollout import RESIDENT
@@ -24,13 +25,16 @@ class Candidate(NamedTuple):
 def add(model: ServedModel, number: int, new: Candidate, source: str, actor: Actor) -> tuple[ModelVersion, str]:
     """The version as it stands now, and the digest it had before; that is empty for a new one.
 
-    Raises :class:`Conflict` where it is final, has these files already, or serves by name and would need approval,
-    :class:`Unavailable` where it cannot be told whether it is final.
+    Raises :class:`Conflict` where it is final, has these files already, was deleted, or serves by name and would need
+    approval, :class:`Unavailable` where it cannot be told whether it is final.
     """
     found = new.found
+    require_free(model, number)
     old = model.versions.select_for_update().filter(number=number).first()
     if old is not None:
-        _require_replaceable(old, found)
+        require_replaceable(old, found)
+        if new.path != old.path:
+            StoredUpload.objects.filter(url=old.path).update(state=StoredUpload.LEAVING)
     replaced = old.digest if old is not None else ""
     version = old or ModelVersion(model=model, number=number)
     version.path, version.manifest, version.source = new.path, new.manifest, source
@@ -69,7 +73,8 @@ def require_open(version: ModelVersion) -> None:
         )
 
 
-def _require_replaceable(old: ModelVersion, found: Inspection) -> None:
+def require_replaceable(old: ModelVersion, found: Inspection) -> None:
+    """Return if the version may get other files, these. Raises as :func:`add`."""
     require_open(old)
     if old.source == REPOSITORY and old.digest:  # a host has all bytes, and others go by their digest
         raise _final(old)

@@ -50,8 +50,9 @@ def unpinned() -> dict[tuple[str, int], int]:
 def pin(pk: int, digest: str) -> None:
     """Note which bytes a version (its row) has, and publish it. Idempotent."""
     with transaction.atomic():
-        if ModelVersion.objects.filter(pk=pk, digest="").update(digest=digest):
-            publish(ServedModel.objects.select_for_update().get(versions__pk=pk), AuditedValues())
+        model = ServedModel.objects.select_for_update(of=("self",)).filter(versions__pk=pk).first()
+        if model is not None and ModelVersion.objects.filter(pk=pk, digest="").update(digest=digest):
+            publish(model, AuditedValues())
 
 
 def _versions(repository: Repository, name: str, numbers: Collection[int]) -> QuerySet[ModelVersion]:

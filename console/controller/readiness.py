@@ -1,7 +1,7 @@
 """Notes what workers tell of versions.
 
-That one was ready: its files are final from then on. What was found of joined requests: it is published, so that no
-other worker tries the same files.
+That one was ready: its files are final from then on, and an older one may leave its place. What was found of joined
+requests: it is published, so that no other worker tries the same files.
 """
 
 import asyncio
@@ -12,9 +12,8 @@ from typing import Final
 
 from channels.db import database_sync_to_async
 from django.db.models import Exists, OuterRef
-from django.utils import timezone
 
-from console.catalog import services
+from console.catalog import selection, services
 from console.catalog.models import ModelVersion
 from console.database import DATABASE_FAULTS
 from console.feed.retry import until_done
@@ -84,8 +83,7 @@ async def keep_noted(bus: Bus) -> None:
 def note(ready: Collection[Version]) -> None:
     """Store that workers have these versions in memory. Idempotent."""
     for model, number in ready:
-        new = ModelVersion.objects.filter(model__name=model, number=number, first_ready_at=None)
-        new.update(first_ready_at=timezone.now())
+        selection.note_ready(ModelVersion.objects.filter(model__name=model, number=number))
 
 
 async def _note_joining(found: Found) -> None:
@@ -101,4 +99,4 @@ def note_answered() -> None:
     )
     new = ModelVersion.objects.filter(Exists(answered), first_ready_at=None)
     for version in list(new.values_list("pk", flat=True)):
-        ModelVersion.objects.filter(pk=version, first_ready_at=None).update(first_ready_at=timezone.now())
+        selection.note_ready(ModelVersion.objects.filter(pk=version))

@@ -12,7 +12,7 @@ from channels.db import database_sync_to_async
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from console.catalog.models import ServedModel
+from console.catalog.models import ServedModel, StoredUpload
 from console.fleet.models import DesiredState
 from console.fleet.services import desired_key
 from console.jobs.fold import JobMessage
@@ -20,7 +20,7 @@ from console.jobs.models import Job
 from console.keys import unknown
 from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
-from console.outbox.services import model_key, post_document
+from console.outbox.services import model_key, post_document, post_removals
 from console.projector import damage, store
 from signalbox.bus.client import Bus
 from signalbox.bus.damage import find as find_damage
@@ -37,14 +37,14 @@ AT_ONCE: Final = 200
 _OPEN: Final = ("queued", "running")
 COMPARED_AT_ONCE: Final = 100
 """Documents in memory at a time while they are compared."""
-DECIDED: Final = (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
-"""Buckets that the database decides on."""
+DECIDED: Final = (Bucket.MANIFESTS, Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
+"""Buckets that the database decides on; of ``manifests`` those of uploads."""
 COMPARED_ANYWAY_S: Final = 3600.0
 """Seconds between full comparisons though nothing has moved: a database may be changed by hand."""
 Moved = tuple[str, int, int, int]
 Place = tuple[datetime, str]
 _BEGINNING: Final[Place] = (datetime.min.replace(tzinfo=UTC), "")
-Decided = ServedModel | ApiKey | DesiredState
+Decided = ServedModel | ApiKey | DesiredState | StoredUpload
 """A row with a document."""
 
 
@@ -217,7 +217,11 @@ def _stale(before: datetime, after: Place) -> list[Job]:
 
 def _rows(bucket: Bucket) -> QuerySet[Any]:
     if bucket is Bucket.MODELS:
-        return ServedModel.objects.select_related("repository").prefetch_related("versions", "labels__version")
+        return ServedModel.with_deleted.select_related("repository", "config").prefetch_related(
+            "versions", "splits", "labels__version"
+        )
+    if bucket is Bucket.MANIFESTS:
+        return StoredUpload.objects.filter(state=StoredUpload.KEPT)
     if bucket is Bucket.KEYS:
         return ApiKey.objects.select_related("account")
     return DesiredState.objects.all()
@@ -226,6 +230,8 @@ def _rows(bucket: Bucket) -> QuerySet[Any]:
 def _key_of(row: Decided) -> str:
     if isinstance(row, ServedModel):
         return model_key(row.name)
+    if isinstance(row, StoredUpload):
+        return names.version_key(row.model, row.number)
     return row.id if isinstance(row, ApiKey) else desired_key(row.kind, row.name)
 
 
@@ -245,6 +251,11 @@ def _repost(bucket: Bucket, pks: list[Any], held: Mapping[str, bytes]) -> int:
         unpublished = OutboxEntry.objects.filter(bucket=bucket.value, published_at=None, key__in=list(found))
         waiting = set(unpublished.values_list("key", flat=True))
         for key, row in found.items():
+            if isinstance(row, ServedModel) and row.deleted_at is not None:
+                if key not in waiting and held.get(names.key(bucket, key)):
+                    post_removals(bucket, [(key, row.name)])
+                    count += 1
+                continue
             doc = row.document()
             if key not in waiting and not _is_same(held.get(names.key(bucket, key)), doc):
                 post_document(bucket, key, doc, name=row.name if bucket is Bucket.MODELS else "")

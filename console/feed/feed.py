@@ -33,8 +33,10 @@ from signalbox.bus.disk import Reserve
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import RefusedConnections, decode
+from signalbox.program.tasks import TaskGroup
+from signalbox.wire.messages import decode
 from signalbox.wire.names import KEY_USE, NATS_FAULT, NATS_STALLED, Bucket, Header, event_of_key, program_alive
+from signalbox.wire.refused import RefusedConnections
 
 FLUSH_S: Final = 0.1
 TICK_S: Final = 1.0
@@ -100,7 +102,7 @@ class Feed:
     async def run(self) -> None:
         """Feeds the view until cancelled."""
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 group.create_task(self._beat(), name="live beat")
                 group.create_task(self._follow(group), name="live follow")
         finally:
@@ -162,7 +164,7 @@ class Feed:
 
     # ------------------------------------------------------------------------------ NATS
 
-    async def _follow(self, group: asyncio.TaskGroup) -> None:
+    async def _follow(self, group: TaskGroup) -> None:
         bus = await self._connect()
         self.bus = bus
         self._gauges = Gauges(bus)

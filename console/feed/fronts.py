@@ -5,7 +5,7 @@ from typing import Final
 
 from console.board.rows import Alarm
 from signalbox.program.words import counted
-from signalbox.wire.messages import RefusedConnections
+from signalbox.wire.refused import RefusedConnections
 
 KEPT_S: Final = 45.0
 """So long after a gateway last said that it turns connections away the alarm stands; it says so every ten seconds."""

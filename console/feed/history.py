@@ -72,6 +72,7 @@ async def _batch(bus: Bus, stream: Stream, request: Mapping[str, object]) -> lis
 
 def _entry(message: Stored) -> Transition | None:
     try:
-        return transition(decode(Record, message.headers[Header.RECORD]), message.time)
+        record = decode(Record, message.headers[Header.RECORD])
     except (KeyError, msgspec.MsgspecError):
         return None
+    return transition(record, message.time) if not record.deleted_at else None

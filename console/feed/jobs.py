@@ -88,5 +88,7 @@ class JobEvents:
         if Header.RECORD not in headers:
             return
         record = decode(Record, headers[Header.RECORD])
+        if record.deleted_at:
+            return  # it had ended before
         self._queues.mark(record.model)
         self._view.record(record, unix_time(headers[Header.TIME_STAMP]), self._clock())

@@ -6,7 +6,7 @@ a filter looks at the next :data:`SCAN` models, says how far it looked, and its 
 
 from typing import Final, NamedTuple
 
-from django.db.models import Prefetch, Q, QuerySet, prefetch_related_objects
+from django.db.models import Prefetch, Q, QuerySet
 
 from console.board.conditions import Condition
 from console.catalog import services as catalog
@@ -21,8 +21,10 @@ PEOPLE: Final = "-"
 STATES: Final = {
     "ready": "ready",
     "loading": "loading",
-    "waiting": "not loaded, or behind another",
-    "failed": "does not load or cannot be run",
+    "fetching": "fetching",
+    "cold": "not loaded",
+    "waiting": "behind another",
+    "failed": "cannot be served",
     "lost": "worker gone",
     "paused": "paused",
     "disabled": "disabled",
@@ -60,12 +62,12 @@ def page(*, q: str = "", repository: str = "", state: str = "", after: str = "",
             if state and condition.state != state:
                 continue
             if len(found) == size:  # there is one more
-                return _page(found, found[-1][0].name)
+                return ModelPage(found, found[-1][0].name)
             found.append((model, condition))
         if not state or len(chunk) < _CHUNK:
-            return _page(found, "")
+            return ModelPage(found, "")
         seen, after = seen + len(chunk), chunk[-1].name
-    return _page(found, after, is_cut=True)
+    return ModelPage(found, after, is_cut=True)
 
 
 def count(*, q: str = "", repository: str = "") -> int:
@@ -73,17 +75,12 @@ def count(*, q: str = "", repository: str = "") -> int:
     return _matching(q, repository).count()
 
 
-def _page(found: list[tuple[ServedModel, Condition]], after: str, *, is_cut: bool = False) -> ModelPage:
-    prefetch_related_objects([model for model, _ in found], "labels__version")
-    return ModelPage(found, after, is_cut=is_cut)
-
-
 def _matching(q: str, repository: str) -> QuerySet[ServedModel]:
-    found = ServedModel.objects.order_by("name").select_related("repository")
+    found = ServedModel.objects.order_by("name").select_related("repository__listing", "config")
     if q:
         found = found.filter(Q(name__icontains=q) | Q(description__icontains=q))
     if repository:
         found = found.filter(repository=None) if repository == PEOPLE else found.filter(repository__name=repository)
     # Signatures are most of a version's bytes, and none is listed.
     versions = Prefetch("versions", ModelVersion.objects.defer("signatures"))
-    return found.prefetch_related(versions)
+    return found.prefetch_related(versions, "splits", "labels__version")

@@ -1,6 +1,7 @@
 """Acts of operators on workers, queues and GPUs: they change desired state and are never on a job's path."""
 
 from collections.abc import Callable
+from datetime import datetime
 
 from django.utils import timezone
 
@@ -34,6 +35,30 @@ def pause(actor: Actor, model: str, *, is_paused: bool, reason: str = "") -> Des
     return _desire(actor, Act.QUEUES_PAUSE, DesiredState.MODEL, model, reason, is_on=is_paused, must_exist=catalog.find)
 
 
+def prefetch(actor: Actor, model: str, *, until: datetime, version: int = 0) -> DesiredState:
+    """Have a model loaded ahead of need on the devices that it is placed on, until then. version: 0 = as requests get.
+
+    Raises :class:`NotFound` if there is no such model.
+    """
+    asked = {"prefetch": version, "until": until.isoformat(timespec="seconds")}
+    with act(actor, Act.MODELS_SETTINGS, Target("model", model), asked=asked):
+        catalog.find(model)
+        desired, _ = DesiredState.objects.update_or_create(
+            kind=DesiredState.PREFETCH,
+            name=model,
+            defaults={
+                "is_on": True,
+                "version": version,
+                "until": until,
+                "hosts": [],
+                "actor_name": actor.name,
+                "updated_at": timezone.now(),
+            },
+        )
+        post_document(Bucket.DESIRED, desired_key(desired.kind, model), desired.document())
+    return desired
+
+
 def ask_release(actor: Actor, gpu: str, *, reason: str = "") -> None:
     """Ask the holder of a GPU to hand it over to the first waiter after its batch.
 
@@ -47,6 +72,12 @@ def ask_release(actor: Actor, gpu: str, *, reason: str = "") -> None:
 def of_model(name: str) -> DesiredState | None:
     """The desired state of a model's queue; None if no operator ever decided it."""
     return DesiredState.objects.filter(kind=DesiredState.MODEL, name=name).first()
+
+
+def prefetch_of(name: str) -> DesiredState | None:
+    """What has a model loaded ahead of need now; None where nothing has."""
+    found = DesiredState.objects.filter(kind=DesiredState.PREFETCH, name=name, until__gt=timezone.now())
+    return found.first()
 
 
 def desired_key(kind: str, name: str) -> str:

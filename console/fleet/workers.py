@@ -16,6 +16,14 @@ def present() -> dict[str, WorkerRow]:
     return {row.id: row for row in rows if isinstance(row, WorkerRow)}
 
 
+def here(worker: str) -> WorkerRow:
+    """A worker that is here. Raises :class:`NotFound`, or :class:`Unavailable` without NATS."""
+    row = present().get(worker)
+    if row is None:
+        raise _unknown("worker", worker)
+    return row
+
+
 def asked_to_drain() -> dict[str, DesiredState]:
     """Every worker that is asked to drain, there or not."""
     return {desired.name: desired for desired in DesiredState.objects.filter(kind=DesiredState.WORKER, is_on=True)}

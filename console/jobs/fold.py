@@ -4,7 +4,8 @@ Two rules make replays and disorder harmless: an event row is keyed by the recor
 job row takes a record only if that is higher than the one it shows. Acceptances and records come from two
 streams and may pass one another; an acceptance never overwrites a record, and makes no event row.
 A job's row tells its last record. Event rows keep what that does not: attempts that were given up, and a
-cancellation that was asked for. A job that began and ended within a batch is one row.
+cancellation that was asked for. A job that began and ended within a batch is one row. The tombstone of one that its
+owner deleted takes its row and its events away.
 """
 
 from collections.abc import Iterable
@@ -12,16 +13,20 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from console.jobs.models import Job as JobModel
-from console.jobs.models import JobEvent
+from console.jobs.models import JobEvent, JobTag
 from signalbox.jobs.records import Found
 from signalbox.wire.messages import Job, Record, State
+from signalbox.wire.names import MOST_TAGS, TAG, is_short_lived
 
-INSTANTS: Final = frozenset({"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "at"})
+INSTANTS: Final = frozenset(
+    {"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "not_before", "at"}
+)
 """Columns in unix seconds."""
 Row = dict[str, Any]
-"""Values of a row of :class:`JobModel` or :class:`JobEvent` by column; times in unix seconds."""
+"""Values of a row of a table by column; times in unix seconds."""
 EVENT_COLUMNS: Final = tuple(field.attname for field in JobEvent._meta.concrete_fields)  # noqa: SLF001
 JOB_COLUMNS: Final = tuple(field.attname for field in JobModel._meta.concrete_fields)  # noqa: SLF001
+TAG_COLUMNS: Final = tuple(field.attname for field in JobTag._meta.concrete_fields)  # noqa: SLF001
 _OF_RECORD: Final = (
     "id",
     "model",
@@ -62,11 +67,25 @@ class JobMessage(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What to write. accepted: jobs of which this batch holds no record. events: by sequence, at most once each."""
+    """What to write. accepted: jobs of which this batch holds no record. events: by sequence, at most once each.
+
+    deleted: ids of the jobs of which nothing is to be left.
+    """
 
     recorded: dict[str, Row]
     accepted: dict[str, Row]
     events: list[Row]
+    deleted: list[str]
+
+    @property
+    def tags(self) -> list[Row]:
+        """The rows of all their tags."""
+        jobs = (*self.recorded.values(), *self.accepted.values())
+        return [
+            {"job_id": row["id"], "tag": tag, "account_id": row["account_id"], "created_at": row["created_at"]}
+            for row in jobs
+            for tag in row["tags"]
+        ]
 
 
 def fold(received: Iterable[JobMessage]) -> Rows:
@@ -74,7 +93,11 @@ def fold(received: Iterable[JobMessage]) -> Rows:
     recorded: dict[str, Row] = {}
     accepted: dict[str, Row] = {}
     events: dict[int, Row] = {}
+    received = list(received)
+    deleted = {one.record.id for one in received if one.record.deleted_at}
     for one in received:
+        if one.record.id in deleted:
+            continue
         if one.revision is None:
             accepted[one.record.id] = row_of_record(one.record, 0, one.at)
             continue
@@ -87,7 +110,7 @@ def fold(received: Iterable[JobMessage]) -> Rows:
     for job_id in recorded.keys() & accepted.keys():
         del accepted[job_id]
     kept = [event for event in events.values() if not _is_reported(event, recorded[event["job_id"]])]
-    return Rows(recorded, accepted, kept)
+    return Rows(recorded, accepted, kept, sorted(deleted))
 
 
 def _is_reported(event: Row, last: Row) -> bool:
@@ -107,6 +130,9 @@ def row_of_record(record: Record, revision: int, at: float) -> Row:
         "signature": record.signature[:200],
         "trace": record.trace[:200],
         "redrive_of": record.redrive_of[:36],
+        "tags": [tag for tag in dict.fromkeys(record.tags[:MOST_TAGS]) if TAG.match(tag)],
+        "not_before": record.not_before or None,
+        "is_sync": is_short_lived(record.id),
         "state": record.state.value,
         "ended_attempts": record.attempts,
         "error_code": record.error.code[:40] if record.error is not None else "",

@@ -40,6 +40,8 @@ async def _ask(bus: Bus, job_id: str) -> fold.Row | None:
         found = await bus.leader_get(Stream.STATE, state(job_id))
         if found is not None and Header.RECORD in found.headers:
             record = decode(Record, found.headers[Header.RECORD])
+            if record.deleted_at:
+                return None
             return fold.row_of_record(record, found.seq, found.time)
         queued = await Records(bus).queued(job_id)
     if queued is None or Header.JOB not in queued.headers:

@@ -13,7 +13,10 @@ HAS_ERROR: Final = ~Q(error_code=Func(template="''", output_field=models.CharFie
 
 
 class Job(models.Model):
-    """One job as it last was. revision: stream sequence in STATE of the record shown; 0 = no record yet."""
+    """One job as it last was. revision: stream sequence in STATE of the record shown; 0 = no record yet.
+
+    is_sync: a prediction whose caller waits for it. not_before: null = at once.
+    """
 
     id = models.CharField(primary_key=True, max_length=36)
     model = models.CharField(max_length=100)
@@ -46,6 +49,9 @@ class Job(models.Model):
     revision = models.PositiveBigIntegerField(default=0)
     updated_at = models.DateTimeField()
     redrive_of = models.CharField(max_length=36, blank=True, default="", db_default="")
+    tags = models.JSONField(default=list)
+    not_before = models.DateTimeField(null=True)
+    is_sync = models.BooleanField(default=False)
 
     class Meta:
         """What chooses few jobs has an index that ends in the order of the list, but for jobs of one instant.
@@ -60,6 +66,9 @@ class Job(models.Model):
             models.Index(fields=("state", "-created_at"), name="job_by_state"),
             models.Index(fields=("model", "-created_at"), name="job_by_model"),
             models.Index(fields=("account_id", "-created_at"), name="job_by_account"),
+            models.Index(
+                fields=("account_id", "state", "-created_at"), name="job_of_owner", condition=Q(is_sync=False)
+            ),
             models.Index(fields=("key_id", "-created_at"), name="job_by_key"),
             models.Index(fields=("worker", "-created_at"), name="job_by_worker"),
             models.Index(fields=("gpu", "-created_at"), name="job_by_gpu"),
@@ -78,6 +87,31 @@ class Job(models.Model):
     def attempts(self) -> list[EndedAttempt]:
         """Its attempts before the last one, as its record has them."""
         return msgspec.convert(self.ended_attempts, list[EndedAttempt])
+
+
+class JobTag(models.Model):
+    """One tag of a job, with what a list by it is chosen and ordered by."""
+
+    pk = models.CompositePrimaryKey("job_id", "tag")
+    # Written and deleted with the job's row, by statements that do so: nothing is to be checked.
+    job = models.ForeignKey(
+        Job, on_delete=models.DO_NOTHING, related_name="labels", db_constraint=False, db_index=False
+    )
+    tag = models.CharField(max_length=64)
+    account_id = models.CharField(max_length=32, blank=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        """By each of an owner's tags for the owner, and by a tag for operators."""
+
+        default_permissions = ()
+        indexes = (
+            models.Index(fields=("account_id", "tag", "-created_at"), name="tag_of_owner"),
+            models.Index(fields=("tag", "-created_at"), name="tag_newest"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.tag} {self.job_id}"
 
 
 class JobEvent(models.Model):

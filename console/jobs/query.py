@@ -4,16 +4,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import and_
 from typing import Final
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from console import bounds
-from console.jobs.models import HAS_ERROR
+from console.jobs.models import HAS_ERROR, JobTag
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.messages import State
-from signalbox.wire.names import JOB_ID
+from signalbox.wire.names import JOB_ID, TAG
 
 STATES: Final = tuple(state.value for state in State)
 _COLUMNS: Final = {
@@ -28,10 +30,13 @@ _COLUMNS: Final = {
     "token": "token",
     "priority": "priority",
 }
-_LEADERS: Final = ("error", "key", "account", "worker", "gpu", "model", "state")
+_LEADERS: Final = ("tag", "error", "key", "account", "worker", "gpu", "model", "state")
 """Columns with an index in the order of the list, the ones that choose the fewest rows first."""
 _NUMBERS: Final = frozenset({"version", "token"})
-QUALIFIERS: Final = (*_COLUMNS, "id", "created", "took")
+QUALIFIERS: Final = (*_COLUMNS, "id", "tag", "created", "took")
+BY_JOB: Final = "created_at"
+BY_TAG: Final = "labels__created_at"
+"""The same instant, where an index of tags leads."""
 _AGE: Final = re.compile(r"([<>]?)(\d{1,6})(s|m|h|d)\Z")
 _SPAN: Final = re.compile(r"([<>]?)(\d{1,8})(ms|s|m)\Z")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -49,11 +54,13 @@ class JobFilter:
 
     leads: conditions of which each is served by one index in the order of the list; their union holds every job
     asked for. rest: what a job must fulfil besides; None = nothing. created: in every lead, and in each index.
+    at: when a job was created, as the indexes of the leads have it.
     """
 
     leads: tuple[Q, ...]
     rest: Q | None
     created: Q
+    at: str = BY_JOB
 
 
 def parse(text: str, now: datetime) -> JobFilter:
@@ -66,7 +73,7 @@ def parse(text: str, now: datetime) -> JobFilter:
     choices: list[tuple[str, list[str]]] = []
     rest: list[Q] = []
     ids: list[Q] = []
-    created = Q()
+    created: list[tuple[str, datetime]] = []
     for word in words:
         name, colon, value = word.partition(":")
         if not colon:
@@ -74,7 +81,7 @@ def parse(text: str, now: datetime) -> JobFilter:
         elif not value:
             raise InvalidRequest(f"{name[:_SHOWN]}: has no value.")
         if name == "created":
-            created &= _age(value, now)
+            created.append(_age(value, now))
         elif name == "id":
             (ids if len(value) >= _FEW else rest).append(_id(value.lower()))
         elif name == "took":
@@ -84,9 +91,12 @@ def parse(text: str, now: datetime) -> JobFilter:
     return _led(choices, ids, rest, created)
 
 
-def _led(choices: list[tuple[str, list[str]]], ids: list[Q], rest: list[Q], created: Q) -> JobFilter:
+def _led(
+    choices: list[tuple[str, list[str]]], ids: list[Q], rest: list[Q], created: list[tuple[str, datetime]]
+) -> JobFilter:
     """Choose what leads: an id, or the column that chooses the fewest rows; all else is looked at row by row."""
     leads: tuple[Q, ...] = (Q(),)
+    at = BY_JOB
     if ids:
         leads = (ids[0],)
         rest = [*rest, *ids[1:]]
@@ -95,12 +105,22 @@ def _led(choices: list[tuple[str, list[str]]], ids: list[Q], rest: list[Q], crea
         if able:
             chosen = min(able, key=_rank)
             choices.remove(chosen)
-            leads = tuple(_is_one(chosen[0], [value]) for value in dict.fromkeys(chosen[1]))
+            if chosen[0] == "tag":
+                leads, at = (Q(labels__tag=chosen[1][0]),), BY_TAG
+            else:
+                leads = tuple(_is_one(chosen[0], [value]) for value in dict.fromkeys(chosen[1]))
     rest = [*rest, *(_is_one(name, values) for name, values in choices)]
-    condition: Q | None = None
-    for one in rest:
-        condition = one if condition is None else condition & one
-    return JobFilter(leads, condition, created)
+    return JobFilter(leads, together(rest), Q(*((f"{at}__{bound}", instant) for bound, instant in created)), at)
+
+
+def together(conditions: Sequence[Q]) -> Q | None:
+    """All of them as one; None where there are none."""
+    return reduce(and_, conditions) if conditions else None
+
+
+def has_tag(tag: str) -> Q:
+    """Whether a job has a tag, looked up job by job."""
+    return Q(Exists(JobTag.objects.filter(job_id=OuterRef("pk"), tag=tag)))
 
 
 def _rank(choice: tuple[str, list[str]]) -> int:
@@ -110,6 +130,10 @@ def _rank(choice: tuple[str, list[str]]) -> int:
 
 
 def _values(name: str, value: str) -> list[str]:
+    if name == "tag":
+        if not TAG.match(value):
+            raise InvalidRequest("tag: is one tag. Jobs that have two: tag:ONE tag:OTHER.")
+        return [value]
     if name not in _COLUMNS:
         raise InvalidRequest(f"Unknown filter {name[:_SHOWN]}:. Known: {', '.join(QUALIFIERS)}.")
     values = value.split(",")
@@ -121,6 +145,8 @@ def _values(name: str, value: str) -> list[str]:
 
 
 def _is_one(name: str, values: Sequence[str]) -> Q:
+    if name == "tag":
+        return has_tag(values[0])
     column = _COLUMNS[name]
     is_one = Q(**{column: values[0]}) if len(values) == 1 else Q(**{f"{column}__in": list(values)})
     # The words of the partial index: SQLite uses it only where they stand in the query too.
@@ -136,7 +162,7 @@ def _id(value: str) -> Q:
     return Q(pk__startswith=value)
 
 
-def _age(value: str, now: datetime) -> Q:
+def _age(value: str, now: datetime) -> tuple[str, datetime]:
     match = _AGE.match(value)
     if match is None:
         raise InvalidRequest("created: is an age such as <2h (newer than) or >3d (older than).")
@@ -144,7 +170,7 @@ def _age(value: str, now: datetime) -> Q:
     if age_s > bounds.MOST_AGE_DAYS * _SECONDS["d"]:
         raise InvalidRequest(f"created: goes back at most {bounds.MOST_AGE_DAYS} days.")
     at = now - timedelta(seconds=age_s)
-    return Q(created_at__lt=at) if match[1] == ">" else Q(created_at__gte=at)
+    return "lt" if match[1] == ">" else "gte", at
 
 
 def _span(value: str) -> Q:

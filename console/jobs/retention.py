@@ -4,7 +4,7 @@ Jobs go oldest first: the list is a copy, and NATS forgets jobs sooner.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from console.accounts import sessions
-from console.jobs.models import Job, JobEvent
+from console.jobs.models import Job, JobEvent, JobTag
 from console.outbox import services as outbox
 from signalbox.program import log
 from signalbox.program.words import counted
@@ -80,17 +80,23 @@ async def _all(delete: Callable[[datetime, int], int], before: datetime) -> int:
 
 
 def delete_oldest(before: datetime, limit: int) -> int:
-    """Delete up to ``limit`` ended jobs created before that, the oldest first, with their events; returns how many."""
+    """Delete up to ``limit`` ended jobs created before that, the oldest first; returns how many."""
     # Chosen before the transaction: an ended job stays ended. Of each state by itself, which one index holds.
     found: list[tuple[datetime, str]] = []
     for state in _ENDED:
         old = Job.objects.filter(state=state, created_at__lt=before).order_by("created_at")
         found += old.values_list("created_at", "pk")[:limit]
     ids = [pk for _, pk in sorted(found)[:limit]]
+    delete(ids)
+    return len(ids)
+
+
+def delete(ids: Collection[str]) -> None:
+    """Delete these jobs, with their events and tags."""
     with transaction.atomic():
         JobEvent.objects.filter(job_id__in=ids).delete()
+        JobTag.objects.filter(job_id__in=ids).delete()
         Job.objects.filter(pk__in=ids).delete()
-    return len(ids)
 
 
 def in_words(*, days: float, rows: int) -> str:

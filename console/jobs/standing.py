@@ -57,8 +57,12 @@ def of(job: Job) -> Standing:
             return Standing("lost", "running, worker gone", _lost(job))
     elif job.deadline_at is not None and (timezone.now() - job.deadline_at).total_seconds() > GRACE_S:
         return Standing("late", "queued, past its deadline", _OVERDUE)
+    elif job.not_before is not None and not job.attempt and job.not_before > timezone.now():
+        return Standing(
+            "waiting", "queued: delayed", f"waiting until {job.not_before:%Y-%m-%d %H:%M:%S} UTC: not before"
+        )
     elif why := hindrance(job.model, job.version, _decided(job.model, feed), feed.view.queues.workers()):
-        return Standing("waiting", f"queued: {why}", f"waiting: {why}")
+        return Standing("waiting", f"queued: {why.partition(': ')[0]}", f"waiting: {why}")
     return Standing(job.state, job.state)
 
 
@@ -66,7 +70,8 @@ def so_far(job: Job) -> Job:
     """The job with the parts of an open attempt up to now. It is a copy, and never saved."""
     shown = copy(job)
     age_ms = (timezone.now() - job.created_at).total_seconds() * 1000
-    shown.parts = times.so_far(job, age_ms, is_known=of(job).state not in {"lost", "unknown"})
+    delay_ms = max(0.0, ((job.not_before or job.created_at) - job.created_at).total_seconds()) * 1000
+    shown.parts = times.so_far(job, age_ms, is_known=of(job).state not in {"lost", "unknown"}, delay_ms=delay_ms)
     return shown
 
 

@@ -20,6 +20,7 @@ from console.outbox import services as outbox
 from console.outbox.services import post_document
 from signalbox.program import keys
 from signalbox.program.errors import Conflict, InvalidRequest, Misconfigured, NotFound
+from signalbox.wire.asks import SCOPE
 from signalbox.wire.names import Bucket
 
 SCOPE_WORDS: Final = {
@@ -27,6 +28,7 @@ SCOPE_WORDS: Final = {
     "jobs:read": "read its own jobs and results",
     "jobs:cancel": "cancel its own jobs",
     "jobs:urgent": "ask for priority hi, and so overtake everybody else's jobs",
+    SCOPE: "load and unload the models it may call, and give imported ones other versions and labels",
 }
 SCOPES: Final = tuple(SCOPE_WORDS)
 DEFAULT_SCOPES: Final = ("jobs:submit", "jobs:read", "jobs:cancel")

@@ -23,6 +23,7 @@ from console.feed.feed import Feed
 from console.feed.running import running
 from console.live.attendance import attendance
 from signalbox.program import log, metrics
+from signalbox.program.tasks import TaskGroup
 
 RECHECK_S: Final = 15.0
 """Seconds between checks of a connection's login and rights; a change in this process is checked at once."""
@@ -91,7 +92,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._is_doubted = self._is_shut = False
         self._user_id = 0
         self._feed: Feed | None = running.feed
-        self._parts = asyncio.TaskGroup()
+        self._parts = TaskGroup()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One connection, from its handshake to its end."""

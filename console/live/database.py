@@ -1,4 +1,5 @@
-"""What the board asks of the database: decisions that are not published, lost data, and how far the projector is."""
+"""What the board asks of the database: decisions that are not published, lost data, repositories that cannot be listed,
+and how far the projector is."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -14,6 +15,7 @@ from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
 from console.projector import damage
 from console.projector.store import read_cursor
+from console.repositories.models import Listing
 from signalbox.program import log
 from signalbox.program.words import counted
 from signalbox.wire.names import Bucket
@@ -24,7 +26,8 @@ SHOWN: Final = 8
 
 
 async def unpublished() -> dict[str, Alarm] | None:
-    """An alarm for each decision that waits and each damage, by key; None where the database does not answer."""
+    """An alarm for each decision that waits, each damage and each repository in trouble, by key; None where the
+    database does not answer."""
     return await _asked(_alarms)
 
 
@@ -50,7 +53,7 @@ def _alarms() -> dict[str, Alarm]:
         text = counted(len(rest), "more decision is", "more decisions are") + " not published to the fleet."
         since = rest[0].created_at.timestamp()
         found["outbox:more"] = Alarm("error", text, since, "/models")
-    return found | _damaged() | _unknown_keys()
+    return found | _damaged() | _unknown_keys() | _repositories()
 
 
 def _damaged() -> dict[str, Alarm]:
@@ -78,6 +81,20 @@ def _unknown_keys() -> dict[str, Alarm]:
     keys = counted(count, "API key is", "API keys are")
     text = f"{keys} in force that this console does not know: adopt or revoke."
     return {"keys:unknown": Alarm("warning", text, unknown["since"].timestamp(), "/keys")}
+
+
+def _repositories() -> dict[str, Alarm]:
+    """An alarm for each repository whose last listing failed, or is in doubt: nothing new is served, or withdrawn."""
+    troubled = Listing.objects.filter(repository__is_noticed=True).exclude(error="", alarm="")
+    found = {}
+    rows = troubled.order_by("repository__name").values_list("repository__name", "error", "alarm")
+    for name, error, alarm in rows[:SHOWN]:
+        text = f"Repository {name}: {error or alarm}"
+        found[f"repository:{name}"] = Alarm("warning", text, href=f"/repositories/{name}")
+    if (rest := troubled.count() - SHOWN) > 0:
+        text = counted(rest, "more repository is", "more repositories are") + " in trouble."
+        found["repository:"] = Alarm("warning", text, href="/repositories")
+    return found
 
 
 def _alarm(entry: OutboxEntry) -> Alarm:

@@ -1,9 +1,10 @@
-"""The ASGI lifespan of the console: one feed a process, begun and ended with the server."""
+"""The ASGI lifespan of the console: one feed a process, and the answers to what gateways ask, with the server."""
 
 from typing import Final
 
 from django.conf import settings
 
+from console.asked.listener import answer_asks
 from console.feed.feed import Feed
 from console.feed.fronts import Own
 from console.feed.running import running
@@ -43,6 +44,7 @@ class Lifespan:
         )
         running.feed = feed
         self._feeding.start(feed.run(), name="live feed")
+        self._feeding.start(answer_asks(wire or settings.CONSOLE), name="answers to gateways")
         return feed
 
     async def stop(self) -> None:

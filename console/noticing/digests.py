@@ -10,7 +10,7 @@ from console.noticing.rows import in_thread
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.program import log
-from signalbox.wire.messages import VersionDigest
+from signalbox.wire.manifests import VersionDigest
 from signalbox.wire.names import Bucket, version_of
 
 _RETRY_S: Final = 1.0

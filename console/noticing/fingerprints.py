@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from signalbox.wire.messages import ManifestFile
+from signalbox.repositories.entry import Entry
+from signalbox.wire.manifests import ManifestFile
 
 _HALF: Final = 32
 
@@ -16,6 +17,11 @@ def of(files: Sequence[ManifestFile]) -> str:
         names.update(f"{file.path}\0{file.size_bytes}\n".encode())
         all_.update(f"{file.path}\0{file.size_bytes}\0{file.etag}\n".encode())
     return names.hexdigest()[:_HALF] + all_.hexdigest()[:_HALF]
+
+
+def of_config(file: Entry | None) -> str:
+    """Fingerprint of a model's ``config.pbtxt``; empty where there is none."""
+    return hashlib.sha256(f"{file.size_bytes}\0{file.etag}".encode()).hexdigest()[:_HALF] if file is not None else ""
 
 
 def have_equal_sizes(one: str, other: str) -> bool:

@@ -1,17 +1,21 @@
-"""Reads and inspects the ``saved_model.pb`` of versions that are new: once each, many in one sandboxed process."""
+"""Reads and inspects the ``saved_model.pb`` of versions that are new, and their models' ``config.pbtxt``: once each,
+many in one sandboxed process."""
 
 import asyncio
 import hashlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 from console.catalog import inspection
 from console.catalog.inspection import GraphInspection
-from console.noticing.listing import Place, Repositories
+from console.noticing.listing import MOST_GRAPH_BYTES, Place, Repositories
 from console.noticing.plan import Key, Refusal, Step
 from signalbox.program.errors import Conflict, NotFound, SignalboxError, TooLarge
+from signalbox.program.tasks import TaskGroup
+from signalbox.repositories.entry import Entry
+from signalbox.repositories.triton import CONFIG, MOST_CONFIG_BYTES
 from signalbox.repositories.version import SAVED_MODEL
 
 _AT_ONCE: Final = 8
@@ -23,11 +27,12 @@ V = TypeVar("V")
 
 
 class Graphs:
-    """Inspects graphs. What a graph says is kept by its sha256, and that by the ETag it was listed with."""
+    """Inspects graphs. What one says is kept by its sha256 and its model's ``config.pbtxt``, and that by the ETags that
+    they were listed with."""
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
-        self._digests: dict[tuple[str, str, str], str] = {}
+        self._digests: dict[tuple[str, tuple[Entry, ...]], str] = {}
         self._known: dict[str, GraphInspection] = {}
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
@@ -41,6 +46,10 @@ class Graphs:
         failed: list[SignalboxError] = []
 
         async def fetch(step: Step) -> None:
+            if step.config is not None and step.config.size_bytes > MOST_CONFIG_BYTES:
+                said = f"It has {step.config.size_bytes} bytes; at most {MOST_CONFIG_BYTES} are read."
+                refused[step.key] = Refusal("config", said)
+                return
             try:
                 async with self._turns:
                     digests[step.key] = await self._fetched(place, step, folder)
@@ -53,7 +62,7 @@ class Graphs:
 
         with tempfile.TemporaryDirectory(prefix="signalbox-graphs-") as temporary:
             folder = Path(temporary)
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for step in steps:
                     group.create_task(fetch(step))
             if failed:
@@ -64,27 +73,30 @@ class Graphs:
         for digest, one in said.items():
             _keep(self._known, digest, one, _INSPECTIONS_KEPT)
         found = {key: said[digest] for key, digest in digests.items() if digest in said}
+        refused |= {key: Refusal("config", one.config_error) for key, one in found.items() if one.config_error}
         refused |= {key: Refusal("graph", one.error) for key, one in found.items() if one.error}
-        return {key: one for key, one in found.items() if not one.error}, refused
+        return {key: one for key, one in found.items() if key not in refused}, refused
 
     async def _fetched(self, place: Place, step: Step, folder: Path) -> str:
-        """The graph's sha256; its bytes lie in ``folder`` below a folder of that name, unless they are known."""
-        file = step.version.graph
-        listed = (place.url, f"{step.version.folder}/{file.path}", file.etag)
-        digest = self._digests.get(listed, "") if file.etag else ""
+        """The files' digest; they lie in ``folder`` below a folder of that name, unless what they say is known."""
+        listed = (place.url, step.inspected)
+        digest = self._digests.get(listed, "") if all(entry.etag for entry in step.inspected) else ""
         if digest in self._known:
             return digest
-        data = await self._repositories.graph(place, step.version.folder, file)
-        digest = await asyncio.to_thread(_lay, data, folder, self._known)
+        files = {SAVED_MODEL: await self._repositories.file(place, step.graph, most_bytes=MOST_GRAPH_BYTES)}
+        if step.config is not None:
+            files[CONFIG] = await self._repositories.file(place, step.config, most_bytes=MOST_CONFIG_BYTES)
+        digest = await asyncio.to_thread(_lay, files, folder, self._known)
         _keep(self._digests, listed, digest, _DIGESTS_KEPT)
         return digest
 
 
-def _lay(data: bytes, folder: Path, known: dict[str, GraphInspection]) -> str:
-    digest = hashlib.sha256(data).hexdigest()
+def _lay(files: Mapping[str, bytes], folder: Path, known: Mapping[str, GraphInspection]) -> str:
+    digest = "-".join(hashlib.sha256(data).hexdigest() for data in files.values())
     if digest not in known:
         (folder / digest).mkdir(exist_ok=True)
-        (folder / digest / SAVED_MODEL).write_bytes(data)
+        for name, data in files.items():
+            (folder / digest / name).write_bytes(data)
     return digest
 
 

@@ -8,17 +8,20 @@ from typing import Final
 import msgspec
 
 from signalbox.program.errors import NotFound, TooLarge
+from signalbox.repositories import gaps
 from signalbox.repositories.entry import Entry
 from signalbox.repositories.folder import walk
 from signalbox.repositories.layouts import Found, find
 from signalbox.repositories.location import Location
 from signalbox.repositories.store import ObjectStore
-from signalbox.wire.messages import ManifestFile
+from signalbox.repositories.version import shown
 
 REQUESTS_PER_S: Final = 50.0
 """Of all repositories in object stores together."""
 MOST_GRAPH_BYTES: Final = 256 * 1024**2
 """Of a ``saved_model.pb``. Weights lie beside it."""
+
+_OUTSIDE: Final = "It is a link that leads out of the repository: put the files here, or add a repository there."
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -62,28 +65,26 @@ class Repositories:
         if place.location.is_local:
             return await asyncio.to_thread(_found_locally, place)
         entries: list[Entry] = []
-        pages = aiter(self._store(place).pages())
-        while True:
-            await self._pace.turn()
-            page = await anext(pages, None)
-            if page is None:
-                break
+        unlisted: dict[str, str] = {}
+        async for page in gaps.pages(self._store(place), unlisted, self._pace.turn):
             entries += page
-        return await asyncio.to_thread(find, entries, marker=place.marker, name=place.name)
+        found = await asyncio.to_thread(find, entries, marker=place.marker, name=place.name)
+        refused = found.refused | {shown(folder): why for folder, why in unlisted.items()}
+        alone = (place.name for folder in unlisted if folder.isdecimal())  # a version of one model alone
+        return msgspec.structs.replace(found, refused=refused, unlisted=frozenset((*unlisted, *alone)))
 
-    async def graph(self, place: Place, below: str, file: ManifestFile) -> bytes:
-        """The bytes of a ``saved_model.pb`` as it was listed, in the folder ``below`` the repository.
+    async def file(self, place: Place, entry: Entry, *, most_bytes: int) -> bytes:
+        """The bytes of a file as it was listed.
 
         Raises :class:`TooLarge`, :class:`Conflict` where it is another file by now, :class:`NotFound`, and what a
         store raises.
         """
-        if file.size_bytes > MOST_GRAPH_BYTES:
-            raise TooLarge(f"{file.path} has {file.size_bytes} bytes; at most {MOST_GRAPH_BYTES} are read.")
-        path = f"{below}/{file.path}".lstrip("/")
+        if entry.size_bytes > most_bytes:
+            raise TooLarge(f"{_name(entry.path)} has {entry.size_bytes} bytes; at most {most_bytes} are read.")
         if place.location.is_local:
-            return await asyncio.to_thread(_read, place.location.folder, path)
+            return await asyncio.to_thread(_read, place.location.folder, entry.path, most_bytes)
         await self._pace.turn()
-        return await self._store(place).read(path, most_bytes=MOST_GRAPH_BYTES, etag=file.etag)
+        return await self._store(place).read(entry.path, most_bytes=most_bytes, etag=entry.etag)
 
     def _store(self, place: Place) -> ObjectStore:
         """Raises :class:`Misconfigured`."""
@@ -94,19 +95,25 @@ class Repositories:
 
 
 def _found_locally(place: Place) -> Found:
-    entries = itertools.chain.from_iterable(walk(place.location.folder))
-    return find(entries, marker=place.marker, name=place.name)
+    outside: list[str] = []
+    entries = itertools.chain.from_iterable(walk(place.location.folder, outside=outside))
+    found = find(entries, marker=place.marker, name=place.name)
+    return msgspec.structs.replace(found, refused=found.refused | dict.fromkeys(map(shown, outside), _OUTSIDE))
 
 
-def _read(root: Path, path: str) -> bytes:
+def _read(root: Path, path: str, most_bytes: int) -> bytes:
     found = (root / path).resolve()
     if not found.is_relative_to(root.resolve()):
         raise NotFound(f"{path} leads out of the repository.")
     try:
         with found.open("rb") as file:
-            data = file.read(MOST_GRAPH_BYTES + 1)
+            data = file.read(most_bytes + 1)
     except OSError as error:
         raise NotFound(f"{path} cannot be read: {error.strerror}.") from error
-    if len(data) > MOST_GRAPH_BYTES:
-        raise TooLarge(f"{path} has more than {MOST_GRAPH_BYTES} bytes.")
+    if len(data) > most_bytes:
+        raise TooLarge(f"{_name(path)} has more than {most_bytes} bytes.")
     return data
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -22,6 +22,7 @@ from console.repositories.models import Repository
 from signalbox.bus.client import Bus
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError
+from signalbox.program.tasks import TaskGroup
 from signalbox.repositories.layouts import Found
 
 _LOOK_S: Final = 1.0
@@ -73,7 +74,7 @@ class Noticing:
         loop = asyncio.get_running_loop()
         self._bus.on_reconnect(self._doubt_manifests)
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 while True:
                     for row in await self._noticed():
                         memory = self._remembered(row)
@@ -111,7 +112,9 @@ class Noticing:
             await self._note(row, memory, plan, values)
             refused = await self._registrar.carry_out(row, place, plan, now)
             memory.refused |= refused
-            plan.refused |= {step.path: refused[step.key][1] for step in plan.register if step.key in refused}
+            for step in (*plan.register, *plan.configs):
+                if step.key in refused:
+                    plan.refused[step.where(refused[step.key][1])] = refused[step.key][1]
             await self._note(row, memory, plan, {"waiting": plan.waiting})
         except SignalboxError as error:
             await self._note_failed(row, error, now)

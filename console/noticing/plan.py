@@ -6,11 +6,13 @@ so much has vanished at once that the listing itself is in doubt.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from console.noticing import fingerprints
 from signalbox.program.words import counted
+from signalbox.repositories.entry import Entry
 from signalbox.repositories.layouts import MOST_VERSIONS, Found, FoundModel
 from signalbox.repositories.version import FoundVersion
 
@@ -45,10 +47,16 @@ class KnownVersion(NamedTuple):
 
 class Known(NamedTuple):
     """What the database has. versions: of this repository, by model. owners: models that are not its own, each with
-    whom its versions come from, as a sentence."""
+    whom its versions come from, as a sentence. uploads: versions that the console keeps in this repository. configs: by
+    model, which ``config.pbtxt`` was read last. deleted: versions that an operator has deleted, by model. gone: deleted
+    models that this repository does not bring back, or not yet."""
 
     versions: Mapping[str, Mapping[int, KnownVersion]]
     owners: Mapping[str, str]
+    uploads: Mapping[str, AbstractSet[int]] = {}
+    configs: Mapping[str, str] = {}
+    deleted: Mapping[str, AbstractSet[int]] = {}
+    gone: Container[str] = ()
 
 
 class Seen(NamedTuple):
@@ -66,12 +74,13 @@ class Refusal(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Something to do with a version that was found."""
+    """Something to do with a version that was found. config: its model's ``config.pbtxt``, where there is one."""
 
     model: str
     number: int
     version: FoundVersion
     manifest: str
+    config: Entry | None = None
 
     @property
     def key(self) -> Key:
@@ -83,19 +92,41 @@ class Step(NamedTuple):
         """Its folder below the repository, as it is shown."""
         return self.version.folder or self.model
 
+    @property
+    def graph(self) -> Entry:
+        """Its ``saved_model.pb``, as a file of the repository."""
+        file = self.version.graph
+        return Entry(f"{self.version.folder}/{file.path}".lstrip("/"), file.size_bytes, file.etag)
+
+    @property
+    def inspected(self) -> tuple[Entry, ...]:
+        """The files that are read."""
+        return (self.graph, self.config) if self.config is not None else (self.graph,)
+
+    @property
+    def stamp(self) -> str:
+        """Changes with each file that may be why it is refused."""
+        return self.manifest + fingerprints.of_config(self.config)
+
+    def where(self, refusal: Refusal) -> str:
+        """The path that a refusal is shown with."""
+        return self.config.path if self.config is not None and refusal.kind == "config" else self.path
+
 
 @dataclass
 class Plan:
     """What to do. register: new versions, and those to register again. renew: the manifests alone are written anew.
 
-    judge: operations are judged by today's list. restore: their files are back. missing: their files are. withdraw:
-    version to the reason. waiting: how many are not whole, or have not settled. refused: by the path below the
-    repository. seen: for the next listing. alarm: why nothing is withdrawn, else empty.
+    judge: operations are judged by today's list. configs: versions of models whose ``config.pbtxt`` has changed.
+    restore: their files are back. missing: their files are. withdraw: version to the reason. waiting: how many are not
+    whole, or have not settled. refused: by the path below the repository. seen: for the next listing. alarm: why
+    nothing is withdrawn, else empty.
     """
 
     register: list[Step] = field(default_factory=list)
     renew: list[Step] = field(default_factory=list)
     judge: list[Step] = field(default_factory=list)
+    configs: list[Step] = field(default_factory=list)
     restore: list[Key] = field(default_factory=list)
     missing: list[Key] = field(default_factory=list)
     withdraw: dict[Key, str] = field(default_factory=dict)
@@ -103,6 +134,11 @@ class Plan:
     refused: dict[str, Refusal] = field(default_factory=dict)
     seen: dict[Key, Seen] = field(default_factory=dict)
     alarm: str = ""
+
+
+def taken(owner: str) -> Refusal:
+    """Why a model is refused whose name another has. owner: the sentence that says who."""
+    return Refusal("name", f"{owner} Rename the model in the repository.")
 
 
 def decide(
@@ -118,17 +154,21 @@ def decide(
 ) -> Plan:
     """What a successful listing asks for.
 
-    seen: of the listing before. refused: versions that were refused, with the manifest that they had then.
+    seen: of the listing before. refused: versions that were refused, with the stamp that they had then.
     is_accepted: an operator has confirmed that much of the repository has vanished. held: versions whose manifests NATS
     has, None = nobody has looked.
     """
     plan = Plan(refused={path: Refusal("layout", why) for path, why in found.refused.items()})
     for name, model in sorted(found.models.items()):
+        uploads = known.uploads.get(name, frozenset())
         if owner := known.owners.get(name):
-            plan.refused[name] = Refusal("name", f"{owner} Rename the model in the repository.")
+            if model.versions.keys() - uploads:
+                plan.refused[name] = taken(owner)
             continue
-        for number, version in sorted(model.versions.items()):
-            step = Step(name, number, version, fingerprints.of(version.files))
+        if uploads or name in known.gone:  # they are being written, or were deleted
+            continue
+        for number, version in _undeleted(model, known):
+            step = Step(name, number, version, fingerprints.of(version.files), model.config)
             was = seen.get(step.key)
             since = was.since if was is not None and was.manifest == step.manifest else now
             plan.seen[step.key] = Seen(step.manifest, since)
@@ -137,6 +177,8 @@ def decide(
                 _decide_known(plan, step, before, terms, is_lost=held is not None and step.key not in held)
             else:
                 _decide_changed(plan, step, before, refused.get(step.key), terms, settled_s=now - since)
+        if known.configs.get(name, "") != fingerprints.of_config(model.config):
+            _decide_config(plan, model, known, refused)
     plan.alarm = "" if is_accepted else _doubt(found, known)
     for (name, number), row in _missing(found, known):
         if why := _superseded(found.models.get(name), number):
@@ -145,6 +187,14 @@ def decide(
         elif not plan.alarm:
             _decide_missing(plan, (name, number), row, terms, now)
     return plan
+
+
+def _undeleted(model: FoundModel, known: Known) -> list[tuple[int, FoundVersion]]:
+    """The versions that were found, but for those that an operator has deleted: nothing is done with them."""
+    if model.name in known.gone:
+        return []
+    deleted = known.deleted.get(model.name, frozenset())
+    return [(number, version) for number, version in sorted(model.versions.items()) if number not in deleted]
 
 
 def shown(names: Sequence[str]) -> str:
@@ -157,7 +207,7 @@ def _decide_known(plan: Plan, step: Step, row: KnownVersion, terms: Terms, *, is
     if row.is_gone:
         plan.restore.append(step.key)
     if row.rules != terms.rules:
-        plan.judge.append(step)
+        plan.judge.append(step._replace(config=None))
     if is_lost:
         plan.renew.append(step)
 
@@ -175,8 +225,8 @@ def _decide_changed(
         plan.waiting += 1
         if step.version.missing and settled_s >= terms.settle_s:
             plan.refused[step.path] = Refusal("incomplete", f"Not all files are there: {shown(step.version.missing)}.")
-    elif refused is not None and refused[0] == step.manifest:
-        plan.refused[step.path] = refused[1]
+    elif refused is not None and refused[0] == step.stamp:
+        plan.refused[step.where(refused[1])] = refused[1]
     elif row is None or not row.is_final:
         plan.register.append(step)
     elif fingerprints.have_equal_sizes(row.manifest, step.manifest):
@@ -191,6 +241,20 @@ def _decide_changed(
         )
 
 
+def _decide_config(plan: Plan, model: FoundModel, known: Known, refused: Mapping[Key, tuple[str, Refusal]]) -> None:
+    """Of a model that is registered, by the newest of its versions. A new one's registration reads the file as well."""
+    number = max(model.versions.keys() & known.versions.get(model.name, {}).keys(), default=None)
+    if number is None:
+        return
+    version = model.versions[number]
+    step = Step(model.name, number, version, fingerprints.of(version.files), model.config)
+    why = refused.get(step.key)
+    if why is not None and why[0] == step.stamp:
+        plan.refused[step.where(why[1])] = why[1]
+    elif step not in plan.register:
+        plan.configs.append(step)
+
+
 def _is_whole(version: FoundVersion, terms: Terms, settled_s: float) -> bool:
     if version.missing:
         return False
@@ -199,8 +263,9 @@ def _is_whole(version: FoundVersion, terms: Terms, settled_s: float) -> bool:
 
 def _doubt(found: Found, known: Known) -> str:
     """Why the listing may be wrong as a whole: it is empty, or has less than half of what was there."""
-    was = sum(not row.is_gone for rows in known.versions.values() for row in rows.values())
-    is_now = sum(len(model.versions) for model in found.models.values())
+    listed = (rows for name, rows in known.versions.items() if name not in found.unlisted)
+    was = sum(not row.is_gone for rows in listed for row in rows.values())
+    is_now = sum(len(_undeleted(model, known)) for model in found.models.values())
     if not was or (is_now and 2 * is_now >= was):
         return ""
     return (
@@ -213,7 +278,7 @@ def _missing(found: Found, known: Known) -> Iterator[tuple[Key, KnownVersion]]:
     for name, rows in known.versions.items():
         model = found.models.get(name)
         for number, row in rows.items():
-            if model is None or number not in model.versions:
+            if name not in found.unlisted and (model is None or number not in model.versions):
                 yield (name, number), row
 
 

@@ -16,20 +16,22 @@ from django.conf import settings
 from django.db import connection
 
 from console.accounts.rights import Actor, system_actor
-from console.catalog import judging, services, withdrawal
+from console.catalog import judging, services, triton, withdrawal
 from console.catalog.inspection import GraphInspection
-from console.catalog.models import REPOSITORY, ModelVersion
+from console.catalog.models import REPOSITORY, ModelVersion, ServedModel
 from console.catalog.versions import Candidate
-from console.noticing import rows
+from console.noticing import fingerprints, rows
 from console.noticing.graphs import Graphs
 from console.noticing.listing import MOST_GRAPH_BYTES, Place
-from console.noticing.plan import Key, Plan, Refusal, Step, shown
+from console.noticing.plan import Key, Plan, Refusal, Step, shown, taken
 from console.noticing.rows import in_thread
 from console.repositories.models import Repository
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
+from signalbox.program import log
 from signalbox.program.errors import Conflict, InvalidRequest, SignalboxError
-from signalbox.wire.messages import Manifest
+from signalbox.program.tasks import TaskGroup
+from signalbox.wire.manifests import Manifest
 from signalbox.wire.names import Bucket, version_key, version_of
 from signalbox.wire.names import key as key_subject
 
@@ -45,7 +47,7 @@ Inspected = dict[Key, GraphInspection]
 Use = Callable[[Sequence[Step], Inspected, dict[Key, Refusal]], Awaitable[None]]
 """Takes versions, what graphs of them say, and why the others are refused."""
 Refused = dict[Key, tuple[str, Refusal]]
-"""By version: the manifest it had, and why it was not taken."""
+"""By version: the stamp it had, and why it was not taken."""
 
 
 class Registrar:
@@ -55,6 +57,7 @@ class Registrar:
         self._bus = bus
         self._graphs = graphs
         self._turns = asyncio.Semaphore(_WRITES)
+        self._one = asyncio.Lock()
 
     async def carry_out(self, row: Repository, place: Place, plan: Plan, now: float) -> Refused:
         """Do all that the plan says; what was refused. What has changed since the listing waits for the next one.
@@ -70,8 +73,13 @@ class Registrar:
         async def judge(_: Sequence[Step], found: Inspected, __: dict[Key, Refusal]) -> None:
             await in_thread(_note_judged)(found)
 
+        async def note_configs(steps: Sequence[Step], found: Inspected, bad: dict[Key, Refusal]) -> None:
+            await in_thread(_note_configs)(row, [(step, found[step.key]) for step in steps if step.key in found])
+            refused.update({step.key: (step.stamp, bad[step.key]) for step in steps if step.key in bad})
+
         await self._inspect(place, plan.register, register)
         await self._inspect(place, plan.judge, judge)
+        await self._inspect(place, plan.configs, note_configs)
         await self._write_manifests(place, plan.renew, now)
         await in_thread(_note_back)(row, plan)
         return refused
@@ -108,10 +116,15 @@ class Registrar:
                 refused[step.key] = Refusal(
                     "incomplete", f"Its graph names files that are not there: {shown(lacking)}."
                 )
-        taken = [step for step in steps if step.key in found and step.key not in refused]
-        await self._write_manifests(place, taken, now)
-        refused |= await in_thread(_store)(row, place, [(step, found[step.key]) for step in taken])
-        return {step.key: (step.manifest, refused[step.key]) for step in steps if step.key in refused}
+            elif step.key in found and (why := _unlike(step, found[step.key])):
+                refused[step.key] = Refusal("config", why)
+        async with self._one:  # of two repositories with a model of one name the first has it, and its manifest stands
+            owners = await in_thread(rows.owners)(row, {step.model for step in steps})
+            refused |= {step.key: taken(owners[step.model]) for step in steps if step.model in owners}
+            new = [step for step in steps if step.key in found and step.key not in refused]
+            await self._write_manifests(place, new, now)
+            refused |= await in_thread(_store)(row, place, [(step, found[step.key]) for step in new])
+        return {step.key: (step.stamp, refused[step.key]) for step in steps if step.key in refused}
 
     async def _write_manifests(self, place: Place, steps: Sequence[Step], now: float) -> None:
         async def write(step: Step) -> None:
@@ -126,10 +139,10 @@ class Registrar:
 
 
 @asynccontextmanager
-async def _together() -> AsyncIterator[asyncio.TaskGroup]:
+async def _together() -> AsyncIterator[TaskGroup]:
     """A group of tasks. The first of our errors in it is raised as it is."""
     try:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             yield group
     except BaseExceptionGroup as errors:
         ours = errors.subgroup(SignalboxError)
@@ -164,13 +177,19 @@ def _lacking(step: Step, found: GraphInspection) -> Iterator[str]:
     yield from (path for asset in found.assets if (path := f"assets/{asset}") not in files)
 
 
+def _unlike(step: Step, found: GraphInspection) -> str:
+    """Why what the model's ``config.pbtxt`` promises is never kept by the version."""
+    why = triton.refusal(found.config, found.signatures) if found.config is not None else ""
+    return f"Version {step.number}: {why}" if why else ""
+
+
 def _store(row: Repository, place: Place, new: Sequence[tuple[Step, GraphInspection]]) -> dict[Key, Refusal]:
     """Register each model's versions in a transaction of its own; why others were refused.
 
     Nothing while the console is read-only, nor where the repository is not noticed any more.
     """
     refused: dict[Key, Refusal] = {}
-    fresh = next((one for one in rows.noticed() if one.pk == row.pk), None)
+    fresh = rows.fresh(row)
     if fresh is None:
         return refused
     begun = time.monotonic()
@@ -179,7 +198,7 @@ def _store(row: Repository, place: Place, new: Sequence[tuple[Step, GraphInspect
         candidates = {step.number: _candidate(place, step, found) for step, found in steps}
         base = _kept(place, steps[0][0].version.folder.rpartition("/")[0])
         try:
-            services.register_found(actor_of(row.name), fresh, name, base, candidates)
+            services.register_found(actor_of(row.name), fresh, name, base, candidates, _config(*steps[0]))
         except (InvalidRequest, Conflict) as error:
             refused |= {step.key: Refusal("registration", error.public_message) for step, _ in steps}
         if connection.vendor == "sqlite" and time.monotonic() >= begun + _TURN_S:
@@ -187,6 +206,19 @@ def _store(row: Repository, place: Place, new: Sequence[tuple[Step, GraphInspect
             time.sleep(_PAUSE_S)
             begun = time.monotonic()
     return refused
+
+
+def _config(step: Step, found: GraphInspection) -> triton.FoundConfig | None:
+    return triton.FoundConfig(fingerprints.of_config(step.config), found.config) if found.config is not None else None
+
+
+def _note_configs(row: Repository, found: Sequence[tuple[Step, GraphInspection]]) -> None:
+    """Keep what changed files say: that changes no setting, and which warm-ups are run."""
+    for step, one in found:
+        model = ServedModel.objects.filter(name=step.model, repository=row).first()
+        if model is not None:
+            services.note_config(actor_of(row.name), model, _config(step, one))
+            log.info("repository.config_changed", repository=row.name, model=step.model)
 
 
 def _candidate(place: Place, step: Step, found: GraphInspection) -> Candidate:
@@ -201,6 +233,8 @@ def _kept(place: Place, below: str) -> str:
 
 
 def _note_gone(row: Repository, plan: Plan, now: float) -> None:
+    if rows.fresh(row) is None:
+        return
     at = datetime.fromtimestamp(now, tz=UTC)
     for name, keys in groupby(plan.missing, key=itemgetter(0)):
         withdrawal.note_missing(row, name, [number for _, number in keys], at)
@@ -211,6 +245,8 @@ def _note_gone(row: Repository, plan: Plan, now: float) -> None:
 def _note_back(row: Repository, plan: Plan) -> None:
     for step in plan.renew:
         withdrawal.note_manifest(row, step.model, step.number, step.manifest)
+    if rows.fresh(row) is None:
+        return
     for name, keys in groupby(plan.restore, key=itemgetter(0)):
         withdrawal.restore(actor_of(row.name), row, name, [number for _, number in keys], "Its files are back.")
 

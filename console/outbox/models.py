@@ -7,15 +7,16 @@ from django.utils import timezone
 class OutboxEntry(models.Model):
     """One message to NATS. KV documents are states: only the latest of a key is ever published.
 
-    kind: ``document`` (body is the document), ``cancel`` (key is a job id),
-    ``release`` (key is a GPU id: its holder is asked to hand over), ``redrive`` (key is the job id of a dead letter,
-    body that of the redrive before) or ``discard`` (of a dead letter). last_error: why it is not done; beside
-    published_at, why it never will be.
+    kind: ``document`` (body is the document, empty: the key is removed), ``cancel`` (key is a job id),
+    ``release`` (key is a GPU id: its holder is asked to hand over), ``evict`` (key is a worker's id, body what shall
+    leave its device's memory), ``redrive`` (key is the job id of a dead letter, body that of the redrive before) or
+    ``discard`` (of a dead letter). last_error: why it is not done; beside published_at, why it never will be.
     """
 
     DOCUMENT = "document"
     CANCEL = "cancel"
     RELEASE = "release"
+    EVICT = "evict"
     REDRIVE = "redrive"
     DISCARD = "discard"
 

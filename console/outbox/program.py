@@ -11,6 +11,7 @@ from signalbox.bus.client import Bus
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
+from signalbox.program.tasks import TaskGroup
 from signalbox.wire.names import program_alive
 
 _RETRY_S: Final = 1.0
@@ -51,7 +52,7 @@ async def _until_signalled(settings: Wire, name: str, parts: Parts) -> None:
     loop = asyncio.get_running_loop()
     for sent in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sent, stop.set)
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         running = group.create_task(_run(settings, name, parts))
         stopped = group.create_task(stop.wait())
         await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -63,7 +64,7 @@ async def _until_signalled(settings: Wire, name: str, parts: Parts) -> None:
 async def _run(settings: Wire, name: str, parts: Parts) -> None:
     async with await connect(settings, name=name) as bus:
         log.info("program.started", name=name)
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             group.create_task(say_alive(bus, name))
             for part in parts(bus):
                 group.create_task(part)

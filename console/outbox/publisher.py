@@ -17,6 +17,7 @@ from console.outbox.ends import with_ends_of
 from console.outbox.models import OutboxEntry
 from console.outbox.wake import Waker
 from signalbox.bus.client import Bus
+from signalbox.bus.table import remove
 from signalbox.jobs import deadletters
 from signalbox.jobs.cancel import OPERATOR, cancel
 from signalbox.jobs.records import Records
@@ -118,6 +119,8 @@ class Publisher:
                 await deadletters.redrive(self._bus, entry.key, after=entry.body)
             elif entry.kind == OutboxEntry.DISCARD:
                 await deadletters.discard(self._bus, entry.key)
+            elif entry.kind == OutboxEntry.EVICT:
+                await self._bus.publish(names.ask_evict(entry.key), entry.body.encode())
             else:
                 await self._bus.publish(names.ask_release(entry.key))
             await _settle(entry, None)
@@ -158,7 +161,10 @@ class Publisher:
             if bucket is Bucket.KEYS and stored is not None:
                 body = _still_ended(body, stored.data)
             try:
-                written = await self._bus.write(subject, body, expect=revision)
+                if body:
+                    written = await self._bus.write(subject, body, expect=revision)
+                else:
+                    written = await remove(self._bus, bucket, key, expect=revision)
             except StaleRevision:
                 continue
             await _settle(entry, written)

@@ -28,6 +28,15 @@ def post_document(bucket: Bucket, key: str, doc: messages.Doc, *, name: str = ""
     return post(_entry(bucket, key, doc, name))
 
 
+def post_removals(bucket: Bucket, keys: Iterable[tuple[str, str]]) -> None:
+    """Queue that KV keys go: each key, and the name of its model, for people."""
+    document = OutboxEntry.DOCUMENT
+    OutboxEntry.objects.bulk_create(
+        OutboxEntry(kind=document, bucket=bucket.value, key=key, subject_name=name) for key, name in keys
+    )
+    transaction.on_commit(wake.everybody)
+
+
 def post_documents(bucket: Bucket, documents: Iterable[tuple[str, messages.Doc, str]]) -> None:
     """Queue the new states of many keys at once: key, document and name of each, as :func:`post_document` has them."""
     OutboxEntry.objects.bulk_create(_entry(bucket, *each) for each in documents)

@@ -4,6 +4,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -14,10 +15,11 @@ from console.accounts.acts import Act
 from console.accounts.rights import authorize
 from console.audit.models import AuditEntry
 from console.bounds import MOST_NUMBER
-from console.catalog import files, joining, services
+from console.catalog import files, joining, policy, selection, services, triton, uploads
 from console.catalog.models import ServedModel
+from console.deletion import listing as deletion
 from console.feed.running import running
-from console.fleet import listing, serving
+from console.fleet import hosts, listing, serving, steering, workers
 from console.fleet import services as fleet
 from console.jobs.models import Job
 from console.outbox import services as outbox
@@ -25,6 +27,8 @@ from console.pages import flash
 from console.pages.forms import refusals_in
 from console.pages.sudo import asks_password
 from console.repositories.models import Repository
+from console.splits.figures import compare
+from console.splits.shadow import report
 from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.program import words
@@ -44,6 +48,7 @@ LIMIT_LABELS: Final = {
     "max_queue": "Longest queue",
     "max_payload_bytes": "Largest payload (bytes)",
 }
+_KINDS: Final = {policy.ALL: "All", policy.LATEST: "The latest", policy.SPECIFIC: "Only these"}
 _FILES_SHOWN: Final = 500
 _MOST_ASKED: Final = 100
 """Characters of a word that models are searched by."""
@@ -169,7 +174,7 @@ def upload(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         with refusals_in(form):
             name = form.cleaned_data["name"]
-            version = services.upload(actor_of(request), **services.with_joining(form.cleaned_data))
+            version = uploads.upload(actor_of(request), **services.with_joining(form.cleaned_data))
             done = f"Version {version.number} of {name} is registered"
             return _done(request, name, done, _default_now(name))
     return _add(request, upload_form=form, is_bad=True)
@@ -185,14 +190,24 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "model": model,
         "condition": serving.condition(model, why_unpublished),
         "joining": joining.state_of(model),
+        "config": triton.state_of(model),
         "versions": model.versions.prefetch_related("labels"),
         "labels": model.labels.select_related("version"),
+        "splits": [(split, compare(split), report(split.shadowed)) for split in model.splits.all()],
+        "unserved": model.unserved(),
+        "kinds": _KINDS.items(),
         "posting": outbox.latest(Bucket.MODELS, outbox.model_key(name)),
         "why_unpublished": why_unpublished,
         "desired": fleet.of_model(name),
+        "prefetch": fleet.prefetch_of(name),
         "jobs": Job.objects.filter(model=name).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="model", target=name)[:30],
+        "undoable": deletion.undoable(name),
+        "undo_s": settings.CONSOLE.deleted_kept_s,
+        "pin": steering.pin_of(name),
+        "hosts": sorted({hosts.id_of(row.host) for row in workers.present().values() if row.state != "lost"}),
         "pending": list(feed.view.rollouts.pending(name)) if (feed := running.feed) else [],
+        "uncounted": feed.view.rollouts.uncounted(name) if feed is not None else (),
     }
     return render(request, "models/detail.html", context)
 
@@ -250,6 +265,19 @@ def set_default(request: HttpRequest, name: str) -> HttpResponse:
     """Choose the default version."""
     services.set_default(actor_of(request), name, _number(request, "version"))
     return _done(request, name, "The default version is changed", _default_now(name))
+
+
+@require_POST
+def set_policy(request: HttpRequest, name: str) -> HttpResponse:
+    """Choose which versions are served."""
+    given: dict[str, Any] = {"kind": request.POST.get("kind", "")}
+    if given["kind"] == policy.LATEST:
+        given["count"] = _number(request, "count")
+    if given["kind"] == policy.SPECIFIC:
+        texts = request.POST.get("versions", "").replace(",", " ").split()
+        given["versions"] = [bounds.number(text, "versions") for text in texts]
+    selection.set_policy(actor_of(request), name, given)
+    return _done(request, name, "The policy is changed", _default_now(name))
 
 
 @require_POST

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from console.catalog import joining
+from console.catalog import joining, policy
 from console.fleet import serving
 from console.jobs import standing
 from console.pages import sudo
@@ -45,6 +45,12 @@ def duration(milliseconds: float | None) -> str:
     minutes, seconds = divmod(round(ms / 1000), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+@register.filter
+def percent(share: float) -> str:
+    """``10 %``, ``0.5 %``."""
+    return f"{100 * share:.4g} %"
 
 
 @register.filter
@@ -91,7 +97,9 @@ def item(mapping: dict[str, Any], key: str) -> Any:
 
 @register.filter
 def seconds(value: float) -> str:
-    """``20 s``, ``1.5 s``, ``1 h``."""
+    """``4.8 ms``, ``1.5 s``, ``20 s``, ``1 h``."""
+    if 0 < value < 1:
+        return duration(value * 1000)
     return f"{value:.3g} s" if value < 60 else duration(value * 1000).removesuffix(" 0 min").removesuffix(" 0 s")
 
 
@@ -100,6 +108,7 @@ register.filter("joining", joining.state_of)
 register.filter("joining_found", joining.found_in)
 register.filter("standing", standing.of)
 register.filter("spent", standing.spent)
+register.filter("policy", policy.shown)
 register.filter("served", serving.served)
 register.filter("next_version", serving.next_version)
 

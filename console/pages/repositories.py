@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -11,14 +12,16 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from console.accounts.acts import Act
 from console.audit.models import AuditEntry
+from console.catalog import storing, triton
 from console.catalog.models import ServedModel
+from console.config import UPLOADS
 from console.fleet import listing
 from console.keys.models import Account
 from console.pages.catalog import LIMIT_LABELS
 from console.pages.forms import offer, refusals_in
 from console.pages.sudo import asks_password
-from console.repositories import conditions, services
-from console.repositories.models import Repository
+from console.repositories import conditions, removal, services
+from console.repositories.models import MOST_REFUSED, Repository
 from console.repositories.services import Terms
 from console.web.guards import sees
 from console.web.middleware import actor_of
@@ -149,13 +152,19 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     """One repository: its last listing, what that refused, its models, its terms and its history."""
     repository = services.find(name)
     page = listing.page(repository=name, size=_SHOWN)
+    count = listing.count(repository=name)
     context = {
         "repository": repository,
         "condition": conditions.of(repository),
         "listing": conditions.listing_of(repository),
         "accounts": Account.objects.filter(pk__in=repository.access_accounts),
+        "left": triton.left_of(repository, MOST_REFUSED),
+        "is_for_uploads": name == UPLOADS,
+        "uploads": storing.under_way()[:_SHOWN] if name == UPLOADS else (),
         "page": page,
-        "count": listing.count(repository=name),
+        "count": count,
+        "undo_s": settings.CONSOLE.deleted_kept_s,
+        "may_remove": name not in settings.CONSOLE.roots,
         "history": AuditEntry.objects.filter(target_kind="repository", target=name)[:30],
     }
     return render(request, "repositories/detail.html", context)
@@ -165,7 +174,17 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 @sees(Act.REPOSITORIES_MANAGE)
 @asks_password
 def remove(request: HttpRequest, name: str) -> HttpResponse:
-    """Forget it, if it has no models."""
-    services.remove(actor_of(request), name, reason=request.POST.get("reason", ""))
-    messages.success(request, f"{name} is removed. Nothing that lies there was touched.")
+    """Delete it with its models."""
+    removal.delete(actor_of(request), name, reason=request.POST.get("reason", ""))
+    messages.success(request, f"{name} is deleted. Nothing that lies there was touched.")
     return redirect("repositories")
+
+
+@require_POST
+@sees(Act.REPOSITORIES_MANAGE)
+@asks_password
+def undo(request: HttpRequest, name: str) -> HttpResponse:
+    """Bring it back with its models."""
+    removal.undo(actor_of(request), name)
+    messages.success(request, f"{name} is back with its models.")
+    return redirect("repository", name=name)

@@ -10,7 +10,7 @@ from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.board.rows import WorkerRow
 from console.feed.running import running
-from console.fleet import services, workers
+from console.fleet import residents, services, workers
 from console.fleet.models import DesiredState
 from console.jobs.models import Job
 from console.outbox import services as outbox
@@ -43,6 +43,7 @@ def detail(request: HttpRequest, worker: str) -> HttpResponse:
         "desired": desired,
         "is_blind": running.is_blind,
         "seen": _seen(row, desired) if row else None,
+        "residents": residents.of(row) if row else (),
         "posting": outbox.latest(Bucket.DESIRED, services.desired_key(DesiredState.WORKER, worker)),
         "jobs": Job.objects.filter(worker=worker).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="worker", target=worker)[:30],

@@ -14,13 +14,16 @@ import msgspec
 from django.db import connection, transaction
 from django.utils import timezone
 
-from console.jobs.fold import EVENT_COLUMNS, INSTANTS, JOB_COLUMNS, JobMessage, Row, fold
-from console.jobs.models import Job, JobEvent
+from console.jobs import retention
+from console.jobs.fold import EVENT_COLUMNS, INSTANTS, JOB_COLUMNS, TAG_COLUMNS, JobMessage, Row, fold
+from console.jobs.models import Job, JobEvent, JobTag
 from console.projector.models import Cursor
 from signalbox.jobs import joblog
 from signalbox.program import log
 
-_JSON: Final = frozenset({"phases", "parts", "ended_attempts"})
+_JSON: Final = frozenset({"phases", "parts", "ended_attempts", "tags"})
+_CHUNK: Final = 500
+"""Ids in one statement."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -80,13 +83,16 @@ def apply(received: Sequence[JobMessage], upto: int, queue_upto: int = 0) -> int
 
 
 def write(received: Sequence[JobMessage], *, has_events: bool = True) -> None:
-    """Upsert the jobs and insert the events, all or nothing. Safe to repeat."""
+    """Upsert the jobs and insert the events, delete what was deleted, all or nothing. Safe to repeat."""
     rows = fold(received)
     with transaction.atomic():
         _write(_record_statement(), JOB_COLUMNS, rows.recorded.values())
         _write(_job_statement(), JOB_COLUMNS, rows.accepted.values())
+        _write(_tag_statement(), TAG_COLUMNS, rows.tags)
         if has_events:
             _write(_event_statement(), EVENT_COLUMNS, rows.events)
+        for start in range(0, len(rows.deleted), _CHUNK):
+            retention.delete(rows.deleted[start : start + _CHUNK])
 
 
 def _write(statement: Statement, columns: Sequence[str], rows: Collection[Row]) -> None:
@@ -152,6 +158,11 @@ def _record_statement() -> Statement:
 @cache
 def _job_statement() -> Statement:
     return _insert(Job._meta.db_table, JOB_COLUMNS, "ON CONFLICT (id) DO NOTHING")  # noqa: SLF001
+
+
+@cache
+def _tag_statement() -> Statement:
+    return _insert(JobTag._meta.db_table, TAG_COLUMNS, "ON CONFLICT (job_id, tag) DO NOTHING")  # noqa: SLF001
 
 
 @cache

@@ -1,6 +1,6 @@
 """Repositories, and what the controller found when it listed them last."""
 
-from typing import Final
+from typing import Final, TypeVar
 
 from django.core.validators import MinValueValidator
 from django.db import models
@@ -11,13 +11,24 @@ from signalbox.wire import messages
 MOST_REFUSED: Final = 200
 """Refusals that are kept of one listing."""
 
+Marked = TypeVar("Marked", bound=models.Model)
+
+
+class Kept(models.Manager[Marked]):
+    """Rows that are not marked as deleted."""
+
+    def get_queryset(self) -> models.QuerySet[Marked]:
+        """All of these."""
+        return super().get_queryset().filter(deleted_at=None)
+
 
 class Repository(models.Model):
     """A place where models lie: a name, a URL, and what counts for the models found there.
 
     url: ``file:///folder``, ``s3://bucket/prefix``, ``gs://...``, ``az://...``. defaults: settings of a new model, as
     ``catalog.services.SETTINGS`` names them. is_noticed: the controller lists it and registers what is new.
-    changed_by: who added it or changed it last; that operator approves none of its versions.
+    changed_by: who added it or changed it last; that operator approves none of its versions. deleted_at: as of a model;
+    its models were marked at the same instant.
     """
 
     PRIVATE = "private"
@@ -53,6 +64,11 @@ class Repository(models.Model):
     changed_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(default=timezone.now)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    deleted_by = models.CharField(max_length=150, blank=True, default="")
+
+    objects = Kept["Repository"]()
+    with_deleted: models.Manager["Repository"] = models.Manager()
 
     class Meta:
         """By name."""

@@ -10,17 +10,19 @@ from typing import Any, Final
 
 import msgspec
 from django.conf import settings
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, system_actor
 from console.audit.acts import Target, act
 from console.catalog import services as catalog
+from console.catalog.models import ServedModel
+from console.catalog.tombstones import due_before, undo_until, was_deleted
 from console.config import UPLOADS
 from console.database import one_of
 from console.keys.models import Account
-from console.repositories.models import Repository
+from console.repositories.models import Listing, Repository
 from signalbox.program.errors import Conflict, InvalidRequest, Misconfigured
 from signalbox.repositories.location import MOST_REPOSITORY_LETTERS, SCHEMES, Location
 
@@ -34,8 +36,7 @@ DEFAULTS: Final = tuple(name for name in catalog.SETTINGS if name != "descriptio
 """Settings that a repository gives to new models."""
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{MOST_NAME - 1}}}\Z")
 _MARKER: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
-_SHOWN: Final = 5
-"""Models that a refusal names."""
+_SERVED: Final = Count("models", filter=Q(models__deleted_at=None))
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ def find(name: str) -> Repository:
 
 def listed() -> QuerySet[Repository]:
     """All repositories by name, with their last listing and ``served``: how many models each has brought."""
-    return Repository.objects.select_related("listing").annotate(served=Count("models")).order_by("name")
+    return Repository.objects.select_related("listing").annotate(served=_SERVED).order_by("name")
 
 
 def add(actor: Actor, name: str, terms: Terms) -> Repository:
@@ -72,9 +73,10 @@ def add(actor: Actor, name: str, terms: Terms) -> Repository:
         _check_name(name)
         if Repository.objects.filter(name=name).exists():
             raise Conflict(f"name: there is a repository {name} already; change it, or take another name.")
-        made = Repository(name=name, added_by=actor.name)
+        old = Repository.with_deleted.select_for_update().filter(name=name).first()
+        made = Repository(pk=_begun_anew(old) if old is not None else None, name=name, added_by=actor.name)
         _fill(made, _checked(terms, name), actor)
-        made.save(force_insert=True)
+        made.save()
         noted.after = msgspec.to_builtins(terms_of(made))
     return find(name)
 
@@ -102,49 +104,34 @@ def change(actor: Actor, name: str, changes: dict[str, Any], *, reason: str = ""
     return find(name)
 
 
-def remove(actor: Actor, name: str, *, reason: str = "") -> None:
-    """Forget a repository that has no models; nothing that lies there is touched.
-
-    Raises :class:`NotFound`, and :class:`Conflict` while it has models or is one of the settings' folders.
-    """
-    with act(actor, Act.REPOSITORIES_MANAGE, Target("repository", name), asked={}, reason=reason) as noted:
-        repository = _locked(name)
-        noted.before = msgspec.to_builtins(terms_of(repository))
-        if name in settings.CONSOLE.roots:
-            raise Conflict(
-                f"{name} is a folder of this console's settings (SIGNALBOX_CONSOLE_REPOSITORY_ROOTS,"
-                " ..._REPOSITORY_DIR). Take it out there first, or stop noticing it."
-            )
-        if names := list(repository.models.values_list("name", flat=True)[: _SHOWN + 1]):
-            more = " and others" if len(names) > _SHOWN else ""
-            raise Conflict(
-                f"{name} has models: {', '.join(names[:_SHOWN])}{more}. Stop noticing it instead: they stay, and"
-                " nothing new is taken."
-            )
-        repository.delete()
-
-
 def terms_of(repository: Repository) -> Terms:
     """What counts for it now."""
     fields = {field: getattr(repository, field) for field in Terms.__struct_fields__ if field != "accounts"}
     return Terms(**fields, accounts=list(repository.access_accounts))
 
 
+def shown(repository: Repository) -> dict[str, Any]:
+    """Its terms, for the audit."""
+    terms: dict[str, Any] = msgspec.to_builtins(terms_of(repository))
+    return terms
+
+
 def sync_roots() -> None:
-    """A row for each named folder of the settings, at the place that they say now. Idempotent; for ``bootstrap``.
+    """A row for ``uploads`` and each named folder, at the place that the settings say. Idempotent; for ``bootstrap``.
 
     None is noticed until an operator says so: people register models from them. ``uploads`` is open, the others are
     private. What operators change of them stays. Raises :class:`Misconfigured` where an operator's repository has such
     a name.
     """
     actor = system_actor("bootstrap")
-    for name, folder in settings.CONSOLE.roots.items():
-        url = Location.parse(f"file://{folder}").url
-        known = Repository.objects.filter(name=name).first()
+    places = {name: Location.parse(f"file://{folder}") for name, folder in settings.CONSOLE.roots.items()}
+    for name, place in (places | {UPLOADS: settings.CONSOLE.uploads}).items():
+        url = place.url
+        known = Repository.with_deleted.filter(name=name).first()
         if known is not None and known.added_by != actor.name:
             raise Misconfigured(
                 f"SIGNALBOX_CONSOLE_REPOSITORY_ROOTS: {name} is a repository that {known.added_by} added, at"
-                f" {known.url}. Give the folder {folder} another name."
+                f" {known.url}. Give {url} another name."
             )
         if known is None:
             access = Repository.EVERYBODY if name == UPLOADS else Repository.PRIVATE
@@ -157,6 +144,21 @@ def sync_roots() -> None:
 
 def _locked(name: str) -> Repository:
     return one_of(Repository.objects.select_for_update().filter(name=name), f"There is no repository {name!r}.")
+
+
+def _begun_anew(old: Repository) -> int:
+    """Free the name of a deleted repository, and of its models; its key, for the new one.
+
+    Raises :class:`Conflict` while the deletion can be undone.
+    """
+    if timezone.now() < (until := undo_until(old)):
+        raise Conflict(
+            f"name: {was_deleted(old)} It can be taken again from {until:%Y-%m-%d %H:%M:%S} UTC on. Undo the deletion,"
+            " or take another name."
+        )
+    Listing.objects.filter(repository=old).delete()
+    ServedModel.with_deleted.filter(repository=old).update(repository=None)
+    return old.pk
 
 
 def _fill(repository: Repository, terms: Terms, actor: Actor) -> None:
@@ -209,10 +211,16 @@ def _checked_url(url: str, name: str) -> str:
             f"url: {location.url} is outside the places that this console may use: {', '.join(allowed)}. They are"
             " SIGNALBOX_CONSOLE_REPOSITORY_URLS, a deployer's setting."
         )
+    require_apart(location.url, name)
+    return location.url
+
+
+def require_apart(url: str, name: str) -> None:
+    """Raise :class:`Conflict` where a place and another repository's lie one in the other. name: whose place it is."""
+    location = Location.parse(url)
     for other in Repository.objects.exclude(name=name):
         if location.is_within([other.url]) or Location.parse(other.url).is_within([location.url]):
             raise Conflict(f"url: it and {other.url} of the repository {other.name} lie one in the other.")
-    return location.url
 
 
 def allowed_urls() -> list[str]:
@@ -254,7 +262,8 @@ def _checked_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
 
 
 def _require_movable(repository: Repository) -> None:
-    if repository.models.exists():
+    there = Q(deleted_at=None) | Q(deleted_at__gt=due_before())
+    if ServedModel.with_deleted.filter(there, repository=repository).exists():
         raise Conflict(
             f"url: {repository.name} has models, whose versions lie below {repository.url}. Add another repository for"
             " the new place."

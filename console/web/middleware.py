@@ -4,11 +4,13 @@ import re
 import secrets
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
 from django.shortcuts import render
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from console.accounts.models import User
 from console.accounts.rights import Actor
@@ -132,8 +134,23 @@ def error_page(request: HttpRequest, status: int, title: str, text: str) -> Http
     """One answer for everything that goes wrong: a page to people, a problem to programs."""
     if problems.is_for_programs(request):
         return problems.answer(status, text)
-    context = {"status": status, "title": title, "text": text, "request_id": request_id_of(request)}
+    context = {
+        "status": status,
+        "title": title,
+        "text": text,
+        "request_id": request_id_of(request),
+        "back": _page_before(request),
+    }
     return render(request, "accounts/error.html", context, status=status)
+
+
+def _page_before(request: HttpRequest) -> str:
+    """The path of the page whose form was sent, to go back to; empty where it is none of ours."""
+    came_from = request.headers.get("Referer", "")[:2000]
+    if request.method != "POST" or not url_has_allowed_host_and_scheme(came_from, {request.headers.get("Host", "")}):
+        return ""
+    path = urlsplit(came_from).path
+    return path if re.match(r"/(?!/|confirm$)", path) else ""
 
 
 def request_id_of(request: HttpRequest) -> str:

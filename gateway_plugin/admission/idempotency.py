@@ -33,7 +33,7 @@ from signalbox.program.errors import (
 from signalbox.wire import names
 from signalbox.wire.ids import JobIds
 from signalbox.wire.messages import ApiKey, Idem, decode, encode
-from signalbox.wire.names import Bucket, Priority
+from signalbox.wire.names import PRIORITIES, Bucket, Priority
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
@@ -41,6 +41,8 @@ _MOST_CHARS: Final = 255
 _MOST_SEEN: Final = 10_000
 _RETRY_AFTER_S: Final = 1.0
 _TRIES: Final = 4
+_FINDS: Final = 32
+"""Of many jobs so many are looked up at once."""
 MOST_KEYS: Final = 50_000
 KEPT_S: Final = 600.0
 _COUNT_STALE_S: Final = 600.0
@@ -64,7 +66,7 @@ class IdempotencyEntry(NamedTuple):
     """What bucket ``idem`` holds of one submission. revision: 0 = nothing there yet. found: the job, if it exists.
 
     priority: the class it is named for, where it is. A job in another class is another message, so a retry must not
-    choose anew.
+    choose anew. classes: of many jobs, see :class:`Idem`.
     """
 
     subject: str
@@ -73,6 +75,25 @@ class IdempotencyEntry(NamedTuple):
     revision: int
     found: Found | None = None
     priority: Priority = "mid"
+    classes: str = ""
+
+    def of_one(self, number: int) -> "IdempotencyEntry":
+        """The entry of one of many jobs, as if it had a key of its own."""
+        letter = self.classes[number : number + 1]
+        priority = next((one for one in PRIORITIES if one[0] == letter), None)
+        return self._replace(
+            job_id=names.job_id_after(self.job_id, number),
+            revision=self.revision if priority else 0,
+            priority=priority or "mid",
+        )
+
+
+class _Held(NamedTuple):
+    """What is stored under a key. named_at: when it was written."""
+
+    idem: Idem
+    revision: int
+    named_at: float
 
 
 def digest_of(*parts: str, body: bytes) -> str:
@@ -117,14 +138,64 @@ class Idempotency:
         Raises :class:`InvalidRequest` for a key that cannot be one, :class:`KeyReused` when it named another
         request, and :class:`Conflict` while the first one is in flight.
         """
-        if not 1 <= len(name) <= _MOST_CHARS or not name.isascii() or not name.isprintable():
-            raise InvalidRequest(f"{HEADER} must be 1 to {_MOST_CHARS} printable ASCII characters.", bound="header")
         account = key.account_id
-        hashed = hashlib.sha256(name.encode()).hexdigest()
-        subject = names.key(Bucket.IDEM, f"{account}.{hashed}")
+        subject = _subject(account, name)
+        held = await self._held(subject, digest)
+        if held is None:
+            return IdempotencyEntry(subject, digest, self._ids.new(), 0)
+        idem = IdempotencyEntry(subject, digest, held.idem.job_id, held.revision, priority=held.idem.priority)
+        try:
+            found = await self._jobs.find(idem.job_id, account)
+        except NotFound:
+            self._require_left(subject, held)
+            if await self._jobs.may_be_forgotten(held.named_at, kept_s=self._kept_s):
+                raise _forgotten(idem.job_id) from None
+            return idem
+        REPLAYS.inc()
+        return idem._replace(found=found)
+
+    async def look_up_many(
+        self, key: ApiKey, name: str, digest: str, number: int
+    ) -> tuple[IdempotencyEntry, dict[int, Found | SignalboxError]]:
+        """:meth:`look_up` for a call with many jobs: its entry, and those of its jobs that are there, by their number.
+
+        An error stands for one that cannot be submitted: it cannot be read, or has perhaps ended and is forgotten.
+        """
+        subject = _subject(key.account_id, name)
+        held = await self._held(subject, digest)
+        if held is None:
+            return IdempotencyEntry(subject, digest, self._ids.new(number=number), 0), {}
+        idem = IdempotencyEntry(
+            subject, digest, held.idem.job_id, held.revision, priority=held.idem.priority, classes=held.idem.classes
+        )
+        known: dict[int, Found | SignalboxError] = {}
+        missing: list[int] = []
+        left = iter(range(number))
+
+        async def find() -> None:
+            for one in left:
+                try:
+                    known[one] = await self._jobs.find(names.job_id_after(idem.job_id, one), key.account_id)
+                except NotFound:
+                    missing.append(one)
+                except SignalboxError as error:
+                    known[one] = error
+
+        await asyncio.gather(*(find() for _ in range(_FINDS)))
+        if missing:
+            self._require_left(subject, held)
+            # An end may have been written while the call that noted this was still under way.
+            since = held.named_at - self._in_flight_s
+            if await self._jobs.may_be_forgotten(since, kept_s=self._kept_s):
+                known |= {one: _forgotten(names.job_id_after(idem.job_id, one)) for one in missing}
+        REPLAYS.inc()
+        return idem, known
+
+    async def _held(self, subject: str, digest: str) -> _Held | None:
+        """What an earlier request with this key left. Raises :class:`KeyReused`."""
         stored = await self._bus.leader_get(Bucket.IDEM.stream, subject)
         if stored is None:
-            return IdempotencyEntry(subject, digest, self._ids.new(), 0)
+            return None
         try:
             held = decode(Idem, stored.data)
         except msgspec.MsgspecError as error:
@@ -133,22 +204,12 @@ class Idempotency:
         if held.digest != digest:
             CONFLICTS.labels("another_body").inc()
             raise KeyReused(f"This {HEADER} was used for another request; choose a new one.")
-        idem = IdempotencyEntry(subject, digest, held.job_id, stored.seq, priority=held.priority)
-        try:
-            found = await self._jobs.find(held.job_id, account)
-        except NotFound:
-            if held.is_open and self._may_be_in_flight(subject, stored.seq, stored.time):
-                raise _in_flight() from None
-            if await self._jobs.may_be_forgotten(stored.time, kept_s=self._kept_s):
-                CONFLICTS.labels("forgotten").inc()
-                raise Conflict(
-                    f"This {HEADER} is of an earlier request whose job is no longer known, if there was one; choose a "
-                    "new one.",
-                    job_id=held.job_id,
-                ) from None
-            return idem
-        REPLAYS.inc()
-        return idem._replace(found=found)
+        return _Held(held, stored.seq, stored.time)
+
+    def _require_left(self, subject: str, held: _Held) -> None:
+        """Raise :class:`Conflict` while the first request may be about to publish a job."""
+        if held.idem.is_open and self._may_be_in_flight(subject, held.revision, held.named_at):
+            raise _in_flight()
 
     async def hold(self, idem: IdempotencyEntry, most: int = 0) -> IdempotencyEntry:
         """Name the job durably before it is published. most: keys its account may have remembered; 0 = the setting's.
@@ -193,7 +254,7 @@ class Idempotency:
         return int(info.get("total", 0))
 
     async def _write(self, idem: IdempotencyEntry) -> IdempotencyEntry:
-        data = encode(Idem(job_id=idem.job_id, digest=idem.digest, priority=idem.priority))
+        data = encode(Idem(job_id=idem.job_id, digest=idem.digest, priority=idem.priority, classes=idem.classes))
         for last in (False,) * (_TRIES - 1) + (True,):
             try:
                 revision = await self._bus.write(idem.subject, data, expect=idem.revision)
@@ -212,7 +273,9 @@ class Idempotency:
 
     async def release(self, idem: IdempotencyEntry) -> None:
         """Note that no request publishes this job now, so that the next try need not wait. Raises nothing of ours."""
-        closed = Idem(job_id=idem.job_id, digest=idem.digest, is_open=False, priority=idem.priority)
+        closed = Idem(
+            job_id=idem.job_id, digest=idem.digest, is_open=False, priority=idem.priority, classes=idem.classes
+        )
         try:
             await self._bus.write(idem.subject, encode(closed), expect=idem.revision)
         except SignalboxError:
@@ -230,6 +293,21 @@ class Idempotency:
             self._seen.clear()
         first = self._seen.setdefault((subject, revision), self._loop.time())
         return self._loop.time() - first < self._in_flight_s
+
+
+def _subject(account: str, name: str) -> str:
+    """Where a key is kept. Raises :class:`InvalidRequest` for one that cannot be one."""
+    if not 1 <= len(name) <= _MOST_CHARS or not name.isascii() or not name.isprintable():
+        raise InvalidRequest(f"{HEADER} must be 1 to {_MOST_CHARS} printable ASCII characters.", bound="header")
+    return names.key(Bucket.IDEM, f"{account}.{hashlib.sha256(name.encode()).hexdigest()}")
+
+
+def _forgotten(job_id: str) -> Conflict:
+    CONFLICTS.labels("forgotten").inc()
+    return Conflict(
+        f"This {HEADER} is of an earlier request whose job is no longer known, if there was one; choose a new one.",
+        job_id=job_id,
+    )
 
 
 def _in_flight() -> Conflict:

@@ -10,10 +10,10 @@ from typing import Final
 
 from gateway_plugin.admission.addresses import is_within, neighbourhood
 from gateway_plugin.admission.failures import Failures
-from gateway_plugin.tables.access import is_listed
 from signalbox.bus.table import Table
 from signalbox.program import keys, metrics
 from signalbox.program.errors import Forbidden, LimitExceeded, SignalboxError, Unauthorized, Unavailable
+from signalbox.wire.access import is_listed
 from signalbox.wire.messages import ApiKey
 
 SUBMIT: Final = "jobs:submit"
@@ -101,11 +101,15 @@ class Keyring:
             raise self._refusal("unknown" if found is None else "ended")
         return found
 
-    def require_unended(self, key: ApiKey) -> None:
-        """Raise :class:`Unauthorized` if a key that was good when its request came is known to have ended since."""
+    def require_unended(self, key: ApiKey) -> ApiKey:
+        """A key that was good when its request came, as it is known now. Raises :class:`Unauthorized` if it has ended.
+
+        A table that may be out of date ends none.
+        """
         found = self._table.get(key.id)
         if found is None or not self._is_valid(found):
             raise self._refusal("ended")
+        return found
 
     def require_address(self, key: ApiKey, address: str) -> None:
         """Raise :class:`Unauthorized` where a key is for certain networks and this is not one of them."""

@@ -5,6 +5,7 @@ No job is refused on that sum alone: it leaves out what workers took meanwhile, 
 """
 
 import asyncio
+from collections import OrderedDict
 from functools import partial
 from typing import Final
 
@@ -25,6 +26,8 @@ _STALE_WHEN_CROWDED_S: Final = 0.1
 _RETRY_AFTER_S: Final = 2.0
 _KEPT: Final = 8
 """One place of a queue in so many, and no more than ``fair_room`` of them, is kept from jobs in ``lo``."""
+_MOST_QUEUES: Final = 1024
+"""Most models whose queues are remembered; that of one that is asked for again is measured first."""
 
 DEMOTED: Final = metrics.counter(
     "jobs_demoted", "Jobs put into lo because their account had its share of the class.", "model"
@@ -34,11 +37,10 @@ DEMOTED: Final = metrics.counter(
 class _Queue:
     """One model's queue. measured_at: on the loop's clock."""
 
-    __slots__ = ("demoted", "measured_at", "shares")
+    __slots__ = ("measured_at", "shares")
 
-    def __init__(self, model: str, room: int) -> None:
+    def __init__(self, room: int) -> None:
         self.shares = Shares(room)
-        self.demoted = DEMOTED.labels(model)
         self.measured_at = float("-inf")
 
 
@@ -50,7 +52,7 @@ class QueueAdmission:
         self._workers = workers
         self._room = fair_room
         self._loop = asyncio.get_running_loop()
-        self._queues: dict[str, _Queue] = {}
+        self._queues: OrderedDict[str, _Queue] = OrderedDict()
         self._measuring: SingleFlight[str, None] = SingleFlight()
 
     async def admit(self, model: Model, account: str, asked: Priority, *, named: Priority | None = None) -> Priority:
@@ -59,9 +61,8 @@ class QueueAdmission:
         named: where an earlier try of the same submission went: it is judged once. Raises :class:`QueueFull`;
         :class:`Unavailable` if the length is not known.
         """
-        queue = self._queues.get(model.name)
-        if queue is None:
-            queue = self._queues[model.name] = _Queue(model.name, self._room)
+        queue = self._queues.get(model.name) or self._opened(model.name)
+        self._queues.move_to_end(model.name)
         shares, most = queue.shares, model.limits.max_queue
         given = named or shares.place(account, asked, self._loop.time(), most=most)
         is_full = shares.most >= self._limit(model, given)
@@ -74,12 +75,18 @@ class QueueAdmission:
             raise self._full(model, given, shares.most)
         shares.enter(account, asked, given)
         if given not in {asked, named}:
-            queue.demoted.inc()
+            DEMOTED.labels(model.name).inc()
         return given
 
     async def close(self) -> None:
         """Wait for open questions. Idempotent."""
         await self._measuring.close()
+
+    def _opened(self, name: str) -> _Queue:
+        if len(self._queues) >= _MOST_QUEUES:
+            self._queues.popitem(last=False)
+        queue = self._queues[name] = _Queue(self._room)
+        return queue
 
     def _is_stale(self, queue: _Queue, *, is_fair: bool) -> bool:
         """Whether to measure again: sooner where the queue is crowded, or where a job would be put into ``lo``."""

@@ -6,7 +6,7 @@ from signalbox.program import metrics
 
 REFUSED: Final = metrics.counter(
     "refused_for_room",
-    "Submissions refused because what is stored reached a bound: account_inputs, inputs, account_keys, keys, "
-    "account_results, results, disk (of NATS, which has no more than its reserve).",
+    "Submissions refused because what is stored reached a bound: account_inputs, inputs, account_delayed, "
+    "delayed, account_keys, keys, account_results, results, disk (of NATS, which has no more than its reserve).",
     "reason",
 )

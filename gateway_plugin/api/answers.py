@@ -7,7 +7,7 @@ from gateway_plugin.admission.idempotency import REPLAYED
 from gateway_plugin.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
 from gateway_plugin.service.jobs import Jobs, Outcome
 from signalbox.jobs import times
-from signalbox.wire.messages import Record
+from signalbox.wire.messages import ApiKey, Record
 
 _WAIT: Final = re.compile(r"wait\s*=\s*\"?([0-9]{1,6})\"?\Z", re.IGNORECASE)
 
@@ -78,10 +78,10 @@ def _of_submission(outcome: Outcome, prefer: Preference) -> dict[str, str]:
     return headers
 
 
-async def accepted(jobs: Jobs, outcome: Outcome, prefer: Preference) -> JsonResponse:
+async def accepted(jobs: Jobs, key: ApiKey, outcome: Outcome, prefer: Preference) -> JsonResponse:
     """202: the job exists. Place and estimate are what is known now."""
     found, options = outcome.found, outcome.options
-    doc = await jobs.describe(found)
+    doc = await jobs.describe(key, found)
     if options is not None and found.record.priority != options.priority:
         doc["demoted_from"] = options.priority
     job_id = found.record.id

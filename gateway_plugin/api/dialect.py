@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Protocol
 
-from gateway_plugin.jsonresponses import JsonResponse
+from gateway_plugin.jsonresponses import JsonResponse, StreamResponse
 from gateway_plugin.request import Request
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import ApiKey
@@ -29,11 +29,11 @@ class Dialect(Protocol):
         Raises errors of ours.
         """
 
-    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
-        """The whole answer to a request whose key is good. Raises errors of ours."""
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse | StreamResponse:
+        """The answer to a request whose key is good: all of it, or a stream. Raises errors of ours."""
 
-    def refusal(self, error: SignalboxError) -> JsonResponse:
-        """The answer that an error stands for."""
+    def refusal(self, error: SignalboxError, url: str = "") -> JsonResponse:
+        """The answer that an error stands for. url: path and query of the request; empty = not readable."""
 
 
 class Dialects:

@@ -30,6 +30,6 @@ class Hello:
         """Answer as :meth:`keyless` does: no key is needed."""
         return self.keyless(request)
 
-    def refusal(self, error: SignalboxError) -> JsonResponse:
+    def refusal(self, error: SignalboxError, _url: str = "") -> JsonResponse:
         """The answer that an error stands for."""
         return problem_response(error)

@@ -14,12 +14,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 import orjson
 
-from gateway_plugin.codec import forms
+from gateway_plugin.codec import forms, many
 from gateway_plugin.codec.decoder import (
     ENCODINGS,
     LENGTH,
     Ask,
     DecodeAsk,
+    DecodeManyAsk,
     Done,
     ErrorReply,
     ParseAsk,
@@ -31,18 +32,21 @@ from gateway_plugin.codec.decoder import (
 )
 from gateway_plugin.codec.errorcodes import error_of
 from gateway_plugin.codec.forms import Form
+from gateway_plugin.codec.inputs import Decoded
 from gateway_plugin.codec.outputs import MOST_SHRUNK
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.codec.settings import CodecSettings
 from gateway_plugin.codec.turns import Turns
 from signalbox.front.jsonbody import Bounds
 from signalbox.program import log
-from signalbox.program.errors import TooLarge, Unavailable, UnsupportedEncoding
+from signalbox.program.errors import Bug, SignalboxError, TooLarge, Unavailable, UnsupportedEncoding
 from signalbox.wire import tensors
 
 _HERE_BYTES: Final = 64 * 1024
 """Bodies above this are decoded by another process: that many take the loop about as long as a process's turn."""
 _RETRY_AFTER_S: Final = 2.0
+_BETWEEN: Final = 16
+"""Jobs of a small body that are read in one go."""
 _START_S: Final = 30.0
 """Longest start of a process: no part of a body's own time, or a short one would refuse bodies on a busy machine."""
 _PIPE_LIMIT: Final = 1024 * 1024
@@ -63,6 +67,10 @@ class DecodedInputs(msgspec.Struct, frozen=True):
     rows: int
     batch_key: str
     outputs: tuple[str, ...] = ()
+
+
+ReadJob = tuple[C, PreparedVersion, DecodedInputs]
+"""What was kept of a body's fields, the version it is for, and its inputs."""
 
 
 class _Process:
@@ -187,11 +195,7 @@ class BodyCodec:
         parsed = forms.read(form, body, self._bounds, header_bytes)
         kept, ready = choose(parsed.fields)
         found = forms.decode(parsed, ready.plans, ready.model.limits.max_payload_bytes)
-        return (
-            kept,
-            ready,
-            DecodedInputs(tensors.encode(found.tensors), found.signature, found.style, found.rows, found.batch_key),
-        )
+        return kept, ready, _decoded(found)
 
     async def read_elsewhere(
         self,
@@ -207,25 +211,48 @@ class BodyCodec:
 
         limit_bytes: of the body, inflated or not; 0 = that of JSON.
         """
-        if encoding not in {"", "identity", *ENCODINGS}:
-            raise UnsupportedEncoding(
-                f"Content-Encoding {encoding[:40]!r} is not taken; use {' or '.join(ENCODINGS)}.", bound="encoding"
-            )
         limit_bytes = limit_bytes or self._bounds.body_bytes
-        if len(body) > limit_bytes:
-            raise TooLarge(
-                f"The body has {len(body)} bytes; at most {limit_bytes} are taken.",
-                bound="bytes",
-                limit_bytes=limit_bytes,
-            )
-        encoding = "" if encoding == "identity" else encoding
+        encoding = _required(body, encoding, limit_bytes)
         async with self._process(account) as process:
             parsed = await process.ask(ParseAsk(body, self._bounds, limit_bytes, encoding, form, header_bytes))
             kept, ready = choose(orjson.loads(parsed.data))
-            found = await process.ask(
-                DecodeAsk(dict(ready.version.signatures), ready.batch_prefix, ready.model.limits.max_payload_bytes)
-            )
+            found = await process.ask(_decode_ask(ready))
         return (kept, ready, DecodedInputs(found.data, found.signature, found.style, found.rows, found.batch_key))
+
+    async def read_many(
+        self, account: str, body: bytes, encoding: str, choose: Choose[C]
+    ) -> list[ReadJob[C] | SignalboxError]:
+        """Read a body with many jobs, here or in another process: of each what :meth:`read` gives, or its error.
+
+        Raises as :meth:`read` for what is wrong with the body as a whole.
+        """
+        if self.is_small(body, encoding):
+            jobs = many.jobs_of(forms.read(Form.JOBS, body, self._bounds).fields)
+            return [await self._read_one(number, job, choose) for number, job in enumerate(jobs)]
+        encoding = _required(body, encoding, self._bounds.body_bytes)
+        async with self._process(account) as process:
+            parsed = await process.ask(ParseAsk(body, self._bounds, self._bounds.body_bytes, encoding, Form.JOBS))
+            chosen = [_chosen(fields, choose) for fields in orjson.loads(parsed.data)]
+            versions = {id(one[1]): one[1] for one in chosen if not isinstance(one, SignalboxError)}
+            places = {name: place for place, name in enumerate(versions)}
+            asks = [_decode_ask(ready) for ready in versions.values()]
+            jobs = [None if isinstance(one, SignalboxError) else places[id(one[1])] for one in chosen]
+            found = (await process.ask(DecodeManyAsk(asks, jobs))).jobs
+        return [_read_there(one, answer) for one, answer in zip(chosen, found, strict=True)]
+
+    async def _read_one(self, number: int, job: Any, choose: Choose[C]) -> ReadJob[C] | SignalboxError:
+        """Read one of many jobs here; in between the event loop does its other work."""
+        if number % _BETWEEN == 0:
+            await asyncio.sleep(0)
+        chosen = _chosen(job, choose)
+        if isinstance(chosen, SignalboxError):
+            return chosen
+        kept, ready = chosen
+        try:
+            found = many.decode_one(job, ready.plans, ready.model.limits.max_payload_bytes)
+        except SignalboxError as error:
+            return error
+        return kept, ready, _decoded(found)
 
     def require_answerable(self, size_bytes: int) -> None:
         """Raise :class:`ResultTooLarge` for a result that is too large however it is written: it is not fetched."""
@@ -264,3 +291,49 @@ class BodyCodec:
         """End the pool. Idempotent."""
         while self._idle:
             await self._idle.pop().end()
+
+
+def _required(body: bytes, encoding: str, limit_bytes: int) -> str:
+    """The Content-Encoding of a body that goes to another process, empty for none.
+
+    Raises :class:`UnsupportedEncoding` and :class:`TooLarge`.
+    """
+    if encoding not in {"", "identity", *ENCODINGS}:
+        raise UnsupportedEncoding(
+            f"Content-Encoding {encoding[:40]!r} is not taken; use {' or '.join(ENCODINGS)}.", bound="encoding"
+        )
+    if len(body) > limit_bytes:
+        raise TooLarge(
+            f"The body has {len(body)} bytes; at most {limit_bytes} are taken.",
+            bound="bytes",
+            limit_bytes=limit_bytes,
+        )
+    return "" if encoding == "identity" else encoding
+
+
+def _decoded(found: Decoded) -> DecodedInputs:
+    return DecodedInputs(tensors.encode(found.tensors), found.signature, found.style, found.rows, found.batch_key)
+
+
+def _decode_ask(ready: PreparedVersion) -> DecodeAsk:
+    return DecodeAsk(dict(ready.version.signatures), ready.batch_prefix, ready.model.limits.max_payload_bytes)
+
+
+def _chosen(job: Any, choose: Choose[C]) -> tuple[C, PreparedVersion] | SignalboxError:
+    """What ``choose`` makes of one of many jobs, or why it is refused."""
+    try:
+        many.require_object(job)
+        return choose(job)
+    except SignalboxError as error:
+        return error
+
+
+def _read_there(
+    chosen: tuple[C, PreparedVersion] | SignalboxError, answer: Done | ErrorReply | None
+) -> ReadJob[C] | SignalboxError:
+    if isinstance(chosen, SignalboxError):
+        return chosen
+    if not isinstance(answer, Done):
+        return error_of(answer.code, answer.message, answer.facts) if answer else Bug("A job was not decoded.")
+    inputs = DecodedInputs(answer.data, answer.signature, answer.style, answer.rows, answer.batch_key)
+    return chosen[0], chosen[1], inputs

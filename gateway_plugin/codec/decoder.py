@@ -15,9 +15,9 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from gateway_plugin.codec import forms
+from gateway_plugin.codec import forms, many
 from gateway_plugin.codec.forms import Form, ReadBody
-from gateway_plugin.codec.inputs import plans
+from gateway_plugin.codec.inputs import Decoded, plans
 from gateway_plugin.codec.oip.outputs import FLAT, flat
 from gateway_plugin.codec.outputs import least_bytes, render
 from gateway_plugin.codec.serving import results
@@ -31,7 +31,12 @@ LENGTH: Final = struct.Struct(">I")
 INPUT_FIELDS: Final = frozenset({"instances", "inputs", "input"})
 ENCODINGS: Final = {"gzip": 31, "deflate": 15}
 """Each Content-Encoding that is taken, with zlib's word for it; deflate is zlib's format, as RFC 9110 says."""
+_TAGS: Final = "tags"
+_MOST_TAGS: Final = 64
+"""Tags handed on, so that too many of them are refused as such."""
 _MOST_FIELDS_BYTES: Final = 65_536
+MANY_FIELDS: Final = 16
+"""So many times as much of a body with many jobs."""
 _LONGEST_TEXT: Final = 1024
 """Characters handed on of a text that is not an input: more than any name has."""
 
@@ -59,6 +64,13 @@ class DecodeAsk(msgspec.Struct, tag="decode"):
     max_tensor_bytes: int
 
 
+class DecodeManyAsk(msgspec.Struct, tag="decode_many"):
+    """Decode the jobs of the kept body. jobs: of each its place among ``versions``; None = it is refused already."""
+
+    versions: list[DecodeAsk]
+    jobs: list[int | None]
+
+
 class RenderAsk(msgspec.Struct, tag="render"):
     """Render the outputs in ``frame`` within ``limit`` bytes; see :func:`rendered`."""
 
@@ -69,13 +81,17 @@ class RenderAsk(msgspec.Struct, tag="render"):
 
 
 class Done(msgspec.Struct, tag="done"):
-    """The answer in ``data``: fields or rendered JSON, or a frame and what was found beside it."""
+    """The answer in ``data``: fields or rendered JSON, or a frame and what was found beside it.
+
+    jobs: the answers for each job of many; None for one that was not asked for.
+    """
 
     data: bytes = b""
     signature: str = ""
     style: str = ""
     rows: int = 1
     batch_key: str = ""
+    jobs: list["Done | ErrorReply | None"] = []
 
 
 class ErrorReply(msgspec.Struct, tag="refused"):
@@ -86,7 +102,7 @@ class ErrorReply(msgspec.Struct, tag="refused"):
     facts: dict[str, Any] = {}
 
 
-Ask = ParseAsk | DecodeAsk | RenderAsk
+Ask = ParseAsk | DecodeAsk | DecodeManyAsk | RenderAsk
 Reply = Done | ErrorReply
 
 
@@ -152,11 +168,14 @@ def _written(outputs: Sequence[Tensor], style: str, *, is_strict: bool) -> bytes
 
 
 def fields_of(doc: Mapping[str, Any]) -> dict[str, Any]:
-    """A body's fields without its inputs, and without the contents of large values in other fields.
+    """A body's fields without its inputs, and without the contents of large values in other fields but the tags.
 
     Such a field may be a misspelt input, so its name and its type are kept: an empty list is no null.
     """
-    return {name: _outline(value) for name, value in doc.items() if name not in INPUT_FIELDS}
+    fields = {name: _outline(value) for name, value in doc.items() if name not in INPUT_FIELDS}
+    if type(tags := doc.get(_TAGS)) is list:
+        fields[_TAGS] = [_outline(tag) for tag in tags[:_MOST_TAGS]]
+    return fields
 
 
 def _outline(value: Any) -> Any:
@@ -194,6 +213,8 @@ class Decoder:
                 return self._parse(ask)
             if isinstance(ask, DecodeAsk):
                 return self._decode(ask)
+            if isinstance(ask, DecodeManyAsk):
+                return self._decode_many(ask)
             return Done(data=rendered(ask.frame, ask.style, ask.limit, is_strict=ask.is_strict))
         except SignalboxError as error:
             return _refused(error)
@@ -205,19 +226,51 @@ class Decoder:
         self._kept = None
         raw = _inflated(ask) if ask.encoding else ask.body
         self._kept = forms.read(ask.form, raw, ask.bounds, ask.header_bytes)
-        fields = msgspec.json.encode(self._kept.fields if ask.form is Form.INFER else fields_of(self._kept.fields))
-        if len(fields) > _MOST_FIELDS_BYTES:
+        fields, most = self._fields(self._kept), _MOST_FIELDS_BYTES
+        if ask.form is Form.JOBS:
+            most *= MANY_FIELDS
+        if len(fields) > most:
             raise TooLarge("The body has too many fields beside the inputs.", bound="fields")
         return Done(fields)
 
-    def _decode(self, ask: DecodeAsk) -> Done:
+    @staticmethod
+    def _fields(kept: ReadBody) -> bytes:
+        if kept.form is Form.INFER:
+            return msgspec.json.encode(kept.fields)
+        if kept.form is Form.JOBS:
+            # What is no object is refused where the fields are looked at.
+            jobs = many.jobs_of(kept.fields)
+            return msgspec.json.encode([fields_of(job) if type(job) is dict else _outline(job) for job in jobs])
+        return msgspec.json.encode(fields_of(kept.fields))
+
+    def _take(self) -> ReadBody:
         body, self._kept = self._kept, None
         if body is None:
             raise Bug("Nothing was parsed before decoding.")
+        return body
+
+    def _decode(self, ask: DecodeAsk) -> Done:
         available = plans(ask.signatures, batch_prefix=ask.batch_prefix)
-        found = forms.decode(body, available, ask.max_tensor_bytes)
-        frame = tensors.encode(found.tensors)
-        return Done(frame, found.signature, found.style, found.rows, found.batch_key)
+        return _framed(forms.decode(self._take(), available, ask.max_tensor_bytes))
+
+    def _decode_many(self, ask: DecodeManyAsk) -> Done:
+        jobs = self._take().fields[many.FIELD]
+        available = [plans(one.signatures, batch_prefix=one.batch_prefix) for one in ask.versions]
+        answers: list[Done | ErrorReply | None] = []
+        for job, place in zip(jobs, ask.jobs, strict=True):
+            if place is None:
+                answers.append(None)
+                continue
+            try:
+                found = many.decode_one(job, available[place], ask.versions[place].max_tensor_bytes)
+                answers.append(_framed(found))
+            except SignalboxError as error:
+                answers.append(_refused(error))
+        return Done(jobs=answers)
+
+
+def _framed(found: Decoded) -> Done:
+    return Done(tensors.encode(found.tensors), found.signature, found.style, found.rows, found.batch_key)
 
 
 def _inflated(ask: ParseAsk) -> bytes:
@@ -227,7 +280,7 @@ def _inflated(ask: ParseAsk) -> bytes:
     except TooLarge:
         raise
     except InvalidRequest as error:
-        if ask.form not in {Form.JOB, Form.INFER}:
+        if ask.form not in {Form.JOB, Form.JOBS, Form.INFER}:
             forms.put_before(error, "JSON Parse error: The document is empty")
         raise
 

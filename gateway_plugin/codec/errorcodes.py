@@ -7,13 +7,6 @@ from gateway_plugin.codec.inputs import UnknownSignature
 from signalbox.program import errors
 from signalbox.program.errors import SignalboxError
 
-
-class Cancelled(SignalboxError):
-    """The job was cancelled by its owner."""
-
-    code = "cancelled"
-
-
 _KINDS: Final[dict[str, type[SignalboxError]]] = {
     kind.code: kind
     for kind in (
@@ -38,7 +31,7 @@ _KINDS: Final[dict[str, type[SignalboxError]]] = {
         errors.OutOfMemory,
         errors.Poisoned,
         errors.InputLost,
-        Cancelled,
+        errors.Cancelled,
     )
 }
 

@@ -23,9 +23,10 @@ from signalbox.program.errors import InvalidRequest, TooLarge
 
 
 class Form(StrEnum):
-    """The kinds of bodies."""
+    """The kinds of bodies. ``jobs``: many of ``job``, see :mod:`gateway_plugin.codec.many`."""
 
     JOB = "job"
+    JOBS = "jobs"
     PREDICT = "predict"
     CLASSIFY = examples.CLASSIFY
     REGRESS = examples.REGRESS
@@ -59,7 +60,7 @@ def read(form: Form, body: bytes, bounds: Bounds, header_bytes: int | None = Non
     """
     if form is Form.INFER:
         return ReadBody(form, _NO_BODY, inference=oiprequest.read(body, bounds, header_bytes))
-    if form is Form.JOB:
+    if form in {Form.JOB, Form.JOBS}:
         return ReadBody(form, parse(body, bounds))
     parsed = parse_as_served(body, bounds)
     if type(parsed.doc.get("signature_name", "")) is not str:

@@ -7,6 +7,7 @@ from typing import Final
 import orjson
 
 from gateway_plugin.admission.addresses import forwarded_address
+from gateway_plugin.admission.eventtokens import EventTokens
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
 from signalbox.wire.messages import ApiKey
@@ -23,23 +24,26 @@ class Auth:
     trusted_proxies: see :mod:`gateway_plugin.admission.addresses`. org_id: of the API definition; part of the token.
     """
 
-    def __init__(self, keyring: Keyring, *, trusted_proxies: int = 0, org_id: str = "signalbox") -> None:
+    def __init__(
+        self, keyring: Keyring, tokens: EventTokens, *, trusted_proxies: int = 0, org_id: str = "signalbox"
+    ) -> None:
         self._trusted_proxies = trusted_proxies
         self._keyring = keyring
+        self._tokens = tokens
         self._org_id = org_id
         self._sessions: dict[str, tuple[ApiKey, SessionState]] = {}
 
     def hook(self, obj: Object) -> None:
-        """Fill in the session of a good key. Raises as :meth:`Keyring.check`."""
-        session = self._session(obj.request.headers)
+        """Fill in the session of a good key. Raises as :func:`key_of`."""
+        session = self._session(obj.request.headers, obj.request.url)
         obj.session.CopyFrom(session)
         metadata = obj.metadata
         metadata[TOKEN] = session.metadata[TOKEN]
         metadata[KEY_ID] = session.alias
 
-    def _session(self, headers: Mapping[str, str]) -> SessionState:
+    def _session(self, headers: Mapping[str, str], url: str) -> SessionState:
         address = forwarded_address(headers, self._trusted_proxies)
-        key = self._keyring.check(credential(headers), address)
+        key = key_of(self._keyring, self._tokens, headers, url, address)
         known = self._sessions.get(key.id)
         if known is not None and known[0] is key:
             return known[1]
@@ -48,6 +52,16 @@ class Auth:
         made = session_of(key, self._org_id)
         self._sessions[key.id] = (key, made)
         return made
+
+
+def key_of(keyring: Keyring, tokens: EventTokens, headers: Mapping[str, str], url: str, address: str) -> ApiKey:
+    """The key that a request shows, or the one behind its token where it shows none.
+
+    Raises as :meth:`Keyring.check` and :meth:`EventTokens.key_of`.
+    """
+    shown = credential(headers)
+    found = tokens.key_of(url) if not shown else None
+    return keyring.check(shown, address) if found is None else found
 
 
 def credential(headers: Mapping[str, str]) -> str:

@@ -4,8 +4,9 @@ Whatever happens, the object that came in is the object that goes back, changed.
 """
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import lru_cache
+from http import HTTPStatus
 from time import perf_counter
 from typing import Final
 
@@ -15,20 +16,26 @@ from prometheus_client import Counter
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.hooks import handover
 from gateway_plugin.hooks.grpcrefusals import grpc_refusal, is_grpc
-from gateway_plugin.jsonresponses import JsonResponse
+from gateway_plugin.jsonresponses import JsonResponse, StreamResponse
 from gateway_plugin.proto.coprocess_pb2 import MiniRequestObject, Object
 from gateway_plugin.request import Request
 from signalbox.program import log, metrics
-from signalbox.program.errors import Bug, SignalboxError, Unavailable
+from signalbox.program.errors import Bug, SignalboxError, Unavailable, Unimplemented
 
 AUTH: Final = "SignalboxAuth"
 POST: Final = "SignalboxPost"
 UPSTREAM_AUTH: Final = "SignalboxUpstreamAuth"
 """The auth hook of an API that goes on to the upstream."""
+GRPC: Final = "grpc"
+"""What outcomes of gRPC calls are counted as."""
 _HOOKS: Final = frozenset({AUTH, POST, UPSTREAM_AUTH})
 _MOST_SPECS: Final = 64
 _LONGEST_SPEC: Final = 4096
 """Longest caller's spec that is remembered, in characters; a longer one is checked in each call."""
+_NOT_TEXT: Final = (
+    "The answer is {}, and the gateway's hook, which got this call, can only answer with text. Ask for JSON, or have "
+    "the gateway send this path to the upstream (docs/tyk.md)."
+)
 _MOST_REPORTED: Final = 64
 """Times that a caller is logged as refused."""
 
@@ -43,13 +50,21 @@ REFUSED = metrics.counter(
     "Requests answered with an error of ours, by its code and the bound exceeded or the protocol broken.",
     "reason",
 )
+_THEIR_REQUESTS: Final = metrics.counter(
+    "tfservingcache_proxy_requests",
+    "Requests that were answered, as TFServingCache counts them; protocol: rest (refusals by the auth hook too), grpc.",
+    "protocol",
+)
+_THEIR_FAILURES: Final = metrics.counter(
+    "tfservingcache_proxy_failures", "Requests that were answered with an error of ours (5xx).", "protocol"
+)
 ANSWER_SECONDS = metrics.histogram(
     "gateway_answer_seconds",
     "From a request whose key is good and whose body is there to its answer, waiting included.",
 )
 
 AuthHook = Callable[[Object], None]
-PostHook = Callable[[Object], Awaitable[JsonResponse]]
+PostHook = Callable[[Object], Awaitable[JsonResponse | StreamResponse]]
 
 
 def count_refusal(reason: str) -> None:
@@ -61,14 +76,25 @@ class Outcomes:
     """Counts the outcomes of hook calls; the gateway itself does not see direct replies in its metrics."""
 
     def __init__(self) -> None:
-        self._counters: dict[tuple[str, int], Counter] = {}
+        self._counters: dict[tuple[str, int], tuple[Counter, ...]] = {}
 
     def count(self, hook: str, status: int) -> None:
         """Count one. status: of the answer; 0 or less = the request passed."""
-        counter = self._counters.get((hook, status))
-        if counter is None:
-            counter = self._counters[hook, status] = ANSWERS.labels(hook, str(status) if status > 0 else "passed")
-        counter.inc()
+        counters = self._counters.get((hook, status))
+        if counters is None:
+            counters = self._counters[hook, status] = tuple(_counters(hook, status))
+        for counter in counters:
+            counter.inc()
+
+
+def _counters(hook: str, status: int) -> Iterator[Counter]:
+    yield ANSWERS.labels(hook, str(status) if status > 0 else "passed")
+    if status <= 0 and hook in {AUTH, UPSTREAM_AUTH}:
+        return  # it is answered elsewhere
+    protocol = GRPC if hook == GRPC else "rest"
+    yield _THEIR_REQUESTS.labels(protocol)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        yield _THEIR_FAILURES.labels(protocol)
 
 
 def counted(error: Exception, where: str) -> SignalboxError:
@@ -122,7 +148,11 @@ class Dispatcher:
         """The second half of :meth:`dispatch`: a post hook, which may wait for its job."""
         started = perf_counter()
         try:
-            _apply(obj, await self._post(obj))
+            given = await self._post(obj)
+            if isinstance(given, StreamResponse):
+                await given.parts.aclose()
+                raise Unimplemented(_NOT_TEXT.format("a stream"))
+            _apply(obj, given)
             ANSWER_SECONDS.observe(perf_counter() - started)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             _apply(obj, self._refusal(error, obj))
@@ -141,7 +171,7 @@ class Dispatcher:
                 raise Unavailable("The gateway is not set up for this service; nothing was accepted.")
             if hook == POST:
                 return False
-            if hook == AUTH:
+            if hook == AUTH or (hook == UPSTREAM_AUTH and request.method == "OPTIONS"):
                 given = self._dialects.of(request.url).keyless(
                     Request(request.method, request.url, request.headers, b"")
                 )
@@ -149,8 +179,8 @@ class Dispatcher:
                 raise Bug(f"The API definition names a hook this plugin does not have: {hook!r}.")
             if given is None:
                 self._auth(obj)
-            if hook == UPSTREAM_AUTH:
-                _hand_over(request)
+                if hook == UPSTREAM_AUTH:
+                    _hand_over(request)
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             given = self._refusal(error, obj)
         if given is not None:
@@ -163,7 +193,7 @@ class Dispatcher:
         found = counted(error, obj.hook_name)
         if obj.hook_name == UPSTREAM_AUTH and is_grpc(obj.request.headers):
             return grpc_refusal(found)
-        return self._dialects.of(obj.request.url).refusal(found)
+        return self._dialects.of(obj.request.url).refusal(found, obj.request.url)
 
     def trusts(self, obj: Object) -> bool:
         """Whether a call that has not been answered is of a gateway and an API of ours."""
@@ -198,12 +228,16 @@ def _hand_over(request: MiniRequestObject) -> None:
 
 
 def _apply(obj: Object, given: JsonResponse) -> None:
-    """Turn ``given`` into a direct reply."""
+    """Turn ``given`` into a direct reply, which is text. Raises :class:`Unimplemented` for one that is not."""
+    try:
+        body = given.body.decode()
+    except UnicodeDecodeError as error:
+        raise Unimplemented(_NOT_TEXT.format("bytes")) from error
     overrides = obj.request.return_overrides
     overrides.response_code = given.status
     overrides.override_error = given.status >= 400
     overrides.response_error = ""
-    overrides.response_body = given.body.decode()
+    overrides.response_body = body
     headers = overrides.headers
     for name, value in given.headers.items():
         headers[name] = value

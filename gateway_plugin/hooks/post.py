@@ -5,7 +5,7 @@ from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.pool import Pool
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.hooks.auth import KEY_ID
-from gateway_plugin.jsonresponses import JsonResponse
+from gateway_plugin.jsonresponses import JsonResponse, StreamResponse
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.request import Request
 
@@ -19,7 +19,7 @@ class Post:
         self._bodies = bodies
         self._trusted_proxies = trusted_proxies
 
-    async def hook(self, obj: Object) -> JsonResponse:
+    async def hook(self, obj: Object) -> JsonResponse | StreamResponse:
         """The whole answer to a request, whose key may have ended since the auth hook let it in.
 
         Raises errors of ours; the dispatcher renders them.

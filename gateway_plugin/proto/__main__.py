@@ -1,4 +1,4 @@
-"""Regenerates the stubs from the .proto files beside this module: ``make proto``.
+"""Regenerates the stubs from the .proto files of gateway and workers: ``make proto``.
 
 ``make proto ARGS=--check`` writes nothing and fails when the committed stubs differ from what would be written. It
 needs an old grpcio-tools (``requirements/proto.txt``), which make puts into an environment of its own: stubs import
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
-_HERE = Path(__file__).resolve().parent
-_ROOT = _HERE.parent.parent
+_ROOT = Path(__file__).resolve().parents[2]
+_FOLDERS = ("gateway_plugin/proto", "workers/proto")
 
 
 def generate(into: Path) -> list[Path]:
     """Writes ``*_pb2.py`` and ``*_pb2.pyi`` below ``into``; returns their paths. Raises SystemExit."""
-    sources = sorted(_HERE.glob("*.proto"))
+    sources = sorted(source for folder in _FOLDERS for source in (_ROOT / folder).glob("*.proto"))
     include = resources.files("grpc_tools") / "_proto"
     arguments = [
         "protoc",
@@ -31,18 +31,16 @@ def generate(into: Path) -> list[Path]:
     if protoc.main(arguments) != 0:
         msg = "protoc refused the .proto files; its message stands above"
         raise SystemExit(msg)
-    folder = into / _HERE.relative_to(_ROOT)
-    return sorted([*folder.glob("*_pb2.py"), *folder.glob("*_pb2.pyi")])
+    return sorted(stub for folder in _FOLDERS for stub in (into / folder).glob("*_pb2.py*"))
 
 
 def differing() -> list[str]:
     """Names of committed stubs that differ from what the .proto files give now."""
     with tempfile.TemporaryDirectory() as scratch:
         made = generate(Path(scratch))
+        stubs = {path: _ROOT / path.relative_to(scratch) for path in made}
         return [
-            path.name
-            for path in made
-            if not (_HERE / path.name).exists() or (_HERE / path.name).read_bytes() != path.read_bytes()
+            path.name for path, kept in stubs.items() if not kept.exists() or kept.read_bytes() != path.read_bytes()
         ]
 
 

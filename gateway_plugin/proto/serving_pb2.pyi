@@ -330,3 +330,75 @@ class GetModelMetadataResponse(_message.Message):
     model_spec: ModelSpec
     metadata: _containers.MessageMap[str, _any_pb2.Any]
     def __init__(self, model_spec: _Optional[_Union[ModelSpec, _Mapping]] = ..., metadata: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
+
+class ServableVersionPolicy(_message.Message):
+    __slots__ = ("latest", "all", "specific")
+    class Latest(_message.Message):
+        __slots__ = ("num_versions",)
+        NUM_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+        num_versions: int
+        def __init__(self, num_versions: _Optional[int] = ...) -> None: ...
+    class All(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    class Specific(_message.Message):
+        __slots__ = ("versions",)
+        VERSIONS_FIELD_NUMBER: _ClassVar[int]
+        versions: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, versions: _Optional[_Iterable[int]] = ...) -> None: ...
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    SPECIFIC_FIELD_NUMBER: _ClassVar[int]
+    latest: ServableVersionPolicy.Latest
+    all: ServableVersionPolicy.All
+    specific: ServableVersionPolicy.Specific
+    def __init__(self, latest: _Optional[_Union[ServableVersionPolicy.Latest, _Mapping]] = ..., all: _Optional[_Union[ServableVersionPolicy.All, _Mapping]] = ..., specific: _Optional[_Union[ServableVersionPolicy.Specific, _Mapping]] = ...) -> None: ...
+
+class ModelConfig(_message.Message):
+    __slots__ = ("name", "base_path", "model_type", "model_platform", "model_version_policy", "version_labels")
+    class VersionLabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BASE_PATH_FIELD_NUMBER: _ClassVar[int]
+    MODEL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_PLATFORM_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_POLICY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_LABELS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    base_path: str
+    model_type: int
+    model_platform: str
+    model_version_policy: ServableVersionPolicy
+    version_labels: _containers.ScalarMap[str, int]
+    def __init__(self, name: _Optional[str] = ..., base_path: _Optional[str] = ..., model_type: _Optional[int] = ..., model_platform: _Optional[str] = ..., model_version_policy: _Optional[_Union[ServableVersionPolicy, _Mapping]] = ..., version_labels: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class ModelConfigList(_message.Message):
+    __slots__ = ("config",)
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    config: _containers.RepeatedCompositeFieldContainer[ModelConfig]
+    def __init__(self, config: _Optional[_Iterable[_Union[ModelConfig, _Mapping]]] = ...) -> None: ...
+
+class ModelServerConfig(_message.Message):
+    __slots__ = ("model_config_list", "custom_model_config")
+    MODEL_CONFIG_LIST_FIELD_NUMBER: _ClassVar[int]
+    CUSTOM_MODEL_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    model_config_list: ModelConfigList
+    custom_model_config: _any_pb2.Any
+    def __init__(self, model_config_list: _Optional[_Union[ModelConfigList, _Mapping]] = ..., custom_model_config: _Optional[_Union[_any_pb2.Any, _Mapping]] = ...) -> None: ...
+
+class ReloadConfigRequest(_message.Message):
+    __slots__ = ("config",)
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    config: ModelServerConfig
+    def __init__(self, config: _Optional[_Union[ModelServerConfig, _Mapping]] = ...) -> None: ...
+
+class ReloadConfigResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: StatusProto
+    def __init__(self, status: _Optional[_Union[StatusProto, _Mapping]] = ...) -> None: ...

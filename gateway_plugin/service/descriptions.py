@@ -13,6 +13,7 @@ from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.bus.client import Bus
 from signalbox.jobs import times
+from signalbox.jobs.delayed import is_delayed
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.queues import Queues
 from signalbox.jobs.records import Found
@@ -53,7 +54,12 @@ class Descriptions:
         await self._queues.close()
 
     async def locate(self, record: Record, seq: int | None) -> QueuePosition:
-        """Where a queued job stands. Raises nothing: what cannot be read is unknown."""
+        """Where a queued job stands; of one that waits for its time, when that comes. Raises nothing: what cannot be
+        read is unknown.
+        """
+        delay_s = record.not_before - self._wall()
+        if delay_s > 0:
+            return QueuePosition(wait_s=math.ceil(delay_s * 100) / 100)
         model = self._catalog.find(record.model)
         workers = [] if model is None else self._workers.serving(model)
         if seq is None or model is None or not workers:
@@ -64,7 +70,8 @@ class Descriptions:
             return QueuePosition()
         wait_s, is_late = Forecast()
         if model.is_enabled and not self._workers.is_paused(record.model):
-            wait_s, is_late = starts_in(model, record.version, workers, ahead, self._wall())
+            fleet = list(self._workers.present)
+            wait_s, is_late = starts_in(model, record.version, workers, ahead, self._wall(), fleet=fleet)
         return QueuePosition(ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None, is_late)
 
     async def of(self, found: Found) -> dict[str, Any]:
@@ -82,6 +89,7 @@ class Descriptions:
             "state": record.state.value,
             "phase": self.phase(record, position),
             "priority": record.priority,
+            "tags": record.tags,
             "attempt": record.attempt,
             "position": position.ahead,
             "estimated_wait_s": position.wait_s,
@@ -90,9 +98,10 @@ class Descriptions:
             "started_at": instant(_started_at(record)),
             "finished_at": instant(record.finished_at),
             "deadline_at": instant(record.deadline_at),
+            "not_before": instant(record.not_before or None),
             "attempts": attempts(self._so_far(record)),
             "timeline": timeline(record),
-            "urls": {"self": f"/v1/jobs/{record.id}", "cancel": f"/v1/jobs/{record.id}/cancel"},
+            "urls": urls(record.id),
         }
         if record.gpu:
             doc["gpu"] = record.gpu
@@ -106,7 +115,8 @@ class Descriptions:
         """The record with the parts of an open attempt up to now."""
         is_known = record.state is not State.RUNNING or self._is_attended(record)
         age_ms = (self._wall() - record.created_at) * 1000
-        return replace(record, parts=times.so_far(record, age_ms, is_known=is_known))
+        delay_ms = max(0.0, record.not_before - record.created_at) * 1000
+        return replace(record, parts=times.so_far(record, age_ms, is_known=is_known, delay_ms=delay_ms))
 
     def _is_attended(self, record: Record) -> bool:
         return is_attended(record.worker, record.token, record.claimed_at, self._workers.present)
@@ -125,6 +135,8 @@ class Descriptions:
         return self._why_waiting(record, position)
 
     def _why_waiting(self, record: Record, position: QueuePosition) -> str:
+        if is_delayed(record) and record.not_before > self._wall():
+            return f"waiting until {instant(record.not_before)}: not before"
         name = record.model
         model = self._catalog.find(name)
         decided = Decision(model.is_enabled, model.replicas, self._workers.is_paused(name)) if model else None
@@ -173,6 +185,12 @@ def attempts(record: Record) -> list[dict[str, Any]]:
 def _started_at(record: Record) -> float | None:
     started_ms = times.started_ms(record.phases)
     return None if started_ms is None else record.created_at + started_ms / 1000
+
+
+def urls(job_id: str) -> dict[str, str]:
+    """The paths of a job."""
+    here = f"/v1/jobs/{job_id}"
+    return {"self": here, "result": f"{here}/result", "events": f"{here}/events", "cancel": f"{here}/cancel"}
 
 
 def instant(seconds: float | None) -> str | None:

@@ -4,15 +4,19 @@ Everything that a device does before the job counts: what its runner does now, t
 begun, and the queue. A load ahead of need does not count: runs go on beside it. An unknown time is None. So is a time
 of zero, since a job that has not started is not said to start now: None also stands for a job with nothing before it.
 A run or load that takes longer than usual ends at an unknown time: where that matters no time is told, and the reason
-is. So an estimate does not rise because a run goes on.
+is. So an estimate does not rise because a run goes on. What is not in memory has to be fetched and loaded first
+(:mod:`gateway_plugin.service.coldstart`), where its device is held by nobody else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from gateway_plugin.service.coldstart import ColdStart, cold_start
 from signalbox.wire.messages import Model, Residency, Worker
 
 _IN_MEMORY: Final = frozenset({"ready", "spare"})
+_UNCERTAIN: Final = frozenset({"failed", "loading"})
+"""Of these it is not known when, or whether, they can run; see :func:`_is_at_hand`."""
 _SOON_OVER_S: Final = 0.5
 """A run that is late by less is taken to end now: runs differ a little, and how long they usually take is a mean."""
 _ALIKE: Final = 1.1
@@ -48,16 +52,24 @@ class _Outlook(NamedTuple):
         return self.free_s + jobs / self.rate if self.rate else None
 
 
-def starts_in(model: Model, version: int, workers: Iterable[Worker], ahead: int | None, now: float) -> Forecast:
+def starts_in(
+    model: Model,
+    version: int,
+    workers: Collection[Worker],
+    ahead: int | None,
+    now: float,
+    *,
+    fleet: Collection[Worker] = (),
+) -> Forecast:
     """When a job starts.
 
     workers: at the model's homes, see :meth:`LiveWorkers.serving`. ahead: jobs before it in the queue; None when a
-    worker has pulled it already. now: UTC seconds.
+    worker has pulled it already. now: UTC seconds. fleet: all workers that there are, by whose figures it is known how
+    long a fetch and a load take.
     """
-    holders = _holders(workers)
     if ahead is None:
-        return _pulled(model, version, [w for w in holders if w.waiting.get(model.name)], now)
-    outlooks = [o for w in holders if (o := _outlook(model, version, w, now)) is not None]
+        return _pulled(model, version, [w for w in _holders(workers) if w.waiting.get(model.name)], now, fleet)
+    outlooks = [o for w in _able(workers, fleet) if (o := _outlook(model, version, w, now, fleet)) is not None]
     wait_s = _wait_s([o for o in outlooks if not o.is_late], ahead)
     if all(not o.is_late for o in outlooks):
         return Forecast(wait_s or None)
@@ -79,7 +91,7 @@ def _wait_s(outlooks: Iterable[_Outlook], ahead: int) -> float | None:
 def in_front(model: str, workers: Iterable[Worker], *, is_pulled: bool) -> str:
     """What the device that a job waits for does for others, in words; empty where one is idle or it is not known."""
     holders = [w for w in _holders(workers) if not is_pulled or w.waiting.get(model)]
-    runs = [w.run for w in holders if w.run is not None and not w.run.is_ahead]
+    runs = [w.run for w in holders if w.run is not None and not w.run.is_beside]
     if not runs or len(runs) < len(holders):
         return ""
     run = runs[0]
@@ -94,11 +106,17 @@ def _holders(workers: Iterable[Worker]) -> list[Worker]:
     return [worker for worker in workers if worker.token]
 
 
-def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float) -> Forecast:
+def _able(workers: Iterable[Worker], fleet: Iterable[Worker]) -> list[Worker]:
+    """The workers that hold their device, or may take it at once."""
+    held = {worker.device.id for worker in fleet if worker.token}
+    return [worker for worker in workers if worker.token or worker.device.id not in held]
+
+
+def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float, fleet: Collection[Worker]) -> Forecast:
     """When a pulled job starts. Which worker has it, and in which order, is unknown: the latest counts."""
     starts_s = [0.0]
     for worker in workers:
-        outlook = _outlook(model, version, worker, now)
+        outlook = _outlook(model, version, worker, now, fleet)
         if outlook is not None and outlook.is_late:
             return Forecast(is_late=True)
         start_s = outlook.after_s(outlook.pulled - 1) if outlook is not None else None
@@ -108,10 +126,11 @@ def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float) -
     return Forecast(max(starts_s) or None)
 
 
-def _outlook(model: Model, version: int, worker: Worker, now: float) -> _Outlook | None:
+def _outlook(model: Model, version: int, worker: Worker, now: float, fleet: Collection[Worker]) -> _Outlook | None:
     """The outlook of a worker's device; None where it first does something of unknown length."""
     free_s = _left_s(worker, now)
-    if free_s is None or not _is_at_hand(model.name, version, worker):
+    cold = _cold(model, version, worker, fleet)
+    if free_s is None or cold is None:
         return None
     for name, count in worker.waiting.items():
         if name == model.name:
@@ -120,6 +139,7 @@ def _outlook(model: Model, version: int, worker: Worker, now: float) -> _Outlook
         if not rate:
             return None
         free_s += count / rate
+    free_s = max(free_s, cold.files_s) + cold.load_s
     own = worker.waiting.get(model.name, 0)
     return _Outlook(free_s, own, worker.rates.get(model.name, 0.0), _is_late(worker))
 
@@ -127,7 +147,7 @@ def _outlook(model: Model, version: int, worker: Worker, now: float) -> _Outlook
 def _left_s(worker: Worker, now: float) -> float | None:
     """Seconds until the runner has done what it does, if that takes as long as usual; None where that is not known."""
     run = worker.run
-    if run is None or run.is_ahead:
+    if run is None or run.is_beside:
         return 0.0
     if not run.expected_s:
         return None
@@ -137,15 +157,24 @@ def _left_s(worker: Worker, now: float) -> float | None:
 def _is_late(worker: Worker) -> bool:
     """Whether what the runner does takes longer than usual. At the last heartbeat: it may have ended since."""
     run = worker.run
-    if run is None or run.is_ahead or not run.expected_s:
+    if run is None or run.is_beside or not run.expected_s:
         return False
     return worker.beat_at - run.since > run.expected_s + _SOON_OVER_S
+
+
+def _cold(model: Model, version: int, worker: Worker, fleet: Collection[Worker]) -> ColdStart | None:
+    """What has to be done before a job of the version can run; None where it is not known."""
+    if _is_at_hand(model.name, version, worker):
+        return ColdStart(0.0, 0.0)
+    states = {r.state for r in worker.models if (r.model, r.version) == (model.name, version)}
+    found = next((each for each in model.versions if each.version == version), None)
+    return cold_start(model.name, found, worker, fleet) if found is not None and not states & _UNCERTAIN else None
 
 
 def _is_at_hand(model: str, version: int, worker: Worker) -> bool:
     """Whether the version is in memory, or will be once the load has ended that holds up the runner."""
     run = worker.run
-    is_loading = run is not None and run.activity == "loading" and not run.is_ahead
+    is_loading = run is not None and run.activity == "loading" and not run.is_beside
 
     def counts(resident: Residency) -> bool:
         return resident.state in _IN_MEMORY or (is_loading and resident.state == "loading")

@@ -8,6 +8,7 @@ import msgspec
 import orjson
 
 from gateway_plugin.admission.acceptance import Acceptance, Submission
+from gateway_plugin.admission.eventtokens import EventTokens
 from gateway_plugin.admission.keyring import (
     CANCEL,
     READ,
@@ -30,6 +31,7 @@ from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox.bus.client import Bus
 from signalbox.jobs import joblog, payloads
+from signalbox.jobs.deletion import refusal
 from signalbox.jobs.records import Found
 from signalbox.program import metrics
 from signalbox.program.errors import Bug, DeadlineExceeded, SignalboxError, Unavailable
@@ -94,6 +96,7 @@ class Jobs:
         acceptance: Acceptance,
         waiters: Waiters,
         descriptions: Descriptions,
+        tokens: EventTokens,
     ) -> None:
         self._bus = bus
         self._settings = settings
@@ -104,6 +107,7 @@ class Jobs:
         self._acceptance = acceptance
         self._waiters = waiters
         self._descriptions = descriptions
+        self._tokens = tokens
         self._giving_up = Background()
         self._places = Pool(
             settings.max_waiting,
@@ -180,11 +184,14 @@ class Jobs:
             is_waiting=patience is not None,
             is_short_lived=patience is not None and patience.is_answer_all and idem is None,
         )
-        if patience is None:
-            seq = await self._acceptance.write(submission)
-            return Outcome(Found.unclaimed(submission.job, seq), None, options)
-        wait_s = ready.model.limits.sync_wait_s if patience.wait_s is None else patience.wait_s
-        end = await self._complete(submission, wait_s, key, is_kept=patience.is_kept)
+        try:
+            if patience is None:
+                seq = await self._acceptance.write(submission)
+                return Outcome(Found.unclaimed(submission.job, seq), None, options)
+            wait_s = ready.model.limits.sync_wait_s if patience.wait_s is None else patience.wait_s
+            end = await self._complete(submission, wait_s, key, is_kept=patience.is_kept)
+        finally:
+            submission.place.leave()
         if end is not None:
             return _ended(end, options)
         found = Found.unclaimed(submission.job)
@@ -260,11 +267,25 @@ class Jobs:
         self._keyring.require_unended(key)
         return end
 
+    async def awaited(self, key: ApiKey, found: Found, wait_s: float | None) -> Found:
+        """A job that was found, once it has ended; as it then is, where it has not ended after ``wait_s``.
+
+        wait_s: seconds; None: no wait.
+        """
+        if not wait_s or found.record.state.is_terminal:
+            return found
+        end = await self.wait(key, found, wait_s)
+        return await self._latest(found) if end is None else _ended(end, None).found
+
     # ------------------------------------------------------------------ what came of a job
 
-    async def describe(self, found: Found, *, with_result: bool = True) -> dict[str, Any]:
-        """The job as JSON, see :class:`Descriptions`, and its result, or why it cannot be shown."""
+    async def describe(self, key: ApiKey, found: Found, *, with_result: bool = True) -> dict[str, Any]:
+        """The job as JSON, see :class:`Descriptions`, and its result, or why it cannot be shown.
+
+        key: whose right the address of its events has.
+        """
         doc = await self._descriptions.of(found)
+        doc["urls"]["events"] = self._tokens.url(found.record.id, key)
         if with_result and found.record.state is State.SUCCEEDED:
             doc["result"] = await self._result_or_reason(End(found.record, found.body), doc)
         return doc
@@ -316,6 +337,8 @@ class Jobs:
             raise
 
     async def _frame(self, end: End) -> bytes:
+        if end.record.deleted_at:
+            raise refusal(end.record)  # since it ended
         ref = end.record.ref
         return end.body if ref is None else await payloads.fetch(self._bus, ref)
 

@@ -3,18 +3,20 @@
 Requests without a version get the one that the rollout's record names (:mod:`gateway_plugin.tables.rollouts`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.tables.access import may_use
 from signalbox.bus.table import Table
 from signalbox.program.errors import InvalidRequest, NotFound, NotServing
 from signalbox.wire import rollout
+from signalbox.wire.access import may_use
 from signalbox.wire.messages import ApiKey, Model, Serving
 from signalbox.wire.names import MODEL_NAME, token, untoken
 
 _RETRY_AFTER_S: Final = 10.0
+_MOST_KEPT: Final = 2048
+"""Most models that are kept ready."""
 
 
 class _ModelInUse(NamedTuple):
@@ -55,37 +57,32 @@ class Catalog:
 
     def labelled(self, name: str, label: str, key: ApiKey | None = None) -> int:
         """The version that a label stands for now. Raises :class:`InvalidRequest`, for an unknown model too."""
+        return _labelled(self._find(name, key), label)
+
+    def chosen(
+        self, key: ApiKey, headers: Mapping[str, str], name: str, version: int | None = None, label: str | None = None
+    ) -> PreparedVersion:
+        """The version that a prediction runs on: as :meth:`ready`, but on the caller's side where requests are split.
+
+        headers: the request's, by canonical names. Every dialect asks this, and nothing else, for what is to be run.
+        """
         asked = self._find(name, key)
-        version = rollout.resolve(asked.model, asked.serving, label) if asked is not None and label else None
-        if version is None:
-            raise InvalidRequest(f"Unrecognized servable version label: {label}")
-        return version
+        if version is None and asked is not None and asked.model.splits:
+            if label is not None:
+                _labelled(asked, label)
+            version = rollout.choose(asked.model, asked.serving, label or rollout.DEFAULT, key.id, headers)
+            label = None
+        return _ready(asked, name, version, label)
 
     def ready(
         self, name: str, version: int | None = None, label: str | None = None, key: ApiKey | None = None
     ) -> PreparedVersion:
-        """The version a prediction runs on: as asked for, else the one that its label or the default stand for now.
+        """The version as asked for, else the one that its label or the default stand for now.
 
         Raises :class:`NotFound` for an unknown model or version and :class:`InvalidRequest` for an
         unknown label, in TF Serving's words.
         """
-        if label is not None:
-            version = self.labelled(name, label, key)
-        asked = self._find(name, key)
-        if asked is None:
-            raise NotFound(_no_servable(name, version), model=name)
-        if version is None:
-            version = rollout.resolve(asked.model, asked.serving, rollout.DEFAULT)
-        if version is None:
-            raise NotFound(f"Could not find any versions of model {name}", model=name)
-        made = asked.ready.get(version)
-        if made is not None:
-            return made
-        for candidate in asked.model.versions:
-            if candidate.version == version:
-                made = asked.ready[version] = PreparedVersion(asked.model, candidate)
-                return made
-        raise NotFound(_no_servable(name, version), model=name)
+        return _ready(self._find(name, key), name, version, label)
 
     def current(self, model: Model, label: str = rollout.DEFAULT) -> int | None:
         """The version that requests by a label, or without one, get now; None for no such label, or no versions."""
@@ -97,6 +94,8 @@ class Catalog:
             kept = token(name)
             model = self._table.get(kept)
             if model is not None:
+                if len(self._asked) >= _MOST_KEPT:
+                    self._asked.clear()  # each is made ready again when it is next asked for
                 asked = self._asked[name] = _ModelInUse(model, self._serving.get(kept), {})
         return asked if asked is None or key is None or may_use(key, asked.model) else None
 
@@ -104,11 +103,37 @@ class Catalog:
         self._asked.pop(untoken(key), None)
 
 
+def _labelled(asked: _ModelInUse | None, label: str) -> int:
+    version = rollout.resolve(asked.model, asked.serving, label) if asked is not None and label else None
+    if version is None:
+        raise InvalidRequest(f"Unrecognized servable version label: {label}")
+    return version
+
+
+def _ready(asked: _ModelInUse | None, name: str, version: int | None, label: str | None) -> PreparedVersion:
+    if label is not None:
+        version = _labelled(asked, label)
+    if asked is None:
+        raise NotFound(_no_servable(name, version), model=name)
+    if version is None:
+        version = rollout.resolve(asked.model, asked.serving, rollout.DEFAULT)
+    if version is None:
+        raise NotFound(f"Could not find any versions of model {name}", model=name)
+    made = asked.ready.get(version)
+    if made is not None:
+        return made
+    for candidate in asked.model.versions:
+        if candidate.version == version:
+            made = asked.ready[version] = PreparedVersion(asked.model, candidate)
+            return made
+    raise NotFound(_no_servable(name, version), model=name)
+
+
 def require_open(model: Model) -> None:
     """Raise :class:`NotServing`, with the reason, if the console keeps this model from being used."""
     if not model.is_enabled:
         raise NotServing(
-            f'The model "{model.name}" is disabled; an operator has to enable it.',
+            f'The model "{model.name}" is disabled; an operator, or who unloaded it, has to enable it.',
             retry_after_s=_RETRY_AFTER_S,
             model=model.name,
         )

@@ -54,7 +54,7 @@ class RolloutController:
         self._workers = workers
         self._dirty: set[str] = set()
         self._open: set[str] = set()
-        """Models whose requests do not get the published version yet."""
+        """Models whose requests do not get the published version yet, or are split."""
         self._reported: dict[str, _Presence] = {}
         self._deserted_at: dict[str, float] = {}
         self._delays_s: dict[str, float] = {}
@@ -132,7 +132,7 @@ class RolloutController:
         elif key not in self._deserted_at:
             self._deserted_at[key] = now_s + DESERTED_S
             self._again(DESERTED_S, key)
-        if rollout.is_settled(model, before):
+        if rollout.is_settled(model, before) and not model.splits:
             self._open.discard(key)
         else:
             self._open.add(key)
@@ -148,6 +148,7 @@ class RolloutController:
             default=after.default,
             labels=after.labels,
             failed=after.failed,
+            candidates=after.candidates,
             publication=after.publication,
         )
 

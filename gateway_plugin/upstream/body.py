@@ -8,8 +8,6 @@ from gateway_plugin.admission.pool import PoolShare
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
-BODIES_BYTES: Final = 512 * 1024 * 1024
-"""Bytes of bodies held at once, where nothing else is said."""
 _DRAIN_S: Final = 2.0
 """How long the rest of a refused body is read and dropped: closing on unread bytes would lose our answer."""
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from gateway_plugin.admission.addresses import before_front, client_address, forwarded_address
+from gateway_plugin.admission.eventtokens import EventTokens
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.limits import Rate
-from gateway_plugin.hooks.auth import credential
+from gateway_plugin.hooks.auth import key_of
 from signalbox.program.errors import Unauthorized
 from signalbox.wire.messages import ApiKey
 
@@ -30,23 +31,27 @@ class Callers:
     def __init__(
         self,
         keyring: Keyring,
+        tokens: EventTokens,
         *,
         trusted_proxies: int = 0,
         charge: Callable[[ApiKey], Rate | None] | None = None,
     ) -> None:
         self._keyring = keyring
+        self._tokens = tokens
         self._trusted_proxies = trusted_proxies
         self._charge = charge
         self.is_front = charge is not None
 
-    def of(self, headers: Mapping[str, str]) -> Caller:
+    def of(self, headers: Mapping[str, str], url: str = "") -> Caller:
         """Who sent a request. headers: by Go's canonical names, the front's ``X-Client-Addr`` among them.
 
-        Raises as :meth:`Keyring.check`, :meth:`Keyring.require_address` and ``charge``.
+        url: path and query, of a request over HTTP. Raises as :func:`key_of`,
+        :meth:`Keyring.require_address` and ``charge``.
         """
         if not self.is_front:
             headers = before_front(headers)
-        key = self._keyring.check(credential(headers), forwarded_address(headers, self._trusted_proxies))
+        address = forwarded_address(headers, self._trusted_proxies)
+        key = key_of(self._keyring, self._tokens, headers, url, address)
         if key.networks:
             self._keyring.require_address(key, client_address(headers, self._trusted_proxies))
         return Caller(key, self._charge(key) if self._charge is not None else None)

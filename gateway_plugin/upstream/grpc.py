@@ -15,7 +15,7 @@ from gateway_plugin.admission.addresses import FRONT_S_WORD
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.codec.turns import Turns
-from gateway_plugin.hooks.dispatcher import Outcomes, count_refusal, counted
+from gateway_plugin.hooks.dispatcher import GRPC, Outcomes, count_refusal, counted
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
 from gateway_plugin.request import headers_of
 from gateway_plugin.settings import GatewaySettings
@@ -30,7 +30,6 @@ from signalbox.program.errors import (
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_GRPC: Final = "grpc"
 _BYTES: Final = "-bin"
 """Metadata whose name ends so is bytes (tracing libraries send it), and nobody's here to read."""
 _MAX_HEADER_BYTES: Final = 65_536
@@ -91,7 +90,7 @@ class GrpcUpstream:
                 raise
             except Exception as error:  # noqa: BLE001  the edge of one request: becomes a status
                 await self._refuse(context, error, name)
-            self._outcomes.count(_GRPC, 0)
+            self._outcomes.count(GRPC, 0)
             if reply.headers:
                 await context.send_initial_metadata([(name.lower(), text) for name, text in reply.headers.items()])
             return reply.message
@@ -144,7 +143,7 @@ class GrpcUpstream:
     async def _refuse(self, context: Context, error: Exception, name: str) -> NoReturn:
         found = counted(error, name)
         means = meaning(found.code)
-        self._outcomes.count(_GRPC, means.http)
+        self._outcomes.count(GRPC, means.http)
         reported = []
         if isinstance(job_id := found.facts.get("job_id"), str):
             reported.append(("x-signalbox-job-id", job_id))

@@ -1,7 +1,10 @@
 """The dialects over HTTP, as an ASGI application: the upstream of a gateway, and the edge where there is none."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from http import HTTPStatus
 from time import perf_counter
 from typing import Any, Final
 
@@ -10,14 +13,15 @@ from gateway_plugin.admission.keyring import SUBMIT
 from gateway_plugin.admission.limits import Rate
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.api.dialect import Dialect, Dialects
-from gateway_plugin.hooks.dispatcher import ANSWER_SECONDS, Outcomes, counted
-from gateway_plugin.jsonresponses import JsonResponse
+from gateway_plugin.hooks.dispatcher import ANSWER_SECONDS, Outcomes, count_refusal, counted
+from gateway_plugin.jsonresponses import JsonResponse, StreamResponse
 from gateway_plugin.request import Request, headers_of
 from gateway_plugin.upstream.body import BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.upstream.callers import Callers, require_single
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import InvalidRequest, TooLarge
+from signalbox.program.tasks import TaskGroup
 from signalbox.wire.messages import ApiKey
 
 Scope = dict[str, Any]
@@ -25,6 +29,9 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _NO_INPUTS_BYTES: Final = 65_536
 """The largest body of a key that submits nothing."""
+_MOST_WAITING: Final = 64
+"""Parts of a stream that wait for a slow reader, beside what its connection holds; one more, and it is cut off."""
+_SLOW_READER: Final = "limit_exceeded:stream_reader"
 
 
 class HttpUpstream:
@@ -50,6 +57,9 @@ class HttpUpstream:
         body = RequestBody(headers, receive)
         try:
             answer = await self._answered(scope, headers, body)
+            if isinstance(answer, StreamResponse):
+                await self._stream(exchange, answer, send)
+                return
             # A client refused before its body was read sends the body all the same, and reads the answer only then.
             is_whole = body.is_over or await body.skip()
         except ClientLeftError:
@@ -61,17 +71,49 @@ class HttpUpstream:
         finally:
             exchange.end()
         lines = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        lines.append((b"Content-Length", b"%d" % len(answer.body)))
+        if answer.status not in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
+            lines.append((b"Content-Length", b"%d" % len(answer.body)))
         if not is_whole:
             lines.append((b"Connection", b"close"))
         await send({"type": "http.response.start", "status": answer.status, "headers": lines})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answered(self, scope: Scope, headers: dict[str, str], body: RequestBody) -> JsonResponse:
-        """The whole answer. Raises :class:`ClientLeftError` and cancellation, and nothing else."""
+    async def _stream(self, exchange: Exchange, answer: StreamResponse, send: Send) -> None:
+        """Send an answer in parts, for as long as it goes on and the client stays."""
+        exchange.begin(math.inf)
+        waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
+
+        def ask() -> None:
+            if answer.nothing and waiting.empty():  # else what waits asks
+                waiting.put_nowait(answer.nothing)
+
+        exchange.ask = ask
+        async with aclosing(answer.parts) as parts, TaskGroup() as group:
+            lines = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+            await send({"type": "http.response.start", "status": answer.status, "headers": lines})
+            group.create_task(_send_all(waiting, send))
+            try:
+                async for part in parts:
+                    waiting.put_nowait(part)
+            except asyncio.QueueFull:
+                count_refusal(_SLOW_READER)
+                exchange.cut()
+            except Exception as error:  # noqa: BLE001  the edge of one request: never raised
+                counted(error, self._name)
+                exchange.cut()
+            else:
+                exchange.begin(self._answer_s)  # for what is still to be sent
+            await waiting.put(b"")
+
+    async def _answered(
+        self, scope: Scope, headers: dict[str, str], body: RequestBody
+    ) -> JsonResponse | StreamResponse:
+        """The answer. Raises :class:`ClientLeftError` and cancellation, and nothing else."""
         path, query = scope["raw_path"], scope["query_string"]
         dialect = self._dialects.of("")
         rate: object = None
+        url = ""
+        given: JsonResponse | StreamResponse | None
         try:
             url = _text(path + b"?" + query if query else path)
             dialect = self._dialects.of(url)
@@ -81,7 +123,7 @@ class HttpUpstream:
                 require_single(scope["headers"])
                 if self._callers.is_front:
                     headers[FRONT_S_WORD] = scope["client"][0] if scope.get("client") else ""
-                key, rate = self._callers.of(headers)
+                key, rate = self._callers.of(headers, url)
                 given = await self._keyed(dialect, request, key, body)
             elif not body.is_over:
                 raise InvalidRequest("This path takes no body.")
@@ -89,12 +131,14 @@ class HttpUpstream:
             raise
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             found = counted(error, self._name)
-            given = dialect.refusal(found)
+            given = dialect.refusal(found, url)
             rate = found.facts.get("rate", rate)
         self._outcomes.count(self._name, given.status)
         return given._replace(headers={**given.headers, **rate.headers}) if isinstance(rate, Rate) else given
 
-    async def _keyed(self, dialect: Dialect, request: Request, key: ApiKey, body: RequestBody) -> JsonResponse:
+    async def _keyed(
+        self, dialect: Dialect, request: Request, key: ApiKey, body: RequestBody
+    ) -> JsonResponse | StreamResponse:
         with PoolShare(self._bodies, key.account_id) as share:
             most = dialect.limit_bytes if SUBMIT in key.scopes else min(_NO_INPUTS_BYTES, dialect.limit_bytes)
             try:
@@ -109,6 +153,14 @@ class HttpUpstream:
             given = await dialect.answer(request, key)
             ANSWER_SECONDS.observe(perf_counter() - began)
             return given
+
+
+async def _send_all(waiting: asyncio.Queue[bytes], send: Send) -> None:
+    """Send parts until an empty one, which ends the answer."""
+    part = b"."
+    while part:
+        part = await waiting.get()
+        await send({"type": "http.response.body", "body": part, "more_body": bool(part)})
 
 
 def _text(target: bytes) -> str:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
 from signalbox.wire import names
-from signalbox.wire.messages import RefusedConnections, header
+from signalbox.wire.messages import header
 from signalbox.wire.names import Header
+from signalbox.wire.refused import RefusedConnections
 
 EVERY_S: Final = 10.0
 

@@ -12,7 +12,7 @@ from gateway_plugin.hooks.dispatcher import count_refusal
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Application, Front
 from signalbox.program.errors import Misconfigured
-from signalbox.wire.messages import RefusedConnections
+from signalbox.wire.refused import RefusedConnections
 
 _FOR_EVER_S: Final = 1_000_000  # a connection without a request is the gate's to close
 

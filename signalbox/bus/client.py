@@ -185,13 +185,14 @@ class Bus(Requests):
 
     # ------------------------------------------------------------------------------ listening
 
-    async def subscribe(self, subject: str, on_message: OnMessage) -> Subscription:
+    async def subscribe(self, subject: str, on_message: OnMessage, *, group: str = "") -> Subscription:
         """Listen to core messages; returns when the server knows. Survives reconnects (with a gap).
 
+        group: a queue group, of whose subscribers one gets each message.
         A plain function is called as the message is read and must be quick; a coroutine function runs
         one message after the other.
         """
-        subscription = Subscription(self.connection, subject, on_message)
+        subscription = Subscription(self.connection, subject, on_message, group)
         try:
             await self.flush()
         except BaseException:

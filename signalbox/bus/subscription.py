@@ -36,11 +36,14 @@ OnMessage = Callable[[Message], Awaitable[None] | None]
 
 
 class Subscription:
-    """A core subscription. Asynchronous callbacks run one after another, in order of arrival."""
+    """A core subscription. Asynchronous callbacks run one after another, in order of arrival.
+
+    group: each message goes to one subscriber of a queue group; empty = to every subscriber.
+    """
 
     __slots__ = ("_connection", "_on_message", "_queue", "_sid", "_taking", "dropped", "subject")
 
-    def __init__(self, connection: Transport, subject: str, on_message: OnMessage) -> None:
+    def __init__(self, connection: Transport, subject: str, on_message: OnMessage, group: str = "") -> None:
         self.subject = subject
         self.dropped = 0
         self._connection = connection
@@ -51,7 +54,8 @@ class Subscription:
             self._queue = asyncio.Queue(_QUEUE)
             self._taking = Background()
             self._taking.start(self._run(self._queue), name=f"subscription {subject}")
-        self._sid = connection.listen(subject, self._receive)
+        # The protocol names the group behind the subject.
+        self._sid = connection.listen(f"{subject} {group}" if group else subject, self._receive)
 
     async def close(self) -> None:
         """No callback runs after this returns. Idempotent."""

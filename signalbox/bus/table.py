@@ -66,6 +66,7 @@ class Table(Generic[T]):
         self.get: Callable[[str], T | None] = self._items.get
         """The document under a key, or None."""
         self._revisions: dict[str, int] = {}
+        self._removed: set[str] = set()
         self._callbacks: list[OnChange[T]] = []
         self._event_prefix = len(event_of_key(bucket, ""))
         self._key_prefix = len(key_subject(bucket, ""))
@@ -99,6 +100,10 @@ class Table(Generic[T]):
         """Stream sequence of the key's last change known here, also of its removal; 0 = none."""
         return self._revisions.get(key, 0)
 
+    def is_removed(self, key: str) -> bool:
+        """Whether a writer has removed the key. One that the bucket has lost is not."""
+        return key in self._removed
+
     def on_change(self, callback: OnChange[T]) -> None:
         """Call ``callback(key, document or None, revision)`` after each change, also while starting."""
         self._callbacks.append(callback)
@@ -131,7 +136,10 @@ class Table(Generic[T]):
             return
         self._revisions[key] = seq
         document: T | None = None
-        if data is not None:
+        if data is None:
+            self._removed.add(key)
+        else:
+            self._removed.discard(key)
             try:
                 document = decode(self._type, data)
                 self._items[key] = document
@@ -200,6 +208,7 @@ class Table(Generic[T]):
         for key, revision in unseen.items():
             if key in self._items and self._revisions.get(key) == revision:
                 self._take(key, None, (revision or 0) + 1)
+                self._removed.discard(key)
         self._last_seq = max(self._last_seq or 0, newest)
         if self._asks_leader:
             await self._compare()
@@ -252,6 +261,7 @@ class Table(Generic[T]):
             # The stream was lost, or restored to an earlier day: its present messages have lower sequences.
             log.warning("table.rolled_back", bucket=self._bucket.value, seq=state["last_seq"])
             self._revisions.clear()
+            self._removed.clear()
             self._last_seq = self._known_to = None
             self._stale.set()
         elif state["last_seq"] > (self._last_seq or 0):

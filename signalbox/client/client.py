@@ -1,141 +1,51 @@
-"""The API client: predict, submit, wait, cancel. Async inside, wrapped once for plain code.
+"""The client for plain code.
 
-async with Client("http://127.0.0.1:8080", key) as client:
-    reply = await client.predict("half_plus_two", instances=[1.0, 2.0, 5.0])
-
-with SyncClient("http://127.0.0.1:8080", key) as client:
-    reply = client.predict("half_plus_two", instances=[1.0, 2.0, 5.0])
+with Client("http://127.0.0.1:8080", key) as client:
+    y = client.predict("half_plus_two", {"x": numpy.array([1.0, 2.0, 5.0], "float32")})["y"]
 """
 
-import asyncio
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Self
-from urllib.parse import quote
+import ssl
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any, Self, Unpack, overload
 
-from signalbox.client.pool import ConnectionPool, Response
-from signalbox.program import errors
+from numpy.typing import NDArray
 
-POLL_S: Final = 0.2
-"""Pause before a job is asked after again, unless the server says how long (``Retry-After``)."""
-LONGEST_POLL_S: Final = 5.0
-ENDED: Final = frozenset({"succeeded", "failed", "cancelled", "expired"})
-
-
-class JobStatus(NamedTuple):
-    """A job as the API shows it. document: the whole JSON object, with ``result`` when it succeeded."""
-
-    id: str
-    state: str
-    position: int | None
-    document: Mapping[str, Any]
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the job has ended, so that its status changes no more."""
-        return self.state in ENDED
+from signalbox.client.calls import Calls
+from signalbox.client.flight import Flight
+from signalbox.client.fronts import REFRESH_S, Balance
+from signalbox.client.jobs import Acted, Event, Job, JobFilter, PredictOptions, Priority, Submission, SubmitOptions
+from signalbox.client.tensors import Arrays
+from signalbox.client.transport import SyncTransport
+from signalbox.program.errors import SignalboxError
 
 
 class Client:
-    """Talks to one front with one API key. connections: most requests in flight."""
+    """Talks to one or several fronts with one API key. Threads may share it.
 
-    def __init__(self, url: str, key: str, *, connections: int = 16, timeout_s: float = 60.0) -> None:
-        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        self._pool = ConnectionPool(url, headers=headers, size=connections, timeout_s=timeout_s)
+    urls: of a front, or of several; a name with several addresses stands for as many fronts, and is looked up again
+    after ``refresh_s``. balance: whose turn it is, or who has the fewest unanswered requests. A front that fails gets
+    nothing for some seconds, and its call goes to the next one, at most ``retries`` times: a prediction, a read, a
+    submission with its Idempotency-Key. ``Retry-After`` is obeyed within the call's time. timeout_s: of a call that
+    names none, all tries together. connections: most at a time, of all fronts. tls: for other certificates than the
+    system's.
+    """
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close idle connections. Idempotent."""
-        await self._pool.close()
-
-    async def predict(
+    def __init__(
         self,
-        model: str,
+        urls: str | Sequence[str],
+        key: str,
         *,
-        instances: Sequence[Any] | None = None,
-        inputs: Any = None,
-        version: int | None = None,
-        label: str | None = None,
-        signature: str | None = None,
-    ) -> dict[str, Any]:
-        """Run a model and wait for its answer: ``predictions`` for instances, ``outputs`` for inputs.
-
-        instances: one value per row. inputs: tensors by name, or one tensor. Raises the
-        :mod:`signalbox.program.errors` class of the refusal; :class:`~errors.DeadlineExceeded` carries the
-        fact ``job_id`` of the job that goes on.
-        """
-        response = await self._post_prediction(model, _body(instances, inputs, signature), version, label, {})
-        return _object(_checked(response))
-
-    async def submit(
-        self,
-        model: str,
-        *,
-        instances: Sequence[Any] | None = None,
-        inputs: Any = None,
-        version: int | None = None,
-        label: str | None = None,
-        signature: str | None = None,
-    ) -> JobStatus:
-        """Accept the job durably and return at once. Not idempotent: each call is a job."""
-        response = await self._post_prediction(
-            model, _body(instances, inputs, signature), version, label, {"Prefer": "respond-async"}
-        )
-        return _status(_object(_checked(response)))
-
-    async def job(self, job_id: str) -> JobStatus:
-        """The job's present status. Raises :class:`~errors.NotFound`, also for another key's job."""
-        return _status(_object(_checked(await self._get_job(job_id))))
-
-    async def wait(self, job_id: str, *, timeout_s: float = 300.0) -> JobStatus:
-        """The job once it has ended. Raises :class:`~errors.DeadlineExceeded`."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    response = await self._get_job(job_id)
-                    if response.status == 410:
-                        return JobStatus(job_id, "expired", None, _object(response))
-                    status = _status(_object(_checked(response)))
-                    if status.has_ended:
-                        return status
-                    await asyncio.sleep(min(_retry_after(response) or POLL_S, LONGEST_POLL_S))
-        except TimeoutError as error:
-            raise errors.DeadlineExceeded(f"Job {job_id} did not end in {timeout_s:g} s.", job_id=job_id) from error
-
-    async def cancel(self, job_id: str) -> JobStatus:
-        """Ask for the end of a job. Raises :class:`~errors.Conflict` when it has already ended."""
-        response = await self._pool.request("DELETE", f"/v1/jobs/{quote(job_id)}")
-        return _status(_object(_checked(response)))
-
-    async def models(self) -> dict[str, Any]:
-        """The models this key may call."""
-        return _object(_checked(await self._pool.request("GET", "/v1/models")))
-
-    async def _get_job(self, job_id: str) -> Response:
-        return await self._pool.request("GET", f"/v1/jobs/{quote(job_id)}")
-
-    async def _post_prediction(
-        self, model: str, body: bytes, version: int | None, label: str | None, headers: Mapping[str, str]
-    ) -> Response:
-        path = f"/v1/models/{quote(model, safe='')}"
-        if version is not None:
-            path += f"/versions/{version}"
-        elif label is not None:
-            path += f"/labels/{quote(label, safe='')}"
-        return await self._pool.request("POST", f"{path}:predict", body, headers)
-
-
-class SyncClient:
-    """The methods of :class:`Client` for code without an event loop. One thread at a time may use it."""
-
-    def __init__(self, url: str, key: str, *, timeout_s: float = 60.0) -> None:
-        self._runner = asyncio.Runner()
-        self._client = Client(url, key, connections=1, timeout_s=timeout_s)
+        timeout_s: float = 60.0,
+        retries: int = 3,
+        balance: Balance = "round_robin",
+        refresh_s: float = REFRESH_S,
+        connections: int = 64,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._calls = Calls.to(urls, timeout_s=timeout_s, retries=retries, balance=balance, refresh_s=refresh_s)
+        self._transport = SyncTransport(urls, key, connections, tls)
 
     def __enter__(self) -> Self:
         return self
@@ -144,105 +54,126 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection. Idempotent."""
-        self._runner.run(self._client.close())
-        self._runner.close()
+        """Close the connections. Idempotent."""
+        self._transport.close()
 
-    def predict(self, model: str, **arguments: Any) -> dict[str, Any]:
-        """Predict and return the result. Arguments and errors: :meth:`Client.predict`."""
-        return self._runner.run(self._client.predict(model, **arguments))
+    @overload
+    def predict(self, model: str, inputs: Mapping[str, NDArray[Any]], **options: Unpack[PredictOptions]) -> Arrays: ...
 
-    def submit(self, model: str, **arguments: Any) -> JobStatus:
-        """Submit a job and return it. Arguments and errors: :meth:`Client.submit`."""
-        return self._runner.run(self._client.submit(model, **arguments))
+    @overload
+    def predict(self, model: str, inputs: Any = None, **options: Unpack[PredictOptions]) -> dict[str, Any]: ...
 
-    def job(self, job_id: str) -> JobStatus:
-        """Return a job as it is now. Arguments and errors: :meth:`Client.job`."""
-        return self._runner.run(self._client.job(job_id))
+    def predict(self, model: str, inputs: Any = None, **options: Unpack[PredictOptions]) -> dict[str, Any]:
+        """Run a model and wait for its answer.
 
-    def wait(self, job_id: str, *, timeout_s: float = 300.0) -> JobStatus:
-        """Wait for a job's end and return it. Arguments and errors: :meth:`Client.wait`."""
-        return self._runner.run(self._client.wait(job_id, timeout_s=timeout_s))
+        inputs: named arrays (``{"x": array}``), which go and come as bytes: the answer is arrays by name. Or lists, by
+        name or of a model's one input, or ``instances=`` rows: the answer is TensorFlow Serving's, ``outputs`` or
+        ``predictions``. A repeat on another front may run the model twice. Raises the error that the answer stands
+        for; :class:`DeadlineExceeded` has the fact ``job_id`` where the job goes on."""
+        return self._transport.run(self._calls.predict(model, inputs, options))
 
-    def cancel(self, job_id: str) -> JobStatus:
-        """Cancel a job and return it. Arguments and errors: :meth:`Client.cancel`."""
-        return self._runner.run(self._client.cancel(job_id))
+    def map(
+        self,
+        model: str,
+        items: Iterable[Any],
+        *,
+        in_flight: int = 16,
+        ordered: bool = True,
+        keep_errors: bool = False,
+        **options: Unpack[PredictOptions],
+    ) -> Generator[tuple[Any, Any], None, None]:
+        """Predictions for many inputs, at most ``in_flight`` at a time: pairs of an item and its answer.
+
+        items: each what :meth:`predict` takes; not more are taken than are in flight or wait to be yielded. ordered: as
+        the items come, else as answers do. keep_errors: yield errors as answers; else the first ends the iteration."""
+        with ThreadPoolExecutor(in_flight, "signalbox-map") as threads:
+            call = partial(self.predict, model, **options)
+            flight = Flight[Future[Any]](in_flight, is_ordered=ordered)
+            source = iter(items)
+            try:
+                while flight.fill(source, lambda item: threads.submit(call, item)):
+                    wait(flight.next_calls, return_when=FIRST_COMPLETED)
+                    yield from flight.landed(keep_errors=keep_errors)
+            finally:
+                threads.shutdown(wait=False, cancel_futures=True)
+
+    def submit(self, model: str, inputs: Any = None, **options: Unpack[SubmitOptions]) -> Job:
+        """Accept a job durably and return at once. Inputs: as for :meth:`predict`; its :meth:`result` is arrays."""
+        return self._transport.run(self._calls.submit(model, inputs, options))
+
+    def submit_many(
+        self, jobs: Sequence[Submission], *, idempotency_key: str | None = None
+    ) -> list[Job | SignalboxError]:
+        """Submit up to 1 000 jobs in one call: for each, in order, the job, or the error why it was refused.
+
+        A job has its id, state and URLs. idempotency_key: of the call (default: a new one, so it may be repeated).
+        """
+        return self._transport.run(self._calls.submit_many(jobs, idempotency_key))
+
+    def job(self, job: Job | str) -> Job:
+        """The job as it is now. Raises :class:`NotFound`, also for another account's job."""
+        return self._transport.run(self._calls.job(job))
+
+    def jobs(self, *, limit: int | None = None, **chosen: Unpack[JobFilter]) -> Generator[Job, None, None]:
+        """The account's jobs, newest first, page after page. limit: at most so many (default: all).
+
+        Raises :class:`Unavailable` while the console is away, which answers this."""
+        return self._transport.iterate(self._calls.jobs(limit, chosen))
+
+    def wait(self, job: Job | str, *, timeout_s: float = 300.0) -> Job:
+        """The job once it has ended, however. Raises :class:`DeadlineExceeded`."""
+        return self._transport.run(self._calls.wait(job, timeout_s))
+
+    def result(self, job: Job | str, *, timeout_s: float = 300.0) -> Arrays:
+        """The outputs by name, once the job has ended: strings as bytes objects, bfloat16 as float32.
+
+        Raises why the job failed (:class:`ModelError` and others), :class:`Cancelled`, :class:`Gone` where it expired,
+        :class:`NoLongerKept`, and :class:`DeadlineExceeded`."""
+        return self._transport.run(self._calls.result(job, timeout_s))
+
+    def events(self, job: Job | str) -> Generator[Event, None, None]:
+        """What becomes of a job, as it does, until it has ended. A broken stream is opened again."""
+        return self._transport.iterate(self._calls.events(job))
+
+    def cancel(self, job: Job | str) -> Job:
+        """Ask for the end of a job; one that was queued has ended. Raises :class:`Conflict` where it had already."""
+        return self._transport.run(self._calls.cancel(job))
+
+    def change(self, job: Job | str, *, priority: Priority | None = None, deadline_s: float | None = None) -> Job:
+        """Give a waiting job a higher priority, or a deadline so many seconds from now.
+
+        Raises :class:`Conflict` once a worker has it."""
+        return self._transport.run(self._calls.change(job, {"priority": priority, "deadline_s": deadline_s}))
+
+    def retry(self, job: Job | str, *, after: Job | str | None = None) -> Job:
+        """The new job that runs the input of one that was given up again; asked twice it is the same one.
+
+        after: the job that it was run again as, to run it once more. Raises :class:`Conflict` where no input is kept.
+        """
+        return self._transport.run(self._calls.retry(job, after))
+
+    def delete(self, job: Job | str, *, timeout_s: float = 60.0) -> None:
+        """Delete an ended job with its input and result; returns once all is gone.
+
+        Raises :class:`Conflict` for one that has not ended (cancel it first), and :class:`DeadlineExceeded`."""
+        self._transport.run(self._calls.delete(job, timeout_s))
+
+    def cancel_all(self, jobs: Sequence[Job | str] | None = None, **chosen: Unpack[JobFilter]) -> Acted:
+        """Cancel those jobs, or all that the filter finds."""
+        return self._transport.run(self._calls.all("cancel", jobs, chosen))
+
+    def delete_all(self, jobs: Sequence[Job | str] | None = None, **chosen: Unpack[JobFilter]) -> Acted:
+        """Delete those ended jobs, or all that the filter finds. It returns once that is asked for."""
+        return self._transport.run(self._calls.all("delete", jobs, chosen))
+
+    def retry_all(self, jobs: Sequence[Job | str] | None = None, **chosen: Unpack[JobFilter]) -> Acted:
+        """Run those jobs' inputs again, or those of all jobs that the filter finds."""
+        return self._transport.run(self._calls.all("retry", jobs, chosen))
 
     def models(self) -> dict[str, Any]:
-        """Return the models that the key may use. Arguments and errors: :meth:`Client.models`."""
-        return self._runner.run(self._client.models())
+        """The models that the key may call."""
+        return self._transport.run(self._calls.models())
 
-
-def _body(instances: Sequence[Any] | None, inputs: Any, signature: str | None) -> bytes:
-    if (instances is None) == (inputs is None):
-        raise errors.InvalidRequest("Give either instances or inputs.")
-    doc: dict[str, Any] = {"signature_name": signature} if signature else {}
-    doc["inputs" if instances is None else "instances"] = inputs if instances is None else instances
-    return json.dumps(doc, separators=(",", ":")).encode()
-
-
-def _checked(response: Response) -> Response:
-    """The response, or the error it stands for."""
-    if response.status < 400:
-        return response
-    try:
-        doc = json.loads(response.body)
-    except ValueError:
-        doc = {}
-    doc = doc if isinstance(doc, dict) else {}
-    message = str(doc.get("detail") or doc.get("error") or f"status {response.status}")
-    raise _class_of(response.status, doc.get("code"))(
-        message,
-        retry_after_s=_retry_after(response),
-        status=response.status,
-        job_id=response.headers.get("x-signalbox-job-id") or doc.get("job_id"),
-    )
-
-
-def _class_of(status: int, code: object) -> type[errors.SignalboxError]:
-    by_code = {kind.code: kind for kind in _kinds(errors.SignalboxError) if not _is_special(kind)}
-    if isinstance(code, str) and code in by_code:
-        return by_code[code]
-    return _BY_STATUS.get(status) or (errors.Unavailable if status >= 500 else errors.InvalidRequest)
-
-
-_BY_STATUS: Final[Mapping[int, type[errors.SignalboxError]]] = {
-    401: errors.Unauthorized,
-    403: errors.Forbidden,
-    404: errors.NotFound,
-    405: errors.MethodNotAllowed,
-    409: errors.Conflict,
-    410: errors.Gone,
-    413: errors.TooLarge,
-    429: errors.LimitExceeded,
-    500: errors.Bug,
-    504: errors.DeadlineExceeded,
-}
-
-
-def _kinds(root: type[errors.SignalboxError]) -> list[type[errors.SignalboxError]]:
-    return [root, *(kind for child in root.__subclasses__() for kind in _kinds(child))]
-
-
-def _is_special(kind: type[errors.SignalboxError]) -> bool:
-    """A class whose constructor takes other arguments than the root's."""
-    return kind.__init__ is not errors.SignalboxError.__init__
-
-
-def _object(response: Response) -> dict[str, Any]:
-    try:
-        doc = json.loads(response.body)
-    except ValueError as error:
-        raise errors.Bug(f"The front answered {response.status} without JSON.") from error
-    if not isinstance(doc, dict):
-        raise errors.Bug(f"The front answered {response.status} with no JSON object.")
-    return doc
-
-
-def _status(doc: dict[str, Any]) -> JobStatus:
-    return JobStatus(str(doc["id"]), str(doc["state"]), doc.get("position"), doc)
-
-
-def _retry_after(response: Response) -> float | None:
-    text = response.headers.get("retry-after", "")
-    return float(text) if text.isdigit() else None
+    def metadata(self, model: str) -> dict[str, Any]:
+        """What a model takes and gives: ``inputs`` and ``outputs``, each with name, datatype and shape."""
+        return self._transport.run(self._calls.metadata(model))

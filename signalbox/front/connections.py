@@ -4,7 +4,7 @@ import ipaddress
 from collections import Counter
 from typing import Final
 
-from signalbox.wire.messages import RefusedConnections
+from signalbox.wire.refused import RefusedConnections
 
 FULL: Final = "unavailable:connections"
 """The listener has as many connections as it may."""

@@ -12,7 +12,7 @@ from signalbox.front.bounds import HttpBounds
 from signalbox.front.connections import ADDRESS, Connections
 from signalbox.front.gate import Gate, Shared, current
 from signalbox.program import log, metrics
-from signalbox.wire.messages import RefusedConnections
+from signalbox.wire.refused import RefusedConnections
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -64,13 +64,17 @@ class Shared(msgspec.Struct):
 
 
 class Exchange:
-    """One request and its answer. is_given_up: its client left, or its time was over. due_at: on the loop's clock."""
+    """One request and its answer. is_given_up: its client left, or its time was over. due_at: on the loop's clock.
 
-    __slots__ = ("_caller", "_time", "due_at", "is_given_up", "is_started")
+    ask: has a stream send something that says nothing, which finds out whether its client is there.
+    """
+
+    __slots__ = ("_caller", "_time", "ask", "due_at", "is_given_up", "is_started")
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
         self._caller: asyncio.Task[Any] | None = None
+        self.ask: Callable[[], None] | None = None
         self.due_at = math.inf
         self.is_given_up = self.is_started = False
 
@@ -78,7 +82,7 @@ class Exchange:
         """Make the calling task the one that answers this request.
 
         It is cancelled when the client waits no more, and within a second after ``longest_s``: then the connection
-        is closed without an answer.
+        is closed without an answer, or the rest of one. Called again it sets a new time.
         """
         self._caller = asyncio.current_task()
         self.due_at = self._time() + longest_s
@@ -87,6 +91,10 @@ class Exchange:
         """End the task's part: it only sends its answer now, and is not cancelled any more."""
         self._caller = None
         self.due_at = math.inf
+
+    def cut(self) -> None:
+        """Have the connection closed within a second, and the task cancelled, whatever is not sent yet."""
+        self.due_at = -math.inf
 
     def left(self) -> None:
         """Take in that the client has gone."""
@@ -283,7 +291,11 @@ class Gate(asyncio.Protocol):
         One that has gone ends its call. Of HTTP/1.0 nothing tells them apart, and the call goes on to its end.
         """
         exchange = self._exchange
-        if self._mode is _SERVING and exchange is not None and not exchange.is_started and not self._framing.is_old:
+        if self._mode is not _SERVING or exchange is None:
+            return
+        if exchange.ask is not None:
+            exchange.ask()
+        elif not exchange.is_started and not self._framing.is_old:
             self._transport.write(_INTERIM)
             asyncio.get_running_loop().call_later(_INTERIM_S, lambda: self.check(self._time()))
 

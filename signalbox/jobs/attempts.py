@@ -43,3 +43,8 @@ class Attempt:
         self.claim: Callable[[Record], Record] | None = None
         self.is_alone = False
         self.is_cancelled = False
+
+    @property
+    def deadline_at(self) -> float:
+        """By which it is to begin, as far as we know, in UTC seconds: its owner may move it while the job waits."""
+        return self.job.deadline_at if self.record is None else self.record.deadline_at

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from signalbox.jobs import life
 from signalbox.jobs.attempts import Attempt
 from signalbox.jobs.records import Settled, settled
+from signalbox.jobs.times import RUN
 from signalbox.program.errors import Conflict
 from signalbox.wire.messages import Record, State, header
 
@@ -50,13 +51,17 @@ class RecordChange(Generic[A]):
     def prepare(self, now: float) -> bool:
         """Compute the record from what we know of the present one; False if the job has ended.
 
-        An owner's cancellation wins over any outcome, also one that was read while this was written.
+        An owner's cancellation wins over any outcome, also one that was read while this was written; and so does a
+        deadline that was drawn closer while the job waited, if its run began after that.
         """
         attempt = self.attempt
         self.before, self.expect = attempt.record, attempt.revision
         try:
             before = attempt.record or life.first_record(attempt.job, State.QUEUED)
-            if self.is_claim:
+            is_unclaimed = self.is_claim or attempt.claim is not None
+            if is_unclaimed and life.is_overdue(before, attempt.job, _began_at(attempt, now)):
+                self.record, self.body = life.expired(before, now=now, stages=attempt.stages), b""
+            elif self.is_claim:
                 self.record = self.make(before)
             else:
                 if attempt.claim is not None:
@@ -92,6 +97,11 @@ class RecordChange(Generic[A]):
             return not is_attended
         # Our own attempt: a request to cancel is in it, or it was only written again, at the end of the stream.
         return self.before is not None and _attempt(self.before) == _attempt(found)
+
+
+def _began_at(attempt: Attempt, now: float) -> float:
+    """When its run began; ``now`` where it has not."""
+    return next((at for stage, at in attempt.stages if stage == RUN), now)
 
 
 def _attempt(record: Record) -> tuple[int, str, int]:

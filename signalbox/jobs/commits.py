@@ -112,6 +112,15 @@ class Commits:
         attempt.is_alone = record.strikes > 0 or gone >= SUSPECT_AFTER
         attempt.is_cancelled = record.cancel_requested
 
+    async def learn_deadline(self, attempt: Attempt) -> None:
+        """Learn from the leader whether a job that nobody runs has another deadline than its message says."""
+        try:
+            found = await persist(lambda: self._records.read(attempt.job.id))
+        except NewerVersion:
+            return
+        if found is not None and found[0].state is State.QUEUED:
+            self.learn(attempt, found[0], found[1])
+
     async def is_attended(self, record: Record) -> bool:
         """Whether another holder may still end a job whose record was read. Asks until NATS answers.
 
@@ -247,7 +256,16 @@ class Commits:
             attempt.revision = written
 
     async def dead_letter(self, attempt: Attempt, body: bytes, error: ErrorInfo, *, penalty: Penalty) -> None:
-        """Keep the job itself as a dead letter, before its terminal record is written, so that it is not lost."""
+        """Keep the job itself as a dead letter, before its terminal record is written, so that it is not lost.
+
+        Not where the job has ended meanwhile: its owner may have deleted it since.
+        """
+        try:
+            found = await persist(lambda: self._records.read(attempt.job.id))
+        except NewerVersion:
+            found = None
+        if found is not None and found[0].state.is_terminal:
+            return
         record = attempt.record or life.first_record(attempt.job, State.QUEUED)
         if attempt.claim is not None:
             record = attempt.claim(record)

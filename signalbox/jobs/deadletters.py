@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -318,18 +318,23 @@ def redriven_id(letter: Letter, after: str = "") -> str:
     return names.new_job_id(letter.at, uuid.uuid5(_SPACE, f"{letter.id} {after}").int)
 
 
-async def redrive(bus: Bus, job_id: str, *, after: str = "") -> Redrive:
+async def redrive(
+    bus: Bus, job_id: str, *, after: str = "", accept: Callable[[Letter, str], Awaitable[None]] | None = None
+) -> Redrive:
     """Run a dead letter's job again as a new one, of the same account, with the deadline its model gives now.
 
-    The input's quarantine is lifted: a person wants it to run. Idempotent for the same letter and ``after``. Raises as
-    :func:`plan`, and :class:`QueueFull` or :class:`Unavailable` as any acceptance.
+    accept: submits the letter's job under the new id, as whoever asks may; None = as an operator, within no account's
+    bounds and with the input's quarantine lifted: a person wants it to run. Idempotent for the same letter and
+    ``after``. Raises as :func:`plan`, and :class:`QueueFull` or :class:`Unavailable` as any acceptance.
     """
     letter, new_id = await plan(bus, job_id, after=after)
     if letter.redriven is not None and letter.redriven.job == new_id:
         return Redrive(new_id, is_new=False)
     records = Records(bus)
     is_new = await records.read(new_id) is None and await records.queued(new_id) is None
-    if is_new:
+    if is_new and accept is not None:
+        await accept(letter, new_id)
+    elif is_new:
         await _accept(bus, letter, new_id)
     mark = Redriven(job=new_id, at=time.time())
     try:
@@ -337,7 +342,7 @@ async def redrive(bus: Bus, job_id: str, *, after: str = "") -> Redrive:
     except StaleRevision as error:
         # Asked for twice at once: the other has written the same. A different mark is another redrive's.
         if (again := await find(bus, job_id)).redriven is None or again.redriven.job != new_id:
-            raise Conflict("It is being redriven by another operator; look again.") from error
+            raise Conflict("It is being redriven by somebody else; look again.") from error
     log.info("dead_letter.redriven", job=new_id, redrive_of=letter.id, model=letter.model)
     return Redrive(new_id, is_new)
 
@@ -349,11 +354,22 @@ async def _accept(bus: Bus, letter: Letter, new_id: str) -> None:
     model = await _model(bus, letter.job)
     frame = await input_of(bus, letter)
     digest = letter.job.ref.sha256 if letter.job.ref is not None else hashlib.sha256(frame).hexdigest()
-    await table.remove(bus, Bucket.POISON, names.poison(letter.job.model, digest))
+    await table.remove(bus, Bucket.POISON, names.poison(letter.job.model, letter.job.version, digest))
     job = life.redriven(letter.job, new_id, now=time.time(), deadline_s=model.limits.deadline_s, ref=None)
     if letter.job.ref is not None:
         job, frame = replace(job, ref=(await payloads.store_input(bus, job, frame)).ref), b""
     await submit(bus, job, frame)
+
+
+def again(letter: Letter, new_id: str, *, key_id: str, now: float, deadline_s: float) -> Job:
+    """The job that runs a letter's again, as its owner's key submits it; its input is not stored yet.
+
+    Raises :class:`Conflict` where this version cannot read the letter.
+    """
+    if letter.job is None:
+        raise Conflict("A newer version of Signalbox wrote this dead letter; run it again with that.")
+    job = life.redriven(letter.job, new_id, now=now, deadline_s=deadline_s, ref=None)
+    return replace(job, key_id=key_id)
 
 
 async def _model(bus: Bus, job: Job) -> Model:

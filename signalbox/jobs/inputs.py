@@ -5,16 +5,13 @@ The subject of an input holds account, job and size, so one request for subjects
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from signalbox.bus.client import Bus
 from signalbox.jobs.payloads import CHUNK_BYTES, StoredInput
 from signalbox.wire import names
-from signalbox.wire.messages import Record, RefusedInput, encode
+from signalbox.wire.messages import Record, encode
 from signalbox.wire.names import Stream
-
-GROUP: Final = 16
-"""Removals in flight at once. One takes the server a millisecond in the order of storing, six out of it (ADR 0191)."""
+from signalbox.wire.refused import RefusedInput
 
 
 def of_record(record: Record) -> str:

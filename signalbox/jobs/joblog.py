@@ -14,8 +14,8 @@ from signalbox.wire.messages import Job, Record, State
 _NEVER_SLOW_S: Final = float("inf")
 
 
-def accepted(job: Job, seq: int) -> None:
-    """Log that a gateway has made the job durable. seq: of its message in ``JOBS``."""
+def accepted(job: Job, seq: int | None) -> None:
+    """Log that a gateway has made the job durable. seq: of its message in ``JOBS``, None where it is delayed."""
     if log.is_debug:
         log.debug(
             "job.accepted", **_named(job), priority=job.priority, rows=job.rows, size_bytes=job.size_bytes, seq=seq

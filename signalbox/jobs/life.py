@@ -13,6 +13,7 @@ from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.times import Spent, Stages
 from signalbox.program.errors import Conflict
 from signalbox.wire.messages import EndedAttempt, ErrorInfo, Job, PayloadRef, Record, State
+from signalbox.wire.names import PRIORITIES, Priority
 
 MOST_ATTEMPTS: Final = 20
 """Ended attempts that a record keeps: the newest."""
@@ -38,8 +39,12 @@ def first_record(job: Job, state: State) -> Record:
         trace=job.trace,
         input=job.ref,
         outputs=job.outputs if job.ref is not None else (),
+        batch_key=job.batch_key if job.ref is not None else "",
+        rows=job.rows if job.ref is not None else 1,
         input_bytes=job.size_bytes,
         redrive_of=job.redrive_of,
+        tags=job.tags,
+        not_before=job.not_before,
     )
 
 
@@ -157,6 +162,8 @@ def queued_again(record: Record) -> Job:
         account_id=record.account_id,
         key_id=record.key_id,
         style=record.style,
+        batch_key=record.batch_key,
+        rows=record.rows,
         outputs=record.outputs,
         created_at=record.created_at,
         deadline_at=record.deadline_at,
@@ -164,13 +171,79 @@ def queued_again(record: Record) -> Job:
         size_bytes=record.input_bytes,
         trace=record.trace,
         redrive_of=record.redrive_of,
+        tags=record.tags,
+        not_before=record.not_before,
     )
 
 
 def redriven(job: Job, job_id: str, *, now: float, deadline_s: float, ref: PayloadRef | None) -> Job:
     """A new job that repeats one that became a dead letter. ref: of its own copy of the input; None = inline."""
     return replace(
-        job, id=job_id, created_at=now, deadline_at=now + deadline_s, ref=ref, reply="", trace="", redrive_of=job.id
+        job,
+        id=job_id,
+        created_at=now,
+        deadline_at=now + deadline_s,
+        ref=ref,
+        reply="",
+        trace="",
+        redrive_of=job.id,
+        not_before=0.0,
+    )
+
+
+def changed(record: Record, *, priority: Priority, deadline_at: float) -> Record:
+    """The record of a waiting job in a higher class, or with another deadline.
+
+    Raises :class:`Conflict` once a worker has it, and for a lower class: the message in the higher one stays. One that
+    waits for another attempt is not raised: its second message would be new to a worker, which would neither wait until
+    ``retry_at`` nor run it alone.
+    """
+    if _must_be_open(record).state is not State.QUEUED:
+        raise Conflict(
+            f"A worker has the job already, it is {record.state}: only a waiting job can be changed.",
+            state=record.state.value,
+        )
+    if PRIORITIES.index(priority) > PRIORITIES.index(record.priority):
+        raise Conflict(
+            f'The job\'s priority is "{record.priority}"; it can be raised, not lowered to "{priority}". Cancel it '
+            "and submit it again.",
+            state=record.state.value,
+        )
+    if priority != record.priority and record.attempt:
+        raise Conflict(
+            "A worker has had the job already, which waits for another attempt: it cannot be raised any more.",
+            state=record.state.value,
+        )
+    return replace(record, priority=priority, deadline_at=deadline_at)
+
+
+def is_overdue(record: Record, job: Job, began_at: float) -> bool:
+    """Whether an attempt that nobody has claimed began after a deadline that its owner has drawn closer.
+
+    job: as its message has it, by which the attempt was let begin. began_at: UTC seconds.
+    """
+    return record.deadline_at < job.deadline_at and record.deadline_at < began_at and record.state is State.QUEUED
+
+
+def deleted(record: Record, *, now: float) -> Record:
+    """The tombstone of an ended job: whose it was and how it ended, and nothing of what it held.
+
+    Raises :class:`Conflict` for a job that has not ended.
+    """
+    if not record.state.is_terminal:
+        raise Conflict(f"The job has not ended, it is {record.state}: cancel it first.", state=record.state.value)
+    return Record(
+        id=record.id,
+        model=record.model,
+        version=record.version,
+        signature="",
+        priority=record.priority,
+        account_id=record.account_id,
+        state=record.state,
+        created_at=record.created_at,
+        deadline_at=record.deadline_at,
+        finished_at=record.finished_at,
+        deleted_at=now,
     )
 
 

@@ -10,7 +10,7 @@ from signalbox.wire.messages import Job, header
 from signalbox.wire.names import Header, Stream
 
 _REPEATS: Final = 2
-_GONE: Final = frozenset({10043, 10057})
+GONE: Final = frozenset({10043, 10057})
 """The server's codes for deleting what is not there: within the stream, and before its first message."""
 
 
@@ -38,15 +38,15 @@ async def submit(bus: Bus, job: Job, body: bytes = b"") -> Acceptance:
             # Only this job is written to its subject: an earlier try arrived after all.
             if error.last:
                 return Acceptance(error.last, is_new=repeat > 0)
-            raise _unknown(job, error) from error
+            raise unknown(job, error) from error
         except Ambiguous as error:
             if repeat == _REPEATS:
-                raise _unknown(job, error) from error
+                raise unknown(job, error) from error
         except SignalboxError as error:
             if repeat == 0:
                 raise
             # This try was certainly not stored; the one before it perhaps was.
-            raise _unknown(job, error) from error
+            raise unknown(job, error) from error
     raise AssertionError  # pragma: no cover  every turn returns or raises
 
 
@@ -55,11 +55,12 @@ async def remove(bus: Bus, seq: int) -> None:
     try:
         await bus.request_json(f"$JS.API.STREAM.MSG.DELETE.{Stream.JOBS}", {"seq": seq, "no_erase": True})
     except SignalboxError as error:
-        if error.facts.get("err_code") not in _GONE:
+        if error.facts.get("err_code") not in GONE:
             raise
 
 
-def _unknown(job: Job, cause: SignalboxError) -> Ambiguous:
+def unknown(job: Job, cause: SignalboxError) -> Ambiguous:
+    """The error for a job of which it is not known whether it was accepted."""
     why = f" {WHY}" if cause.facts.get("bound") == BOUND else ""
     return Ambiguous(
         f"It is not known whether the job was accepted; ask for it by its id.{why}", retry_after_s=2.0, job_id=job.id

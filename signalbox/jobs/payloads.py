@@ -16,6 +16,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.bus.transport.frames import status
 from signalbox.program.errors import Ambiguous, Bug, NotFound, SignalboxError, Unavailable
+from signalbox.program.tasks import TaskGroup
 from signalbox.wire.messages import Job, PayloadRef
 from signalbox.wire.names import Header, job_input, payload, stream_of_payload
 from signalbox.wire.names import job as queue_subject
@@ -83,7 +84,7 @@ async def _store(bus: Bus, subject: str, data: bytes, headers: Mapping[str, str]
             return await _write_chunk(bus, subject, chunk, fields, f"{msg_id}.{number}")
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             written = [group.create_task(write(n, chunk)) for n, chunk in enumerate(chunks)]
     except ExceptionGroup as errors:
         if not isinstance(errors.exceptions[0], SignalboxError):

@@ -99,7 +99,13 @@ class Records:
                 return Found.unclaimed(job, queued.seq)
             # Claimed, committed and acknowledged between the two reads.
             read = await self.read(job_id)
-        return Found(*read) if read is not None else None
+        if read is None:
+            return None
+        seq: int | None = None
+        if read[0].state is State.QUEUED and not read[0].attempt:  # a waiting job that was changed
+            queued = await self.queued(job_id)
+            seq = queued.seq if queued is not None else None
+        return Found(*read, seq)
 
     async def write(self, record: Record, body: bytes = b"", *, expect: int) -> int:
         """Write from revision ``expect`` (0 = there is no record yet); returns the new revision.
@@ -165,11 +171,10 @@ def settled(found: Record | None, revision: int, mine: Record, expect: int) -> S
 
 
 def _is_same_write(found: Record, mine: Record) -> bool:
-    """Whether a record read back is the one we wrote: no two attempts share these."""
-    return (found.state, found.attempt, found.worker, found.token, found.cancel_requested) == (
-        mine.state,
-        mine.attempt,
-        mine.worker,
-        mine.token,
-        mine.cancel_requested,
-    )
+    """Whether a record read back is the one we wrote: no two attempts, changes or deletions share these."""
+    return _marks(found) == _marks(mine)
+
+
+def _marks(record: Record) -> tuple[object, ...]:
+    attempt = (record.state, record.attempt, record.worker, record.token, record.cancel_requested)
+    return (*attempt, record.priority, record.deadline_at, record.deleted_at)

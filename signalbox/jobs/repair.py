@@ -12,11 +12,11 @@ import msgspec
 
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import Stored, header_fields
-from signalbox.jobs import joblog, life
+from signalbox.jobs import delayed, joblog, life
 from signalbox.jobs.message import submit
 from signalbox.jobs.records import Found, Records
 from signalbox.program import log
-from signalbox.program.errors import InputLost, StaleRevision
+from signalbox.program.errors import InputLost, NotFound, StaleRevision
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, header
 from signalbox.wire.names import Header
 
@@ -58,11 +58,14 @@ async def repair(bus: Bus, records: Records, record: Record, revision: int, *, n
     """Judge an open record that no worker attends to, and do what its job needs. now: UTC seconds.
 
     A job that waits in ``JOBS`` is left to the queue until its deadline, and then ended. One that the queue has lost is
-    queued again where its input is stored, and fails where it is not: records hold no inputs.
+    queued again where its input is stored, and fails where it is not: records hold no inputs. A delayed job has no
+    message there before its time.
     """
     queued = await records.queued(record.id)
     is_over = record.cancel_requested or record.deadline_at + GRACE_S < now
     if queued is None:
+        if delayed.is_delayed(record) and record.not_before > now and not is_over:
+            return Repair(Fate.OPEN, record)
         found = await records.read(record.id)
         if found is None or found[1] != revision:
             return Repair(Fate.MOVED, record)  # it was claimed, ended and acknowledged between two reads
@@ -78,9 +81,31 @@ async def repair(bus: Bus, records: Records, record: Record, revision: int, *, n
     return Repair(Fate.ENDED if is_done else Fate.MOVED, ended, queued.seq if queued is not None else 0)
 
 
+async def release(bus: Bus, records: Records, record: Record, revision: int, *, now: float) -> Repair:
+    """Queue a delayed job whose time has come; one whose deadline passed meanwhile ends. now: UTC seconds.
+
+    MOVED: its message was there already, or another write came first. Raises as
+    :func:`signalbox.jobs.message.submit`.
+    """
+    if record.deadline_at + GRACE_S >= now:
+        return await _queue_again(bus, records, record, revision, now)
+    ended = life.expired(record, now=now)
+    is_done = await _end(bus, records, ended, revision, None) is not None
+    return Repair(Fate.ENDED if is_done else Fate.MOVED, ended)
+
+
 async def expire(bus: Bus, records: Records, found: Found, *, now: float, job: Job | None = None) -> Found | None:
     """End a queued job whose deadline has passed; None = another write came first. job: names the waiting caller."""
     return await _end(bus, records, life.expired(found.record, now=now), found.revision, job)
+
+
+async def fail_removed(bus: Bus, records: Records, found: Found, *, now: float, job: Job) -> Found | None:
+    """End a queued job whose model is not in the catalog any more; None = another write came first."""
+    error = ErrorInfo(
+        code=NotFound.code,
+        message=f"The model {job.model} is not in the catalog any more: it was deleted after the job was accepted.",
+    )
+    return await _end(bus, records, life.failed(found.record, error, now=now), found.revision, job)
 
 
 async def fail_vanished(bus: Bus, records: Records, record: Record, *, now: float) -> Found | None:

@@ -4,43 +4,62 @@ A worker notes the **stages** of an attempt, each from when it began until the n
 time is written into the record with the attempt's claim and its end. Each millisecond from acceptance to the end is in
 one part of one attempt. Parts are milliseconds, added up by name, in the order in which they first began:
 
-``retry`` until the job may run again · ``lease`` until the worker has its device, or is sure of it · ``queue`` until a
-worker has pulled the job · ``other-model`` behind loads and runs of other models · ``batch`` behind runs of its own
-model, and for its batch · ``input`` until an input that was stored apart is here · ``runner`` while a runner is ended
-and another one starts · ``load`` of its version, also one that fails · ``run`` in the runner, all tries of this attempt
-together · ``commit`` until its batch has ended and the end is written · ``unknown`` after the last that is known of an
-attempt that was lost with its worker.
+``delay`` until the instant before which a job was not to run · ``retry`` until it may run again · ``lease`` until the
+worker has its device, or is sure of it · ``queue`` until a worker has pulled the job · ``fetch`` of these two, while
+the files of its version were on their way to the worker's host · ``other-model`` behind loads and runs of other models
+· ``batch`` behind runs of its own model, and for its batch · ``input`` until an input that was stored apart is here ·
+``runner`` while a runner is ended and another one starts · ``load`` of its version, also one that fails, but for
+``verify``, the digest of its files before, and ``warm``, its warm-up requests after · ``run`` in the runner, all tries
+of this attempt together · ``commit`` until its batch has ended and the end is written · ``unknown`` after the last that
+is known of an attempt that was lost with its worker.
 
 Clocks differ: no part is negative, and what comes later in the chain is never earlier in time.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from signalbox.wire.messages import EndedAttempt, Record, State
 
+DELAY: Final = "delay"
 RETRY: Final = "retry"
 LEASE: Final = "lease"
 QUEUE: Final = "queue"
+FETCH: Final = "fetch"
 OTHER_MODEL: Final = "other-model"
 BATCH: Final = "batch"
 INPUT: Final = "input"
 RUNNER: Final = "runner"
+VERIFY: Final = "verify"
 LOAD: Final = "load"
+WARM: Final = "warm"
 RUN: Final = "run"
 COMMIT: Final = "commit"
 UNKNOWN: Final = "unknown"
-PARTS: Final = (RETRY, LEASE, QUEUE, OTHER_MODEL, BATCH, INPUT, RUNNER, LOAD, RUN, COMMIT, UNKNOWN)
+PARTS: Final = (
+    *(DELAY, RETRY, LEASE, QUEUE, FETCH, OTHER_MODEL, BATCH, INPUT, RUNNER),
+    *(VERIFY, LOAD, WARM, RUN, COMMIT, UNKNOWN),
+)
 LOST: Final = "lost"
 """How an attempt ended of whose end its worker wrote nothing."""
-_NOT_PULLED: Final = frozenset({RETRY, LEASE, QUEUE})
-_NOT_WAITED: Final = frozenset({RUN, COMMIT, UNKNOWN})
+_NOT_PULLED: Final = frozenset({DELAY, RETRY, LEASE, QUEUE, FETCH})
+_WITHIN_LOAD: Final = frozenset({VERIFY, WARM})
+_NOT_WAITED: Final = frozenset({DELAY, RUN, COMMIT, UNKNOWN})
 _OPEN: Final = frozenset({State.QUEUED.value, State.RUNNING.value})
 
 Stages = Sequence[tuple[str, float]]
 """The stages of an attempt, by name, each with the UTC second in which it began; the first begins with the pull."""
+
+
+class Span(NamedTuple):
+    """What a part of a stage is called. began, ended: UTC seconds."""
+
+    name: str
+    began: float
+    ended: float
 
 
 class Spent(NamedTuple):
@@ -77,7 +96,7 @@ class AttemptTimes(NamedTuple):
 class Times(NamedTuple):
     """Milliseconds of all attempts together; None what is not known or has not come yet.
 
-    wait: what is neither run, commit nor unknown.
+    wait: what is neither delay, run, commit nor unknown.
     """
 
     wait_ms: float | None = None
@@ -121,8 +140,9 @@ def spent(record: Record, stages: Stages, now: float) -> Spent:
         last = record.attempts[-1]
         at = last.ended_ms
         if last.retry_ms > at:
-            retry_at = min(created_at + last.retry_ms / 1000, stages[0][1] if stages else now)
-            name, stages = RETRY, ((QUEUE, retry_at), *stages)
+            name, stages = RETRY, _after(created_at + last.retry_ms / 1000, stages, now)
+    elif record.not_before > created_at:
+        name, stages = DELAY, _after(record.not_before, stages, now)
     for next_name, began in (*stages, ("", now)):
         ms = max(at, round((began - created_at) * 1000, 2))
         parts[name] = round(parts.get(name, 0.0) + ms - at, 2)
@@ -131,12 +151,35 @@ def spent(record: Record, stages: Stages, now: float) -> Spent:
         if next_name == RUN:
             phases["started"] = ms
             phases.pop("computed", None)
-        elif next_name == LOAD:
+        elif next_name == LOAD and name not in _WITHIN_LOAD:
             phases["loading"] = ms
         if name in _NOT_PULLED and next_name and next_name not in _NOT_PULLED:
             phases["pulled"] = ms
         name, at = next_name, ms
     return Spent(parts, phases, at)
+
+
+def _after(may_run_at: float, stages: Stages, now: float) -> Stages:
+    """The stages of a job that waits for an instant first."""
+    queued_at = min(may_run_at, pulled_at(stages, now))
+    return ((QUEUE, queued_at), *((stage, max(queued_at, began)) for stage, began in stages))
+
+
+def split_stages(
+    stages: Stages, names: Collection[str], spans: Sequence[Span], until: float
+) -> list[tuple[str, float]]:
+    """The stages, where what of those with these names lies in a span is called as the span. The last ends ``until``.
+
+    spans: one behind the other. What of a span lies in other stages is theirs.
+    """
+    found: list[tuple[str, float]] = []
+    for (stage, began), (_, ended) in pairwise((*stages, ("", until))):
+        found.append((stage, began))
+        for span in spans if stage in names else ():
+            start, end = max(began, span.began), min(ended, span.ended)
+            if start < end:
+                found += (span.name, start), (stage, end)
+    return found
 
 
 def pulled_at(stages: Stages, default: float) -> float:
@@ -152,11 +195,12 @@ def unknown(record: Record, until: float) -> Spent:
     return Spent({**record.parts, UNKNOWN: round(lost_ms, 2)}, {}, round(until_ms, 2))
 
 
-def so_far(job: Timed, age_ms: float, *, is_known: bool) -> dict[str, float]:
+def so_far(job: Timed, age_ms: float, *, is_known: bool, delay_ms: float = 0.0) -> dict[str, float]:
     """The parts of the present attempt, up to ``age_ms`` after acceptance; of a job that has ended those that it has.
 
     What no record tells of yet is in one part: ``retry`` and ``queue`` while the job waits, and while it runs the part
-    that its claim was written in. is_known: False where its worker is gone, or nobody can say: it is ``unknown``.
+    that its claim was written in. delay_ms: from acceptance until the job may run. is_known: False where its worker is
+    gone, or nobody can say: it is ``unknown``.
     """
     parts = dict(job.parts)
     if job.state not in _OPEN:
@@ -169,10 +213,10 @@ def so_far(job: Timed, age_ms: float, *, is_known: bool) -> dict[str, float]:
         name = max(parts, key=PARTS.index, default=UNKNOWN)  # PostgreSQL does not keep their order
     else:
         name = QUEUE
-        retry_ms = min(left_ms, max((one.retry_ms for one in job.attempts), default=0.0) - at)
-        if retry_ms > 0:
-            parts[RETRY] = round(retry_ms, 2)
-            left_ms -= retry_ms
+        until_ms = max((one.retry_ms for one in job.attempts), default=delay_ms)
+        if (apart_ms := min(left_ms, until_ms - at)) > 0:
+            parts[RETRY if job.attempts else DELAY] = round(apart_ms, 2)
+            left_ms -= apart_ms
     parts[name] = round(parts.get(name, 0.0) + left_ms, 2)
     return parts
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from signalbox.jobs.fetches import fetch_of
 from signalbox.wire.messages import Worker
 
 _MAY_RUN: Final = frozenset({"ready", "loading", "spare", "crowded"})
@@ -41,9 +42,10 @@ def hindrance(model: str, version: int, decided: Decision | None, workers: Itera
     states = {one.state for one in known}
     if states & _MAY_RUN:
         return ""
-    if "fetching" in states:
-        is_stuck = all(one.error for one in known if one.state == "fetching")
-        return f"version {version} of {model} " + ("cannot be fetched now" if is_stuck else "is being fetched")
+    if (fetch := fetch_of(model, version, serving)) is not None:
+        if fetch.fault:
+            return f"version {version} of {model} cannot be fetched now: {fetch.cause}"
+        return ": ".join(filter(None, (f"version {version} of {model} is being fetched", fetch.words)))
     if "failed" in states:
         return f"version {version} of {model} does not load"
     return ""

@@ -1,224 +1,135 @@
-"""The ``signalbox`` command. Every subcommand explains itself: ``signalbox COMMAND --help``."""
+"""The ``signalbox`` command. Every subcommand explains itself: ``signalbox COMMAND --help``.
+
+Each subcommand is a module of its own that is imported when it is asked for: a base install has httpx and numpy alone,
+and images lack what others need.
+"""
 
 import argparse
-import asyncio
+import errno
 import importlib
 import os
 import sys
-import time
-from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from signalbox import __version__
-from signalbox.bus import topology
-from signalbox.bus.client import Bus
-from signalbox.ops import backup, dead, natsserver
-from signalbox.program import log
-from signalbox.program.errors import SignalboxError
-from signalbox.program.settings import PREFIX, Wire, load
+from signalbox.program.errors import Misconfigured, SignalboxError
 
-_GIB: Final = 1024**3
-_EXIT_DIFFERS: Final = 1
 _EXIT_REFUSED: Final = 2
+_EXIT_INTERRUPTED: Final = 130
+_EXIT_PIPE: Final = 141
+"""As a shell says of a program that SIGPIPE ended."""
+_COMPLETING: Final = "_ARGCOMPLETE"
+"""The shell sets it where it asks how a line may go on, which is in ``COMP_LINE``."""
 _PROGRAMS: Final = {
+    "predict": ("calls.predict", "Run a model and print its answer."),
+    "submit": ("calls.submit", "Submit a job, or many, to be run while you do something else."),
+    "jobs": ("calls.jobs", "List, show, cancel, delete, retry and change your jobs."),
+    "events": ("calls.events", "Follow a job: print each change of it until it has ended."),
+    "result": ("calls.result", "Print or save a job's result, as soon as it is there."),
+    "login": ("login", "Keep the address and key of a front, or of a console, in a profile."),
+    "models": ("catalog.main", "Operators: list, push, import, pin, label, roll back and delete models."),
+    "completion": ("completion", "Print what makes your shell complete these commands."),
     "up": ("up.main", "Start everything on this machine; Ctrl-C stops it."),
     "demo": ("demo", "Send a stream of real digits, so that the board moves."),
     "doctor": ("doctor.main", "Name every weak setting of a deployment."),
+    "topology": ("nats.topology", "Create or check the streams and buckets on NATS."),
+    "backup": ("nats.backup", "Save what NATS keeps into a folder, while everything runs."),
+    "restore": ("nats.restore", "Put a backup into a NATS that has none of our streams."),
+    "nats-users": ("nats.users", "Print the users block of a nats-server configuration."),
+    "dead": ("nats.dead", "Look at jobs that were given up; run them again or discard them."),
 }
-"""Subcommands that bring their own options (``add_arguments``) and act (``run``), by name: module and what they do."""
+"""Module of each subcommand, which brings its options (``add_arguments``) and acts (``run``), and what it does."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns its exit status: 0 done, 1 it is not as it should be, 2 refused."""
+    """Run one subcommand; its exit status: 0 done, 1 it is not as it should be, 2 refused, 130 interrupted."""
     given = sys.argv[1:] if argv is None else argv
-    arguments = _parser(given).parse_args(given)
-    act: Callable[[argparse.Namespace], int] = arguments.act
+    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))  # None where a caller has closed it
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:
-        return act(arguments)
+        if _COMPLETING in os.environ:
+            return _complete()
+        arguments = parser_of(_command(given)).parse_args(given)
+        act: Callable[[argparse.Namespace], int] = arguments.act
+        status = act(arguments)
+        sys.stdout.flush()
     except SignalboxError as error:
         print(f"signalbox: {error.public_message}", file=sys.stderr)
         return _EXIT_REFUSED
     except KeyboardInterrupt:
-        return 130
+        return _EXIT_INTERRUPTED
+    except OSError as error:  # what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # who reads our output, `head` say, has read enough
+            return _EXIT_PIPE
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"signalbox: the output cannot be written: {error.strerror}.", file=sys.stderr)
+        return _EXIT_REFUSED
+    return status
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser, with the options of one subcommand; of the others it has the names."""
+    parser = _Parser(
         prog="signalbox",
         description="Durable TensorFlow inference behind Tyk: one job queue, one holder per GPU.",
-        epilog="Programs of their own: python -m gateway_plugin, python -m workers, python -m console.",
+        epilog=(
+            "Exit status: 0 done, 1 it is not as it should be or the job did not succeed, 2 refused or misused, 130 "
+            "interrupted. Programs of their own: python -m gateway_plugin, python -m workers, python -m console."
+        ),
     )
     parser.add_argument("--version", action="version", version=f"signalbox {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_topology(commands)
-    _add_backup(commands)
-    _add_restore(commands)
-    _add_nats_users(commands)
-    _add_dead(commands)
     for name, (module, text) in _PROGRAMS.items():
-        _add_program(commands, name, module, text, is_asked=name in argv)
+        _add_program(commands, name, module, text, is_asked=name == command)
     return parser
 
 
-def _add_topology(commands: Any) -> None:
-    parser = commands.add_parser(
-        "topology",
-        help="Create or check the streams and buckets on NATS.",
-        description="Create or check every stream and bucket on NATS. Reads SIGNALBOX_NATS_URL, _USER, _PASSWORD.",
-        epilog="Example: SIGNALBOX_NATS_URL=nats://n1:4222,nats://n2:4222 signalbox topology apply --replicas 3",
-    )
-    acts = parser.add_subparsers(required=True, metavar="ACT")
-    apply = acts.add_parser("apply", help="Make NATS be as declared; may be repeated.")
-    apply.add_argument(
-        "--replicas",
-        type=int,
-        choices=(1, 3, 5),
-        default=1,
-        help="Copies of each stream: 1 on a single server, 3 on a cluster of three (default: 1).",
-    )
-    apply.add_argument(
-        "--storage-gib",
-        type=float,
-        default=16.0,
-        help="Disk that all streams together may take on each server, in GiB (default: 16).",
-    )
-    apply.set_defaults(act=partial(_with_bus, _topology_apply))
-    check = acts.add_parser("check", help="Name every difference; exit status 1 if there is one.")
-    check.set_defaults(act=partial(_with_bus, _topology_check))
-
-
-def _add_backup(commands: Any) -> None:
-    parser = commands.add_parser(
-        "backup",
-        help="Save what NATS keeps into a folder, while everything runs.",
-        description=(
-            "Save queue, records, payloads, dead letters, events and the console's decisions into a new folder, as "
-            "JetStream's own snapshots. Who can read the folder can read inputs and results. It does not hold the "
-            "console's database, the models and the secrets; docs/operations.md says how to keep those."
-        ),
-        epilog="Example, nightly: signalbox backup /backups/$(date +%F)",
-    )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="A folder that does not exist yet.")
-    parser.set_defaults(act=partial(_with_bus, _backup))
-
-
-def _add_restore(commands: Any) -> None:
-    parser = commands.add_parser(
-        "restore",
-        help="Put a backup into a NATS that has none of our streams.",
-        description=(
-            "Put a backup into an empty NATS. Every file is checked before anything is written. Workers, gateways and "
-            "the console must not run meanwhile; start the console's programs first afterwards, so that what was "
-            "decided since, such as a revoked key, holds again. Jobs accepted after the backup are gone; those "
-            "that ended after it run again."
-        ),
-        epilog="To test last night's backup: start a nats-server on an empty folder and restore with --replicas 1.",
-    )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="What `signalbox backup` made.")
-    parser.add_argument(
-        "--replicas",
-        type=int,
-        choices=(1, 3, 5),
-        default=None,
-        help="Copies of each stream, where the new NATS has other nodes (default: as it was).",
-    )
-    parser.set_defaults(act=partial(_with_bus, _restore))
-
-
-def _add_nats_users(commands: Any) -> None:
-    parser = commands.add_parser(
-        "nats-users",
-        help="Print the users block of a nats-server configuration.",
-        description=(
-            "Print the authorization block of nats.conf: one user per role with the subjects it needs and no others. "
-            "Passwords stay outside, in NATS_<USER>_PASSWORD of the server's environment."
-        ),
-    )
-    parser.add_argument(
-        "--worker",
-        action="append",
-        default=[],
-        metavar="ID[=GPU,...]",
-        help=(
-            "A user for this worker alone (SIGNALBOX_NATS_USER is its SIGNALBOX_WORKER_ID), who may write its own "
-            "tickets and presence and, with device ids, their leases only. Given once, there is no user that all "
-            "workers share."
-        ),
-    )
-    parser.set_defaults(act=_nats_users)
-
-
-def _add_dead(commands: Any) -> None:
-    text = "Look at jobs that were given up; run them again or discard them."
-    parser = commands.add_parser("dead", help=text, description=text)
-    dead.add_arguments(parser)
-    parser.set_defaults(act=partial(_with_bus, dead.run))
+def _command(argv: Sequence[str]) -> str:
+    return next((word for word in argv if not word.startswith("-")), "")
 
 
 def _add_program(commands: Any, name: str, module: str, text: str, *, is_asked: bool) -> None:
-    """A subcommand in a module of its own, imported only where it is asked for: images lack what others need."""
     parser = commands.add_parser(name, help=text, description=text)
-    if is_asked:
+    if not is_asked:
+        return
+    try:
         program = importlib.import_module(f"signalbox.ops.{module}")
-        program.add_arguments(parser)
-        parser.set_defaults(act=program.run)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "signalbox":
+            raise
+        raise Misconfigured(
+            f"`signalbox {name}` needs the Python package {error.name}, which this installation has not. "
+            "Install signalbox with the extra that has it: pip install 'signalbox[up]' has all of them."
+        ) from error
+    program.add_arguments(parser)
+    parser.set_defaults(act=program.run)
 
 
-async def _topology_apply(bus: Bus, arguments: argparse.Namespace) -> int:
-    before = await topology.last_sequences(bus)
-    done = await topology.apply(
-        bus,
-        arguments.replicas,
-        storage_bytes=int(arguments.storage_gib * _GIB),
-        first_seq=topology.numbers_from(time.time()),
-    )
-    print("\n".join(done) if done else "as declared; nothing to do")
-    if before and topology.REMEMBERED - before.keys():
-        print("STATE or the leases were lost: start every gateway, worker and console program anew")
+def _complete() -> int:
+    """Answer the shell, which ends the process."""
+    import argcomplete  # only where the shell was told to ask us, by what argcomplete printed
+
+    words = os.environ.get("COMP_LINE", "").split()[1:]
+    argcomplete.autocomplete(parser_of(_command(words)))
     return 0
 
 
-async def _topology_check(bus: Bus, _: argparse.Namespace) -> int:
-    return _tell_faults(await topology.check(bus), "as declared")
+class _Parser(argparse.ArgumentParser):
+    """A parser, and those of its acts, whose help is laid out by :class:`_Formatter`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Formatter, **options})
 
 
-async def _backup(bus: Bus, arguments: argparse.Namespace) -> int:
-    await backup.take(bus, arguments.folder, _tell)
-    print(f"saved in {arguments.folder}")
-    return 0
+class _Formatter(argparse.HelpFormatter):
+    """Fills paragraphs, and leaves lines that begin with two spaces as they are: examples, to be pasted."""
 
-
-async def _restore(bus: Bus, arguments: argparse.Namespace) -> int:
-    await backup.restore(bus, arguments.folder, _tell, replicas=arguments.replicas)
-    return _tell_faults(await topology.check(bus), "restored, and as declared")
-
-
-def _tell_faults(faults: Sequence[str], otherwise: str) -> int:
-    print("\n".join(faults) if faults else otherwise)
-    return _EXIT_DIFFERS if faults else 0
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _with_bus(act: Callable[[Bus, argparse.Namespace], Coroutine[Any, Any, int]], arguments: argparse.Namespace) -> int:
-    settings = load(Wire, PREFIX, os.environ)
-    log.configure("WARNING", program="signalbox")
-
-    async def run() -> int:
-        async with await Bus.connect(settings, role="admin", name="cli") as bus:
-            return await act(bus, arguments)
-
-    return asyncio.run(run())
-
-
-def _nats_users(arguments: argparse.Namespace) -> int:
-    workers: dict[str, list[str]] = {}
-    for text in arguments.worker:
-        name, _, gpus = text.partition("=")
-        workers[name] = [gpu for gpu in gpus.split(",") if gpu]
-    print(natsserver.users(workers))
-    return 0
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = [
+            part if part.startswith("  ") else super(_Formatter, self)._fill_text(part, width, indent)
+            for part in text.split("\n\n")
+        ]
+        return "\n\n".join(parts)

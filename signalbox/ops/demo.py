@@ -12,8 +12,9 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from signalbox.client import Client
+from signalbox.client import AsyncClient
 from signalbox.program.errors import Misconfigured, SignalboxError
+from signalbox.program.tasks import TaskGroup
 
 DEFAULT_RATE: Final = 20.0
 DEFAULT_IN_FLIGHT: Final = 32
@@ -103,8 +104,8 @@ async def _stream(arguments: argparse.Namespace) -> int:
     print(f"digits to {up['front']} at {arguments.rate:g}/s; Ctrl-C ends it", flush=True)
     limit = asyncio.Semaphore(arguments.in_flight)
     async with (
-        Client(up["front"], up["api_key"], connections=arguments.in_flight + 1) as client,
-        asyncio.TaskGroup() as group,
+        AsyncClient(up["front"], up["api_key"], connections=arguments.in_flight + 1, retries=0) as client,
+        TaskGroup() as group,
     ):
         group.create_task(_report(tally, stop))
         if arguments.slow:
@@ -120,7 +121,7 @@ async def _stream(arguments: argparse.Namespace) -> int:
     return 0 if tally.answered else 1
 
 
-async def _send(client: Client, digit: Digit, tally: _Tally, limit: asyncio.Semaphore) -> None:
+async def _send(client: AsyncClient, digit: Digit, tally: _Tally, limit: asyncio.Semaphore) -> None:
     began = time.perf_counter()
     tally.in_flight += 1
     try:
@@ -136,7 +137,7 @@ async def _send(client: Client, digit: Digit, tally: _Tally, limit: asyncio.Sema
         limit.release()
 
 
-async def _send_slow(client: Client, seconds: float, tally: _Tally, stop: asyncio.Event) -> None:
+async def _send_slow(client: AsyncClient, seconds: float, tally: _Tally, stop: asyncio.Event) -> None:
     while not stop.is_set():
         try:
             await client.submit("slow", instances=[seconds])

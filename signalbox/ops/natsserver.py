@@ -70,9 +70,10 @@ def authorization(users: Mapping[str, str], workers: Mapping[str, Sequence[str]]
         secret = password if password.startswith("$") else _quoted(password)
         publish = ", ".join(_quoted(s) for s in allowed.publish)
         subscribe = ", ".join(_quoted(s) for s in allowed.subscribe)
+        answers = '\n      allow_responses: { max: 1, expires: "1m" }' if allowed.answers else ""
         blocks.append(
             f"  {{ user: {_quoted(user)}, password: {secret}, permissions: {{\n"
-            f"      publish: [{publish}]\n      subscribe: [{subscribe}] }} }}"
+            f"      publish: [{publish}]\n      subscribe: [{subscribe}]{answers} }} }}"
         )
     return "authorization { users: [\n" + "\n".join(blocks) + "\n] }"
 

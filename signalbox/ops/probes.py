@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from signalbox.bus.client import Bus
-from signalbox.client.pool import ConnectionPool
+from signalbox.ops.httppool import ConnectionPool
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.messages import Worker, decode
 from signalbox.wire.names import Bucket, key, token

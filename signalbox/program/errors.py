@@ -110,6 +110,12 @@ class Gone(SignalboxError):
     code = "expired"
 
 
+class NoLongerKept(SignalboxError):
+    """The job, or its result, is no longer kept."""
+
+    code = "gone"
+
+
 class Conflict(SignalboxError):
     """The thing changed meanwhile, or has already ended."""
 
@@ -166,6 +172,12 @@ class StaleRevision(Conflict):
     def __init__(self, last: int | None = None, **facts: Any) -> None:
         super().__init__(last=last, **facts)
         self.last = last
+
+
+class Cancelled(SignalboxError):
+    """The job was cancelled by its owner."""
+
+    code = "cancelled"
 
 
 class LeaseLost(SignalboxError):
@@ -246,6 +258,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "forbidden": Meaning(403, "PERMISSION_DENIED", "API key lacks the right"),
     "not_found": Meaning(404, "NOT_FOUND", "Not found"),
     "expired": Meaning(410, "NOT_FOUND", "Job expired"),
+    "gone": Meaning(410, "NOT_FOUND", "No longer kept"),
     "conflict": Meaning(409, "ABORTED", "Conflict"),
     "stale_revision": Meaning(409, "ABORTED", "Changed meanwhile"),
     "limit_exceeded": Meaning(429, "RESOURCE_EXHAUSTED", "Limit exceeded"),

@@ -40,6 +40,7 @@ FIELDS: Final = frozenset(_NAMES) | {"secret", "payload", "body", "inputs", "ins
 
 _KEY: Final = re.compile(r"sbx_[a-z]{2,8}_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}")
 _TOKEN: Final = re.compile(r"(sbo_[a-z2-7]{12}_)[A-Za-z0-9]{43}")
+_EVENT_TOKEN: Final = re.compile(r"(sbe_[0-9A-Za-z]{12}_[0-9]{1,12}_)[0-9A-Za-z_-]{43}")
 _NAMED: Final = re.compile(
     r"(?ix) \b ("
     + "|".join(_NAMES)
@@ -67,6 +68,8 @@ def redact(text: str) -> str:
         text = _KEY.sub(_public_part, text)
     if "sbo_" in text:
         text = _TOKEN.sub(rf"\1{HIDDEN}", text)
+    if "sbe_" in text:
+        text = _EVENT_TOKEN.sub(rf"\1{HIDDEN}", text)
     if "://" in text:
         text = _USERINFO.sub(rf"\1:{HIDDEN}@", text)
     return _NAMED.sub(rf"\1\2{HIDDEN}", text)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from obstore.exceptions import (
+    AlreadyExistsError,
     BaseError,
     InvalidPathError,
     PermissionDeniedError,
@@ -29,11 +30,17 @@ _PANIC: Final = "RustPanic"
 _PASSING: Final = frozenset({408, 425, 429})
 
 
+class UnlistableKey(Misconfigured):
+    """A key that is no path. key: all of it, empty = not known."""
+
+    key = ""
+
+
 @contextmanager
 def translated(name: str, path: str = "") -> Iterator[None]:
     """Raise what obstore raises inside in our words.
 
-    name: the repository. path: the key that is read; empty = a listing. Raises :class:`Unavailable`,
+    name: the repository. path: the key that is read or written; empty = a listing. Raises :class:`Unavailable`,
     :class:`Misconfigured`, :class:`NotFound` and :class:`Conflict`.
     """
     try:
@@ -53,6 +60,8 @@ def changed(name: str, path: str) -> Conflict:
 
 def _meaning(error: Exception, text: str, name: str, path: str) -> SignalboxError:
     status, shown = _answer(text)
+    if isinstance(error, AlreadyExistsError):
+        return Conflict(f"{path} is in repository {name} already.", repository=name)
     if isinstance(error, PreconditionError):
         return changed(name, path)
     if any(mark in text for mark in _IDENTITY):
@@ -72,7 +81,7 @@ def _meaning(error: Exception, text: str, name: str, path: str) -> SignalboxErro
     if is_refused or isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return Misconfigured(f"The store of repository {name} refuses its credentials{shown}.", repository=name)
     if isinstance(error, InvalidPathError):
-        return Misconfigured(f"Repository {name} has a key that cannot be listed{_bad_key(text)}.", repository=name)
+        return _unlistable(text, name)
     if status == 416 or "Wanted range starting" in text:
         return Conflict(f"{path} of repository {name} is shorter than it was.", repository=name)
     if "redirect" in text:
@@ -89,7 +98,14 @@ def _answer(text: str) -> tuple[int, str]:
     return int(status[1]) if status else 0, f" ({said})" if said else ""
 
 
-def _bad_key(text: str) -> str:
-    """Which one, and the mend: a page with such a key comes not at all."""
-    key = f": {found[1]!a}" if (found := _BAD_PATH.search(text)) else ""
-    return f"{key}. Rename it: parts must not be empty, '.' or '..', nor have control characters"
+def _unlistable(text: str, name: str) -> UnlistableKey:
+    """A page with such a key comes not at all."""
+    found = _BAD_PATH.search(text)
+    shown = f": {found[1]!a}" if found else ""
+    error = UnlistableKey(
+        f"Repository {name} has a key that cannot be listed{shown}. Rename it: parts must not be empty, '.' or '..',"
+        " nor have control characters.",
+        repository=name,
+    )
+    error.key = found[1] if found else ""
+    return error

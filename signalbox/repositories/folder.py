@@ -12,21 +12,24 @@ from signalbox.program.errors import LimitExceeded, Unavailable
 from signalbox.repositories.entry import MOST_ENTRIES, PAGE, Entry
 
 _MOST_DEPTH: Final = 64
+_SAID_DEPTH: Final = 2
+"""Links that lead out are told of where models and versions lie."""
 _PASSED: Final = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
 """What one file or folder may be: gone meanwhile, not for us, a link to itself."""
 
 
-def walk(root: Path, *, most: int = MOST_ENTRIES) -> Iterator[list[Entry]]:
+def walk(root: Path, *, most: int = MOST_ENTRIES, outside: list[str] | None = None) -> Iterator[list[Entry]]:
     """Every file below ``root``, at most :data:`PAGE` at a time, its path relative to it.
 
-    Links are followed to what lies within ``root``, and no further; what may not be read is left out. The etag changes
-    with a file's time of change and its size. Raises :class:`Unavailable` where ``root`` or a disk cannot be read, and
-    :class:`LimitExceeded` after ``most`` files and folders.
+    Links are followed to what lies within ``root``, and no further; what may not be read is left out. outside: gets
+    those of the first two levels that lead out. The etag changes with a file's time of change and its size. Raises
+    :class:`Unavailable` where ``root`` or a disk cannot be read, and :class:`LimitExceeded` after ``most`` files and
+    folders.
     """
     try:
         real = os.path.realpath(root, strict=True)
         os.scandir(real).close()
-        entries = _Walk(real, most).below(real, "", (real,))
+        entries = _Walk(real, most, outside if outside is not None else []).below(real, "", (real,))
         while page := list(islice(entries, PAGE)):
             yield page
     except OSError as error:
@@ -34,7 +37,8 @@ def walk(root: Path, *, most: int = MOST_ENTRIES) -> Iterator[list[Entry]]:
 
 
 class _Walk:
-    def __init__(self, root: str, most: int) -> None:
+    def __init__(self, root: str, most: int, outside: list[str]) -> None:
+        self._outside = outside
         self._inside = f"{root.rstrip('/')}/"
         self._most, self._left = most, most
 
@@ -47,6 +51,8 @@ class _Walk:
         for child in children:
             path = os.path.realpath(child.path) if child.is_symlink() else child.path
             if not path.startswith(self._inside):
+                if len(above) <= _SAID_DEPTH:
+                    self._outside.append(f"{prefix}{child.name}")
                 continue
             if (state := _state(path)) is None:
                 continue

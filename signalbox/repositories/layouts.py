@@ -13,10 +13,10 @@ from typing import Final, Literal
 import msgspec
 
 from signalbox.repositories.entry import Entry
+from signalbox.repositories.triton import CONFIG
 from signalbox.repositories.version import SAVED_MODEL, FoundVersion, Refused, made, shown
 from signalbox.wire.names import MODEL_NAME, RESERVED_MODEL_NAMES
 
-CONFIG: Final = "config.pbtxt"
 TRITON_FOLDER: Final = "model.savedmodel"
 MOST_NUMBER: Final = 2**63 - 1
 MOST_VERSIONS: Final = 64
@@ -46,10 +46,13 @@ class FoundModel(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """models: by name. refused: why something is not served, by its path below the repository, made printable."""
+    """models: by name. refused: why something is not served, by its path below the repository, made printable.
+    unlisted: names of models whose folders could not be listed: nothing is known of them.
+    """
 
     models: dict[str, FoundModel]
     refused: dict[str, str]
+    unlisted: frozenset[str] = frozenset()
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -122,13 +125,14 @@ class _Search:
             del places[folder]
         for folder in astray:
             if _owner(folder, places) is None:
-                self._refuse(folder, f"A SavedModel is taken from {_SHAPES}.")
+                further = " Add a repository for what lies deeper." if folder.count("/") > 1 else ""
+                self._refuse(folder, f"A SavedModel is taken from {_SHAPES}.{further}")
         return places
 
     def _model(self, folder: str, places: list[_Place], contents: dict[str, list[Entry]]) -> FoundModel | None:
         name = folder or self._name
-        if not MODEL_NAME.match(name) or name.lower() in RESERVED_MODEL_NAMES:
-            self._refuse(folder, f"No model can be called {shown(name)!r}.")
+        if why := _nameless(name):
+            self._refuse(folder, f"No model can be called '{shown(name)}': {why}.")
             return None
         versions = dict(self._versions(places, contents))
         if len(versions) > MOST_VERSIONS:
@@ -206,3 +210,10 @@ def _owner(path: str, places: dict[str, _Place]) -> str | None:
         if (folder := "/".join(parts[:count])) in places and len(parts) >= count:
             return folder
     return None
+
+
+def _nameless(name: str) -> str:
+    """Why no model can have a name; empty = it can."""
+    if not MODEL_NAME.match(name):
+        return "it takes 1 to 100 letters, digits, '_', '.' and '-', a letter or digit first"
+    return "an API's paths have that word" if name.lower() in RESERVED_MODEL_NAMES else ""

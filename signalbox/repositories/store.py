@@ -1,7 +1,8 @@
-"""An object store as a repository: its listing in pages, and its files in pieces. The one user of obstore."""
+"""An object store as a repository: its listing in pages, its files in pieces, also written. The one user of obstore."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,10 +19,14 @@ from signalbox.repositories.faults import changed, translated
 from signalbox.repositories.location import Location
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, GetResult
+    from obstore import GetOptions, GetResult, ObjectMeta
 
 _STORES: Final = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _PIECE_BYTES: Final = 1 << 20
+_PART_BYTES: Final = 8 << 20
+"""Larger files are written in parts of this size, or larger ones: a file has at most :data:`_MOST_PARTS`."""
+_MOST_PARTS: Final = 9_000
+_PARTS_AT_ONCE: Final = 4
 _NO_END: Final = timedelta(days=365)
 """obstore ends an answer that takes longer than this, whatever has come; we bound the wait for each piece of it."""
 
@@ -67,14 +72,14 @@ class ObjectStore:
         file = CredentialsFile(credentials, name, location.scheme)
         return cls(location, file, name, patience or Patience())
 
-    async def pages(self, start_after: str = "") -> AsyncIterator[list[Entry]]:
+    async def pages(self, start_after: str = "", *, below: str = "") -> AsyncIterator[list[Entry]]:
         """Every file, at most :data:`PAGE` at a time, in the store's order, its path relative to the location.
 
-        start_after: only those after this path, as the store orders them. Raises :class:`LimitExceeded` after
-        :data:`MOST_ENTRIES`.
+        start_after: only those after this path, as the store orders them. below: only those of this folder. Raises
+        :class:`LimitExceeded` after :data:`MOST_ENTRIES`, and :class:`UnlistableKey`.
         """
         async with self._answer():
-            stream = obstore.list(self._opened(), offset=start_after or None, chunk_size=PAGE)
+            stream = obstore.list(self._opened(), below or None, offset=start_after or None, chunk_size=PAGE)
         total = 0
         while True:
             async with self._answer():
@@ -84,26 +89,31 @@ class ObjectStore:
             if (total := total + len(found)) > MOST_ENTRIES:
                 raise LimitExceeded(f"Repository {self.name} has more than {MOST_ENTRIES} files.")
             # Azure's listing knows no start, or a newer one than the store's own.
-            later = (each for each in found if each["path"] > start_after)
-            yield [Entry(each["path"], each["size"], _bare(each["e_tag"])) for each in later]
+            yield [_entry(each) for each in found if each["path"] > start_after]
+
+    async def top(self) -> tuple[list[str], list[Entry]]:
+        """Names of the folders, and the files, right below the location. Raises :class:`UnlistableKey`."""
+        async with self._answer():
+            found = await obstore.list_with_delimiter_async(self._opened())
+        return list(found["common_prefixes"]), [_entry(each) for each in found["objects"]]
 
     async def read(self, path: str, *, most_bytes: int, etag: str = "") -> bytes:
         """A whole file. Raises :class:`NotFound`, :class:`Conflict` (another ``etag``), :class:`TooLarge`."""
         async with self._answer(path):
-            result = await self._get(path, etag, 0)
+            result = await self._get(path, etag)
             size = result.meta["size"]
             if size > most_bytes:
                 raise TooLarge(f"{path} of repository {self.name} has {size} bytes; at most {most_bytes} are read.")
             return bytes(await result.bytes_async())
 
-    async def stream(self, path: str, *, etag: str, start: int = 0) -> AsyncIterator[bytes]:
-        """The bytes of a file from ``start`` on, in pieces of some MiB.
+    async def stream(self, path: str, *, etag: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """The bytes of a file from ``start`` on, up to ``end``, in pieces of a MiB or more.
 
         etag: of the listing; empty = whichever file is there. Raises :class:`NotFound` and :class:`Conflict` (another
         file is there, or fewer than ``start`` bytes). After :class:`Unavailable` go on from what has come.
         """
         async with self._answer(path):
-            result = await self._get(path, etag, start)
+            result = await self._get(path, etag, start, end)
             pieces = result.stream(min_chunk_size=_PIECE_BYTES)
         while True:
             async with self._answer(path):
@@ -112,11 +122,51 @@ class ObjectStore:
                 return
             yield piece
 
-    async def _get(self, path: str, etag: str, start: int) -> "GetResult":
+    async def write(self, path: str, file: Path, size: int, on_bytes: Callable[[int], None]) -> None:
+        """Write a file of this machine, which has ``size`` bytes. No reader sees a part of it.
+
+        on_bytes: called with each number of bytes as they go out. A file of at most 8 MiB takes no other's place where
+        the store knows conditions: raises :class:`Conflict`. Larger ones go in parts, and one that fails half way
+        may leave parts that no listing has; a rule of the bucket's own removes them.
+        """
+        loop, answer_s = asyncio.get_running_loop(), self._patience.answer_s
+        with translated(self.name, path):
+            async with asyncio.timeout(answer_s) as limit:
+                if size <= _PART_BYTES:
+                    await obstore.put_async(self._opened(), path, await _read(file, size), mode="create")
+                    on_bytes(size)
+                    return
+
+                def noted(count: int) -> None:
+                    limit.reschedule(loop.time() + answer_s)
+                    on_bytes(count)
+
+                part = max(_PART_BYTES, size // _MOST_PARTS)
+                await obstore.put_async(
+                    self._opened(), path, _parts(file, part, noted), chunk_size=part, max_concurrency=_PARTS_AT_ONCE
+                )
+
+    async def probe(self) -> None:
+        """Write a small file and remove it, to see whether it can be done."""
+        path = f"signalbox-probe-{secrets.token_hex(8)}"
+        async with self._answer(path):
+            await obstore.put_async(self._opened(), path, b"Written by signalbox doctor.", mode="create")
+            await obstore.delete_async(self._opened(), path)
+
+    async def remove(self, paths: Collection[str]) -> None:
+        """Remove these files. Idempotent."""
+        async for page in self.pages():
+            if there := [entry.path for entry in page if entry.path in paths]:
+                async with self._answer():
+                    await obstore.delete_async(self._opened(), there)
+
+    async def _get(self, path: str, etag: str, start: int = 0, end: int | None = None) -> "GetResult":
         options: GetOptions = {}
         if etag := _bare(etag):
             options["if_match"] = f'"{etag}"'
-        if start:
+        if end is not None:
+            options["range"] = (start, end)
+        elif start:
             options["range"] = {"offset": start}
         result = await obstore.get_async(self._opened(), path, options=options)
         if etag and _bare(result.meta["e_tag"]) != etag:  # there are stores that do not know if_match
@@ -160,6 +210,22 @@ class ObjectStore:
             ) from None
 
 
+def _entry(meta: "ObjectMeta") -> Entry:
+    return Entry(meta["path"], meta["size"], _bare(meta["e_tag"]))
+
+
 def _bare(etag: str | None) -> str:
     """Without quotes: some stores have them in answers and not in listings."""
     return (etag or "").strip('"')
+
+
+async def _read(file: Path, size: int) -> bytes:
+    with file.open("rb") as source:
+        return await asyncio.to_thread(source.read, size)
+
+
+async def _parts(file: Path, size: int, on_bytes: Callable[[int], None]) -> AsyncIterator[bytes]:
+    with file.open("rb") as source:
+        while part := await asyncio.to_thread(source.read, size):
+            on_bytes(len(part))
+            yield part

@@ -10,7 +10,7 @@ import msgspec
 
 from signalbox.repositories.entry import Entry
 from signalbox.repositories.location import fault
-from signalbox.wire.messages import ManifestFile
+from signalbox.wire.manifests import ManifestFile
 
 SAVED_MODEL: Final = "saved_model.pb"
 MOST_FILES: Final = 10_000

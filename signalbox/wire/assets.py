@@ -243,6 +243,14 @@ STREAMS: Final[tuple[Config, ...]] = (
     _bucket(
         Bucket.DIGESTS, "Digests of those versions, written once by the first host with all bytes", is_direct=False
     ),
+    # Read when an operator asks, and kept by no program.
+    _bucket(
+        Bucket.CACHES,
+        "What hosts have in their disk caches",
+        is_event_source=False,
+        expires=True,
+        max_msg_size=JOB_MAX_BYTES,
+    ),
     EVENTS,
 )
 """Sources come before the streams that read them."""
@@ -252,8 +260,11 @@ EXPIRING: Final = frozenset(
     bucket for bucket in Bucket for c in STREAMS if c["name"] == bucket.stream and c.get("subject_delete_marker_ttl")
 )
 """Buckets whose keys carry a TTL of their own."""
-COUNTED: Final = tuple(bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES))
-"""Leases, tickets, presence, duties. A backup keeps only their numbers: running workers write the entries again."""
+COUNTED: Final = tuple(
+    bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES, Bucket.CACHES)
+)
+"""Leases, tickets, presence, duties, caches. A backup keeps only their numbers: running workers write the entries
+again."""
 
 
 def consumer(name: str, filter_subject: str, *, examined_to: int) -> Config:

@@ -25,16 +25,16 @@ class JobIds:
         self._slot = ""
         self._next = self._end = 0
 
-    def new(self, *, is_short_lived: bool = False) -> str:
-        """The id of a job that is accepted now."""
+    def new(self, *, is_short_lived: bool = False, number: int = 1) -> str:
+        """The id of a job that is accepted now. number: ids from it on that are given with it."""
         now, queued = self._wall(), self._queued()
         if queued < names.MANY_QUEUED:
             return names.new_job_id(now, uuid.uuid4().int, is_short_lived=is_short_lived)
         job_id = names.new_job_id(now, self._next, is_short_lived=is_short_lived, queued=queued)
-        if (slot := names.slot_of(job_id)) != self._slot or self._next == self._end:
+        if (slot := names.slot_of(job_id)) != self._slot or self._next + number > self._end:
             self._slot = slot
             self._next = uuid.uuid4().int >> _COUNT_BITS << _COUNT_BITS
             self._end = self._next + (1 << _COUNT_BITS)
             job_id = names.new_job_id(now, self._next, is_short_lived=is_short_lived, queued=queued)
-        self._next += 1
+        self._next += number
         return job_id

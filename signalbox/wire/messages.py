@@ -1,4 +1,4 @@
-"""Every message and document on the wire, each with its version ``v``.
+"""Messages and documents on the wire, each with its version ``v``; those of fewer readers have modules beside this one.
 
 Metadata travels as one JSON header (``Sb-Job``, ``Sb-Record``), tensors as the body, so that events
 are republished without the tensors and no reader parses what it does not need. KV documents are JSON
@@ -11,7 +11,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from signalbox.wire.eviction import ResidencyUse
 from signalbox.wire.names import Priority
+from signalbox.wire.shadows import ShadowFigures
+from signalbox.wire.splits import Split
+from signalbox.wire.warmups import WarmUp
 
 VERSION: Final = 1
 T = TypeVar("T")
@@ -74,7 +78,8 @@ class Job(Doc, frozen=True, kw_only=True):
     account_id: of the account that owns it. key_id: of the API key that it was submitted with.
     reply: core subject on which a waiting caller is told the end. ref: set when the body was claim-checked.
     outputs: names asked for; empty = all. size_bytes: of the frame.
-    redrive_of: the job whose dead letter this one was made of, by a person; empty = none.
+    redrive_of: the job whose dead letter this one was made of, by a person; empty = none. tags: its owner's words for
+    it. not_before: it is not to run sooner; 0 = at once.
     """
 
     id: str
@@ -95,6 +100,8 @@ class Job(Doc, frozen=True, kw_only=True):
     size_bytes: int = 0
     trace: str = ""
     redrive_of: str = ""
+    tags: tuple[str, ...] = ()
+    not_before: float = 0.0
 
 
 class EndedAttempt(Doc, frozen=True, kw_only=True):
@@ -122,13 +129,15 @@ class Record(Doc, frozen=True, kw_only=True):
     strikes: runs alone that ended the runner, used its memory up or exceeded their time (never our own outages).
     failures: attempts that count towards ``max_delivery`` without a strike: the version could not be loaded, or an
     error that nobody foresaw. vanished: attempts whose end was never written (worker killed, lease lost). input,
-    outputs: of the job, where its input was claim-checked: what it takes to queue it again. phases: milliseconds since
-    ``created_at`` of instants of the last attempt: ``pulled, claimed, loading, started, computed, done``. parts:
-    milliseconds of its time by the names of :mod:`signalbox.jobs.times`. attempts: those before it, the newest 20.
+    outputs, batch_key, rows: of the job, where its input was claim-checked: what it takes to queue it again. phases:
+    milliseconds since ``created_at`` of instants of the last attempt: ``pulled, claimed, loading, started, computed,
+    done``. parts: milliseconds of its time by the names of :mod:`signalbox.jobs.times`. attempts: those before it, the
+    newest 20.
     batch: number of jobs that ran together. ref: set when the result was claim-checked.
     retry_at: a job that was put back is not to run before; 0 = at once.
     input_bytes: of the job's input. cancelled_by: who asked for the end, ``owner`` or ``operator``; empty where it was
-    not asked for. account_id, key_id, redrive_of: as in :class:`Job`.
+    not asked for. account_id, key_id, redrive_of, tags, not_before: as in :class:`Job`. deleted_at: of an ended job
+    whose owner had it erased; what its record, message, letter and payloads held is gone, or goes; 0 = it stays.
     """
 
     id: str
@@ -165,7 +174,12 @@ class Record(Doc, frozen=True, kw_only=True):
     input: PayloadRef | None = None
     input_bytes: int = 0
     outputs: tuple[str, ...] = ()
+    batch_key: str = ""
+    rows: int = 1
     redrive_of: str = ""
+    tags: tuple[str, ...] = ()
+    not_before: float = 0.0
+    deleted_at: float = 0.0
 
 
 class DeadLetter(Doc, frozen=True, kw_only=True):
@@ -293,7 +307,8 @@ class Model(Doc, frozen=True, kw_only=True):
     """KV ``models``: what the console decided about one model. Key: ``token(name)``.
 
     versions: those that may serve. default_version: what a request without version or label gets.
-    replicas: GPUs it shall be resident on; 0 = refuse with the reason.
+    replicas: GPUs it shall be resident on; 0 = refuse with the reason. warm_ups: run after a load, where they fit the
+    version (:func:`signalbox.wire.signatures.misfit`). splits: one of a default or label at most.
     """
 
     name: str
@@ -305,38 +320,9 @@ class Model(Doc, frozen=True, kw_only=True):
     batching: Batching = Batching()
     limits: Limits = Limits()
     access: Access = Access()
+    warm_ups: tuple[WarmUp, ...] = ()
+    splits: tuple[Split, ...] = ()
     updated_at: float = 0.0
-
-
-class ManifestFile(msgspec.Struct, frozen=True):
-    """A file of a version. path: below the version's folder, with ``/``. etag: the store's, empty = it gave none."""
-
-    path: str
-    size_bytes: int
-    etag: str = ""
-
-
-class Manifest(Doc, frozen=True, kw_only=True):
-    """KV ``manifests``: the files of a version that a repository brought. Key: ``version_key(model, version)``.
-
-    url: the version's folder. Read when the version is fetched, and kept by no program.
-    """
-
-    repository: str
-    url: str
-    files: tuple[ManifestFile, ...]
-    listed_at: float = 0.0
-
-
-class VersionDigest(Doc, frozen=True, kw_only=True):
-    """KV ``digests``: which bytes a version has, for ever. Key: ``version_key(model, version)``; written create-only.
-
-    digest: as :class:`Version` has it. host: the one that had all bytes first.
-    """
-
-    digest: str
-    host: str = ""
-    at: float = 0.0
 
 
 class Serving(Doc, frozen=True, kw_only=True):
@@ -346,7 +332,7 @@ class Serving(Doc, frozen=True, kw_only=True):
     by gateways, by compare-and-set. publication, published_at: revision and ``updated_at`` of the ``models``
     document it was decided from; a gateway that knows an older one decides nothing. default: for requests without
     version or label, None = the model has no version. labels: for requests by label. failed: versions whose load
-    failed since that publication.
+    failed since that publication. candidates: of splits, those that are ready on every device that serves the model.
     """
 
     publication: int
@@ -354,6 +340,7 @@ class Serving(Doc, frozen=True, kw_only=True):
     default: int | None = None
     labels: dict[str, int] = {}
     failed: tuple[int, ...] = ()
+    candidates: tuple[int, ...] = ()
 
 
 class Share(Doc, frozen=True, kw_only=True):
@@ -403,13 +390,15 @@ class Idem(Doc, frozen=True, kw_only=True):
     """KV ``idem``: the job of one Idempotency-Key. Key: ``<account>.<sha256 of the header>``; kept for 24 hours.
 
     digest: sha256 of the request it was made for. is_open: its writer may be about to publish the job.
-    priority: the class the job goes into, part of its subject.
+    priority: the class the job goes into, part of its subject. classes: of many jobs, whose ids count up from
+    ``job_id``, a letter each: the first of its class, or ``-`` where it was not admitted.
     """
 
     job_id: str
     digest: str
     is_open: bool = True
     priority: Priority
+    classes: str = ""
 
 
 class Device(Doc, frozen=True, kw_only=True):
@@ -442,6 +431,9 @@ class Residency(Doc, frozen=True, kw_only=True):
 
     max_rows: the batch limit, of the shape whose limit is the lowest; 0 = none was found. For operators.
     joining: what was found here and does not stand in the model's document.
+    fetch_bytes, fetched_bytes: of a version that is fetched, how many its files have, 0 = not known yet, and how many
+    of them are here. fetch_rate: how many come a second, 0 = not known yet. use: of a version in memory; None where the
+    document had no room for it. shadow: of a candidate, what its shadow runs have found here.
     """
 
     model: str
@@ -451,13 +443,18 @@ class Residency(Doc, frozen=True, kw_only=True):
     error: str = ""
     max_rows: int = 0
     joining: Joining | None = None
+    fetch_bytes: int = 0
+    fetched_bytes: int = 0
+    fetch_rate: float = 0.0
+    use: ResidencyUse | None = None
+    shadow: ShadowFigures | None = None
 
 
 class Run(Doc, frozen=True, kw_only=True):
     """What a worker's runner does now. activity: ``loading`` or ``computing``; an idle runner has no Run.
 
     jobs: ids of the batch, at most 32. since: when it began. expected_s: how long such a run or load usually
-    takes on this worker, 0 = not known yet. is_ahead: a load ahead of need, beside which runs go on.
+    takes on this worker, 0 = not known yet. is_beside: a load, beside which runs go on.
     """
 
     activity: str
@@ -466,7 +463,7 @@ class Run(Doc, frozen=True, kw_only=True):
     jobs: tuple[str, ...] = ()
     since: float
     expected_s: float = 0.0
-    is_ahead: bool = False
+    is_beside: bool = False
 
 
 class Worker(Doc, frozen=True, kw_only=True):
@@ -483,8 +480,11 @@ class Worker(Doc, frozen=True, kw_only=True):
     computing_s, loading_s: seconds that runs and loads have taken since the process started, those under way included.
     in_flight: jobs this worker has pulled and not ended, by model: the models with most. waiting: those of them that
     have not begun. oldest: when the first of those was accepted, by model. generation: of the consumers it reads
-    (:mod:`signalbox.jobs.delivery`). results, large_results: bytes of results that it has stored in ``STATE`` and in
-    ``PAYLOADS`` within the least time that results are kept, by account: the 32 accounts with most of each.
+    (:mod:`signalbox.jobs.delivery`). load_s: mean seconds of a load per model, of the model that was loaded last first.
+    load_rate: bytes of a version that a load takes a second. fetch_rates: bytes that come a second per repository, 0 =
+    not known. results, large_results: bytes of results that it has stored in ``STATE`` and in ``PAYLOADS`` within the
+    least time that results are kept, by account: the 32 accounts with most of each. budget_bytes: most that versions
+    may take in its device's memory; pin_bytes: most of it that pinned ones may keep.
     """
 
     id: str
@@ -516,8 +516,13 @@ class Worker(Doc, frozen=True, kw_only=True):
     in_flight: dict[str, int] = {}
     waiting: dict[str, int] = {}
     oldest: dict[str, float] = {}
+    load_s: dict[str, float] = {}
+    load_rate: float = 0.0
+    fetch_rates: dict[str, float] = {}
     results: dict[str, int] = {}
     large_results: dict[str, int] = {}
+    budget_bytes: int = 0
+    pin_bytes: int = 0
 
 
 class Lease(Doc, frozen=True, kw_only=True):
@@ -564,64 +569,6 @@ class Desired(Doc, frozen=True, kw_only=True):
     actor: str = ""
     reason: str = ""
     updated_at: float = 0.0
-
-
-class LeaderLeaseRecord(Doc, frozen=True, kw_only=True):
-    """KV ``duties``: the leader lease of a task that one worker does for all, with a TTL. Written only by
-    compare-and-set."""
-
-    owner: str
-    boot: str
-    since: float = 0.0
-
-
-class ReconcilerPosition(Doc, frozen=True, kw_only=True):
-    """KV ``duties``: where the next reconciler reads on, however long there was none. An older one is right too.
-
-    created: of the streams that the sequences are of.
-    """
-
-    created: str = ""
-    jobs_seq: int = 0
-    state_seq: int = 0
-
-
-class Poison(Doc, frozen=True, kw_only=True):
-    """KV ``poison``: an input that ended the runner until it had no strikes left. Key: model and hash.
-
-    job: the one it was found by. error: what its last run ended with.
-    """
-
-    model: str
-    sha256: str
-    job: str
-    error: str = ""
-    since: float = 0.0
-
-
-class RefusedConnections(Doc, frozen=True, kw_only=True):
-    """``Sb-Front``, on ``used.keys``: a listener that turns connections away.
-
-    name: the program's instance. open, bound: connections, and how many there may be. refused: how many were turned
-    away since ``since``, by reason. address: the last one that had too many, if one had.
-    """
-
-    name: str = ""
-    since: float
-    open: int
-    bound: int
-    refused: dict[str, int]
-    address: str = ""
-
-
-class RefusedInput(Doc, frozen=True, kw_only=True):
-    """On ``refused.input``: an input that was stored for a job which ``JOBS`` refused, and which is not queued now.
-
-    subject, last_seq: of its chunks in ``INPUTS``. A later try of the same submission stores its own, above them.
-    """
-
-    subject: str
-    last_seq: int
 
 
 _encode = msgspec.json.Encoder().encode

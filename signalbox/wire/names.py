@@ -30,6 +30,10 @@ RESERVED_MODEL_NAMES: Final = frozenset(
 )
 """Names, in small letters, that stand in the paths of some dialect where a model's name could: no new model has one."""
 JOB_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
+TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,63}\Z")
+"""An owner's word for a job."""
+MOST_TAGS: Final = 8
+"""Of one job."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9A-F]{2})")
 _PARTS: Final = "dlp"
@@ -65,6 +69,7 @@ class Bucket(StrEnum):
     SERVING = "serving"
     MANIFESTS = "manifests"
     DIGESTS = "digests"
+    CACHES = "caches"
 
     @property
     def stream(self) -> str:
@@ -148,6 +153,8 @@ def consumer(model: str, priority: Priority, generation: int) -> str:
     return f"{token(model)}_{priority}_{generation}"
 
 
+QUEUED: Final = "jobs.>"
+"""Wildcard over all queued jobs in ``JOBS``."""
 RECORDS: Final = "st.>"
 """Wildcard over all records in ``STATE``."""
 
@@ -181,6 +188,11 @@ def new_job_id(now: float, chance: int, *, is_short_lived: bool = False, queued:
     low = 1 << 63 | chance & (1 << 62) - 1
     text = f"{high:016x}{low:016x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def job_id_after(job_id: str, number: int) -> str:
+    """The id that is so many after this one, in the same slot."""
+    return f"{job_id[:24]}{(int(job_id[24:], 16) + number) % (1 << 48):012x}"
 
 
 def is_short_lived(job_id: str) -> bool:
@@ -350,9 +362,28 @@ INPUT_REFUSED: Final = "refused.input"
 """Core subject on which gateways tell of inputs whose jobs ``JOBS`` certainly refused."""
 
 
+def delayed(job_id: str = "*") -> str:
+    """Core subject on which gateways tell of a delayed job that is due soon."""
+    return f"delayed.{job_id}"
+
+
 def ask_release(gpu: str) -> str:
     """Core subject on which an operator asks the holder of a GPU to hand it over."""
     return f"release.{token(gpu)}"
+
+
+def ask_evict(worker: str) -> str:
+    """Core subject on which an operator asks a worker to have a version leave its device's memory."""
+    return f"evict.{token(worker)}"
+
+
+ANSWERERS: Final = "console"
+"""Queue group of the programs that answer what gateways ask: one of them gets each question."""
+
+
+def ask_console(what: str = "*") -> str:
+    """Core subject on which a gateway asks the console to do something for the owner of a key."""
+    return f"ask.console.{what}"
 
 
 PROJECTOR: Final = "projector"
@@ -363,9 +394,9 @@ RECONCILER: Final = "reconciler"
 """The reconciler's key in ``duties``, and its short-lived consumers on ``JOBS`` and ``STATE``."""
 
 
-def poison(model: str, sha256: str) -> str:
-    """KV key in ``poison`` of an input that may not run; ``sha256`` of its frame in hex."""
-    return f"{token(model)}.{sha256}"
+def poison(model: str, version: int, sha256: str) -> str:
+    """KV key in ``poison`` of an input that a version may not run; ``sha256`` of its frame in hex."""
+    return f"{token(model)}.{version}.{sha256}"
 
 
 def ticket(gpu: str, worker: str) -> str:

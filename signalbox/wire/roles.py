@@ -19,6 +19,8 @@ from signalbox.wire.names import (
     Bucket,
     Stream,
     anew,
+    ask_console,
+    delayed,
     event_of_state,
     program_alive,
     redeliver,
@@ -45,6 +47,8 @@ class Permissions(NamedTuple):
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    answers: bool = False
+    """Whether it may answer each request that it gets, once, wherever the answer goes."""
 
 
 def inbox(user: str) -> str:
@@ -65,7 +69,7 @@ def permissions(role: str, *, worker: str = "", gpus: Sequence[str] = ()) -> Per
     if worker:
         shared = set(_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS))
         publish = (*(s for s in publish if s not in shared), *_bound(worker, gpus))
-    return Permissions(publish, (*found.subscribe, f"{own}.>"))
+    return Permissions(publish, (*found.subscribe, f"{own}.>"), found.answers)
 
 
 def _bound(worker: str, gpus: Sequence[str]) -> tuple[str, ...]:
@@ -101,14 +105,19 @@ _ROLES: Final[dict[str, Permissions]] = {
         publish=(
             *_EVERY,
             "jobs.*.*.*.*.*",  # accept
-            *_RECORD,  # cancel a queued job, ask a running one to stop
+            *_RECORD,  # cancel a queued job, ask a running one to stop, change a waiting one, delete one
             "in.*.*.*",  # inputs above the inline limit
             "cancel.*",
             KEY_USE,  # which keys are in use, now and then
+            ask_console(),  # what a key's owner may have the console do
             INPUT_REFUSED,  # inputs of jobs that were not accepted: a worker checks and purges them
+            delayed(),  # jobs that are due soon: the worker that reconciles looks at their records
             *_keys(Bucket.IDEM),
             *_keys(Bucket.SERVING),  # that requests get a new version from now on
             *_direct(Stream.STATE, Stream.PAYLOADS),
+            # Dead letters, which their owners have run again as new jobs.
+            *_direct(Stream.DLQ, Stream.DLQ_PARTS),
+            "dlp.redriven.*",
             *_direct(
                 *(b.stream for b in (Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
             ),
@@ -132,6 +141,12 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.JOBS",
             f"{_API}.STREAM.MSG.DELETE.JOBS",
             f"{_API}.STREAM.PURGE.INPUTS",  # inputs of jobs that have ended
+            # The one that reconciles for all: finds and erases what a deleted job has left.
+            *(
+                f"{_API}.STREAM.MSG.{act}.{stream}"
+                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.DLQ, Stream.DLQ_PARTS)
+                for act in ("GET", "DELETE")
+            ),
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
             *_RECORD,  # claim and commit
             "pl.*.*.*",  # results above the inline limit
@@ -144,6 +159,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             # The one that reconciles for all: publishes again what the queue lost, reads headers of both streams.
             *_keys(Bucket.DUTIES, Bucket.POISON),
             *_keys(Bucket.DIGESTS),  # of the bytes it had first: create-only, and other workers compare
+            *_keys(Bucket.CACHES),  # what its host has: of other hosts it could only mislead who looks at their page
             "jobs.*.*.*.*.*",
             f"{_API}.CONSUMER.CREATE.{Stream.JOBS}.{RECONCILER}",
             *(f"{_API}.CONSUMER.{act}.{Stream.STATE}.{RECONCILER}" for act in ("CREATE", "DELETE", "MSG.NEXT")),
@@ -160,12 +176,14 @@ _ROLES: Final[dict[str, Permissions]] = {
         subscribe=(
             "cancel.*",
             "release.*",
+            "evict.*",
             "evt.jobs.>",  # a model that slept has a job
             redeliver(),
             anew(),
             *_events(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.MODELS, Bucket.DESIRED),
             *_events(Bucket.POISON, Bucket.SERVING),
             INPUT_REFUSED,
+            delayed(),
         ),
     ),
     "console": Permissions(
@@ -178,11 +196,12 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Bucket.LEASES.stream,
                 Bucket.WAITERS.stream,
                 Bucket.MODELS.stream,
+                Bucket.MANIFESTS.stream,
                 Bucket.KEYS.stream,
                 Bucket.DESIRED.stream,
                 Bucket.DIGESTS.stream,
             ),
-            *_direct(Bucket.MANIFESTS.stream),
+            *_direct(Bucket.MANIFESTS.stream, Bucket.CACHES.stream),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
@@ -202,6 +221,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_RECORD,  # cancel
             "cancel.*",
             "release.*",
+            "evict.*",
             program_alive(),
             *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED, Bucket.MANIFESTS),
             # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.
@@ -213,7 +233,8 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.DLQ",
             f"{_API}.STREAM.PURGE.DLQ_PARTS",
         ),
-        subscribe=("evt.jobs.>", event_of_state(), "evt.kv.>", KEY_USE, program_alive()),
+        subscribe=("evt.jobs.>", event_of_state(), "evt.kv.>", KEY_USE, program_alive(), ask_console()),
+        answers=True,  # gateways
     ),
     "admin": Permissions(publish=(">",), subscribe=(">",)),
 }

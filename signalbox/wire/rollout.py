@@ -13,6 +13,7 @@ from typing import Final
 
 from signalbox.wire.messages import Model, Serving, Worker
 from signalbox.wire.placement import homes_of
+from signalbox.wire.splits import gets_candidate
 
 DEFAULT: Final = ""
 """The alias of requests without version and label."""
@@ -56,8 +57,22 @@ def resolve(model: Model, serving: Serving | None, alias: str) -> int | None:
     return None if new is None else _now(model, serving, alias, new)
 
 
+def choose(model: Model, serving: Serving | None, alias: str, key_id: str, headers: Mapping[str, str]) -> int | None:
+    """The version that one request by ``alias`` gets: where that is split, it is on one side (:mod:`.splits`).
+
+    A weight counts while the record says that the candidate is ready; else all get what the alias names.
+    """
+    if model.splits and serving is not None:
+        split = next((one for one in model.splits if one.target == alias), None)
+        is_counted = split is not None and split.candidate in serving.candidates
+        if split is not None and is_counted and gets_candidate(split, model.name, key_id, headers):
+            return split.candidate
+    return resolve(model, serving, alias)
+
+
 def targets(model: Model, serving: Serving | None) -> list[int]:
-    """Versions worth having in memory: those that requests shall get, the default one first, then those they get.
+    """Versions worth having in memory: those that requests shall get, the default one first, then those they get, then
+    candidates.
 
     A version whose load has failed comes last: a worker that starts anew serves first what is known to work.
     """
@@ -66,6 +81,7 @@ def targets(model: Model, serving: Serving | None) -> list[int]:
         labelled = {version for alias, version in aliases.items() if alias != DEFAULT}
         order += [aliases[DEFAULT]] if DEFAULT in aliases else []
         order += sorted(labelled, reverse=True)
+    order += _candidates(model)
     known = {version.version for version in model.versions}
     failed = serving.failed if serving is not None else ()
     found = [version for version in dict.fromkeys(order) if version in known]
@@ -112,16 +128,34 @@ def decide(
         default=before.pop(DEFAULT, None),
         labels=before,
         failed=tuple(sorted(failed & moving)),
+        candidates=_ready_candidates(model, serving, holders),
     ), is_unserved
 
 
 def _now(model: Model, serving: Serving | None, alias: str, new: int) -> int:
     if serving is None:
         return new
+    if new in serving.candidates:
+        return new  # a candidate that was promoted: it is ready, and its callers stay with it
     old = serving.default if alias == DEFAULT else serving.labels.get(alias)
     if old is None or old == new or all(version.version != old for version in model.versions):
         return new
     return old
+
+
+def _candidates(model: Model) -> list[int]:
+    """Those that some requests shall get, or that are run in the shadow of those that requests get."""
+    known = {version.version for version in model.versions}
+    used = (one for one in model.splits if one.weight > 0 or one.shadow > 0)
+    return sorted({one.candidate for one in used if one.candidate in known})
+
+
+def _ready_candidates(model: Model, serving: Serving | None, holders: list[Mapping[int, str]]) -> tuple[int, ...]:
+    """Those that are ready wherever the model is served; while it is served nowhere, those that were."""
+    if not holders:
+        before = serving.candidates if serving is not None else ()
+        return tuple(one for one in _candidates(model) if one in before)
+    return tuple(one for one in _candidates(model) if all(held.get(one) in RESIDENT for held in holders))
 
 
 def _is_older(model: Model, publication: int, serving: Serving) -> bool:

@@ -172,11 +172,17 @@ def test_triton_s_grpc_client_is_told_why_it_is_refused(triton_grpc: Report, ste
 
 def test_triton_s_clients_are_told_what_is_not_offered(triton_http: Report, triton_grpc: Report) -> None:
     for found, code in ((triton_http, "501"), (triton_grpc, "UNIMPLEMENTED")):
-        for refused in (found["shared_memory"], *found["load_and_unload"]):
-            assert refused["code"] == code, refused
-            assert "not offered" in refused["text"]
+        assert found["shared_memory"]["code"] == code, found["shared_memory"]
+        assert "not offered" in found["shared_memory"]["text"]
     assert triton_grpc["stream"]["code"] == "StatusCode.UNIMPLEMENTED"
     assert "ModelInfer" in triton_grpc["stream"]["text"]
+
+
+def test_triton_s_clients_are_told_which_scope_loads_and_unloads(triton_http: Report, triton_grpc: Report) -> None:
+    for found, code in ((triton_http, "403"), (triton_grpc, "PERMISSION_DENIED")):
+        for refused in found["load_and_unload"]:
+            assert refused["code"] == code, refused
+            assert "models:manage" in refused["text"]
 
 
 def test_kserve_s_clients_see_a_server_and_a_model_that_are_ready(kserve: Report) -> None:

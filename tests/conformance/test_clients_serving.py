@@ -88,7 +88,7 @@ def test_grpc_health_needs_no_key(tfserving: Report) -> None:
         ("a_wrong_key", "UNAUTHENTICATED", ""),
         ("no_key", "UNAUTHENTICATED", ""),
         ("a_deadline", "DEADLINE_EXCEEDED", ""),
-        ("reload_the_configuration", "UNIMPLEMENTED", ""),
+        ("reload_the_configuration", "PERMISSION_DENIED", "This API key lacks the scope models:manage."),
     ],
 )
 def test_grpc_refusals_have_tensorflow_serving_s_code_and_text(

@@ -5,6 +5,7 @@ import json
 import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -191,3 +192,51 @@ def test_a_dead_plugin_is_503_there_too(new_front: FrontMaker) -> None:
         refused = ask(front)
         assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
         assert ask(front, path="/v2/health/live").status_code == 200
+
+
+EVENTS = "/v1/jobs/some/events"
+
+
+def streamed(front: Front, events: int) -> list[str]:
+    """The lines of a stream of so many events, as each came; the last may be that of a break."""
+    lines: list[str] = []
+    headers = {"X-Upstream": json.dumps({"events": events}), "X-Probe": "{}"}
+    with front.client.stream("GET", front.url + EVENTS, headers=headers) as answer:
+        assert answer.status_code == 200
+        try:
+            lines.extend(filter(None, answer.iter_lines()))
+        except httpx.RemoteProtocolError:
+            lines.append("broken")
+    return lines
+
+
+def in_a_second(files: Path, **http: int) -> None:
+    """Have every timeout of a gateway's files pass after a second, but those of ``http_server_options``."""
+    conf = json.loads((files / "tyk.conf").read_bytes())
+    conf["proxy_default_timeout"] = 1
+    conf["http_server_options"] |= http
+    (files / "tyk.conf").write_text(json.dumps(conf))
+    for path in (files / "apps").iterdir():
+        path.write_text(path.read_text().replace('"300s"', '"1s"'))
+
+
+def test_a_stream_goes_on_when_every_other_time_is_over(new_front: FrontMaker, files: Path) -> None:
+    in_a_second(files)
+    with new_front(files) as front:
+        assert streamed(front, 6) == [*(f"data: {n}" for n in range(6)), "event: end", "data:"]
+        late = ask(front, upstream={"wait": True})
+    assert (late.status_code, late.json()["code"]) == (504, "deadline_exceeded")
+
+
+def test_write_timeout_alone_bounds_a_stream(new_front: FrontMaker, files: Path) -> None:
+    in_a_second(files, write_timeout=2)
+    with new_front(files) as front:
+        lines = streamed(front, 20)
+    assert lines[-1] == "broken"
+    assert 2 <= len(lines) - 1 < 20
+
+
+def test_events_come_when_they_are_sent(front: Front) -> None:
+    headers = {"X-Upstream": json.dumps({"events": 1000}), "X-Probe": "{}"}
+    with front.client.stream("GET", front.url + EVENTS, headers=headers) as answer:
+        assert next(answer.iter_lines()) == "data: 0"

@@ -1,6 +1,7 @@
 """Signalbox itself behind every front: real plugin, real NATS, a scripted worker for the ends of jobs."""
 
 import asyncio
+import io
 import json
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -53,7 +55,8 @@ class Restartable(Protocol):
 class House:
     """A front with the real plugin behind it. plugins: how many share the calls. model: half plus two.
 
-    grpc: ``host:port`` where gRPC is served to callers. made: ids of the keys that were made for it.
+    grpc: ``host:port`` where gRPC is served to callers. programs: started here for it. made: ids of the keys that were
+    made for it.
     """
 
     kind: str
@@ -64,6 +67,7 @@ class House:
     pepper: str = PEPPER
     model: str = "half"
     grpc: str = ""
+    programs: tuple[Program, ...] = ()
     made: list[str] = field(default_factory=list)
 
     def key(self, **fields: Any) -> Key:
@@ -133,7 +137,8 @@ def housed(kind: str, nats: NatsServer, files: Path = FILES, secret: str = "") -
         if kind == "tyk":
             put_tyk_in_front(stack, front, port, target, folder, files, upstream)
         grpc_port = port if kind == "tyk" else upstream["h2c"]
-        yield House(kind, front.url, Wire(nats_url=nats.url), plugin, grpc=f"{HOST}:{grpc_port}")
+        programs = (front.plugin, front.gateway)
+        yield House(kind, front.url, Wire(nats_url=nats.url), plugin, grpc=f"{HOST}:{grpc_port}", programs=programs)
 
 
 @pytest.fixture(scope="module")
@@ -257,6 +262,80 @@ async def test_submitted_job_is_accepted_found_and_finished(
         await until_succeeded(client, mine, accepted.json()["id"])
 
 
+async def test_a_result_comes_as_json_as_binary_tensors_and_as_an_archive(
+    house: House, bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    async with house.serving(bus):
+        body = {"model": house.model, "input": {"x": [1.0, 2.0]}}
+        accepted = await client.post("/v1/jobs", json=body, headers=bearer(mine))
+        where = f"{accepted.headers['location']}/result"
+        text = await client.get(where, headers=bearer(mine) | {"Prefer": "wait=60"})
+    assert (text.status_code, text.json()) == (200, {"outputs": [2.5, 3.0]})
+    assert text.headers["preference-applied"] == "wait=60"
+    octets = await client.get(where, headers=bearer(mine) | {"Accept": "application/octet-stream"})
+    size = int(octets.headers["inference-header-content-length"])
+    assert np.frombuffer(octets.content[size:], "<f4").tolist() == [2.5, 3.0]
+    archive = await client.get(where, headers=bearer(mine) | {"Accept": "application/x-npz"})
+    assert [array.tolist() for array in np.load(io.BytesIO(archive.content)).values()] == [[2.5, 3.0]]
+    for path, tag in ((where, text.headers["etag"]), (accepted.headers["location"], None)):
+        known = tag or (await client.get(path, headers=bearer(mine))).headers["etag"]
+        again = await client.get(path, headers=bearer(mine) | {"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_arrays_are_submitted_as_bytes_and_come_back_as_an_archive(
+    house: House, bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    x = np.array([1.0, 2.0, 5.0], np.float32)
+    given = {"name": "x", "shape": x.shape, "datatype": "FP32", "parameters": {"binary_data_size": x.nbytes}}
+    head = json.dumps({"inputs": [given]}).encode()
+    headers = {"Prefer": "respond-async", "Inference-Header-Content-Length": str(len(head))}
+    async with house.serving(bus):
+        path = f"/v2/models/{house.model}/infer"
+        accepted = await client.post(path, content=head + x.tobytes(), headers=bearer(mine) | headers)
+        assert accepted.status_code == 202
+        wanted = {"Prefer": "wait=60", "Accept": "application/x-npz"}
+        archive = await client.get(accepted.json()["urls"]["result"], headers=bearer(mine) | wanted)
+    assert [array.tolist() for array in np.load(io.BytesIO(archive.content)).values()] == [[2.5, 3.0, 4.5]]
+
+
+async def test_a_job_is_changed_cancelled_and_deleted(
+    house: House, bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    accepted = await client.post("/v1/jobs", json={"model": house.model, "input": {"x": [1.0]}}, headers=bearer(mine))
+    where = accepted.headers["location"]
+    moved = await client.patch(where, json={"deadline_s": 600}, headers=bearer(mine))
+    assert moved.status_code in ({200, 409} if house.kind == RUNNING else {200})  # somebody there may run it
+    assert (await client.post(f"{where}/cancel", headers=bearer(mine))).status_code in {200, 202, 409}
+    assert (await client.post(f"{where}/retry", headers=bearer(mine))).status_code == 409
+    if house.kind == RUNNING:
+        await client.get(where, headers=bearer(mine) | {"Prefer": "wait=60"})
+    deleted = await client.delete(where, headers=bearer(mine))
+    assert deleted.status_code in {202, 204}
+    assert (await client.get(where, headers=bearer(mine))).json()["code"] == "gone"
+    many = await client.post("/v1/jobs/cancel", json={"ids": [where.rpartition("/")[2]]}, headers=bearer(mine))
+    assert (many.status_code, many.json()["refusals"][0]["code"]) == (200, "gone")
+
+
+async def test_many_jobs_go_in_one_call_and_one_of_them_later(
+    house: House, bus: Bus, client: httpx.AsyncClient, mine: Key
+) -> None:
+    later = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+    job = {"model": house.model, "inputs": {"x": [1.0] * 1000}}
+    body = {"jobs": [job, job | {"not_before": later}, {"model": "nosuch"}, *[job] * 97]}
+    headers = bearer(mine) | {"Idempotency-Key": "night"}
+    first, again = [await client.post("/v1/jobs", json=body, headers=headers) for _ in range(2)]
+    assert first.status_code == 200, first.text
+    told = first.json()
+    assert (told["accepted"], told["refused"], told["jobs"][2]["error"]["status"]) == (99, 1, 404)
+    assert [one.get("id") for one in again.json()["jobs"]] == [one.get("id") for one in told["jobs"]]
+    delayed = await client.get(told["jobs"][1]["urls"]["self"], headers=bearer(mine))
+    assert delayed.json()["phase"] == f"waiting until {delayed.json()['not_before']}: not before"
+    async with house.serving(bus):
+        done = await client.get(told["jobs"][-1]["urls"]["self"], headers=bearer(mine) | {"Prefer": "wait=30"})
+    assert done.json()["state"] == "succeeded"
+
+
 async def test_foreign_job_is_not_found_and_missing_scope_forbidden(
     house: House, bus: Bus, client: httpx.AsyncClient, mine: Key
 ) -> None:
@@ -269,7 +348,7 @@ async def test_foreign_job_is_not_found_and_missing_scope_forbidden(
     assert (await client.get(where, headers=bearer(other))).status_code == 404
     assert (await client.post("/v1/jobs", json=body, headers=bearer(reader))).status_code == 403
     ways = {200, 202, 409} if house.kind == RUNNING else {200}  # somebody there may run it
-    assert (await client.delete(where, headers=bearer(mine))).status_code in ways
+    assert (await client.post(f"{where}/cancel", headers=bearer(mine))).status_code in ways
 
 
 async def test_bad_input_is_told_from_unknown_model_and_wrong_method(
@@ -280,10 +359,19 @@ async def test_bad_input_is_told_from_unknown_model_and_wrong_method(
         ("POST", house.predict, b'{"instances": ["one"]}', 400),
         ("POST", "/v1/models/nobody:predict", b'{"instances": [1]}', 404),
         ("GET", house.predict, b"", 400),
-        ("GET", "/v1/jobs", b"", 405),
+        ("PUT", "/v1/jobs", b"", 405),
     ):
         got = await client.request(method, path, content=body, headers=bearer(mine))
         assert got.status_code == status, (path, got.text)
+
+
+async def test_a_list_of_jobs_is_read_with_its_parameters(house: House, client: httpx.AsyncClient, mine: Key) -> None:
+    unknown = await client.get("/v1/jobs?stat=failed&tag=a%2Fb", headers=bearer(mine))
+    assert (unknown.status_code, unknown.json()["field"], unknown.json()["nearest"]) == (400, "stat", "state")
+    wrong = await client.get("/v1/jobs?tag=a%20b", headers=bearer(mine))
+    assert (wrong.status_code, wrong.json()["field"]) == (400, "tag")
+    listed = await client.get("/v1/jobs?tag=a%2Fb&since=2026-11-29T06:00:00%2B01:00", headers=bearer(mine))
+    assert listed.status_code in {200, 503}, "without a console there is no list"
 
 
 async def test_rate_and_quota_of_a_key_are_enforced(house: House, bus: Bus, client: httpx.AsyncClient) -> None:

@@ -1,7 +1,7 @@
 """An upstream that does what the request says and tells what it got, over HTTP and over gRPC.
 
 Run as ``python upstreamprobe.py --http 127.0.0.1:port --h2c 127.0.0.1:port``. The header ``X-Upstream`` holds JSON:
-``status`` and ``body`` of the answer, or ``wait``: it never answers.
+``status`` and ``body`` of the answer, or ``wait``: it never answers; ``events``: as many, half a second apart.
 """
 
 import argparse
@@ -32,10 +32,22 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
     wanted, seen = await _seen(headers, b"".join(parts))
     query = scope["query_string"].decode()
     seen |= {"method": scope["method"], "url": scope["raw_path"].decode() + (f"?{query}" if query else "")}
+    if "events" in wanted:
+        await _stream(wanted["events"], send)
+        return
     status, body = wanted.get("status", 200), wanted.get("body", json.dumps(seen)).encode()
     answer = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body)), (b"x-own", b"yes")]
     await send({"type": "http.response.start", "status": status, "headers": answer})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _stream(count: int, send: Any) -> None:
+    answer = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": answer})
+    for number in range(count):
+        await send({"type": "http.response.body", "body": b"data: %d\n\n" % number, "more_body": True})
+        await asyncio.sleep(0.5)
+    await send({"type": "http.response.body", "body": b"event: end\ndata:\n\n"})
 
 
 async def _seen(headers: list[tuple[str, str]], body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:

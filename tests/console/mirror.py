@@ -7,7 +7,7 @@ from typing import Any
 
 from console.board.protocol import Frame
 
-TOPICS = ["lanes", "queues", "workers", "ticker", "throughput", "health", "alarms"]
+TOPICS = ["lanes", "fetches", "queues", "workers", "ticker", "throughput", "health", "alarms"]
 
 
 class Mirror:

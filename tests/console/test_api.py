@@ -18,8 +18,8 @@ from console.operators import services as accounts
 from console.outbox.models import OutboxEntry
 from tests.console.conftest import Call, submit
 from tests.console.test_api_rights import operations
+from tests.console.test_archives import archive_of
 from tests.console.test_jobs import make
-from tests.console.test_upload import archive_of
 from tests.rigs.models import half_plus_two
 
 

@@ -15,30 +15,51 @@ from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.config import ConsoleSettings
+from console.feed.feed import Feed
+from console.feed.running import running
 from console.operators import services as accounts
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
-from tests.console.test_jobs import make
+from tests.console.test_live_view import worker
 from tests.rigs.natsserver import NatsServer
 
 ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/me"): None,
     ("get", "/api/models"): Act.MODELS_VIEW,
     ("post", "/api/models"): Act.MODELS_REGISTER,
+    ("post", "/api/imports"): Act.MODELS_REGISTER,
     ("get", "/api/models/{name}"): Act.MODELS_VIEW,
     ("patch", "/api/models/{name}"): Act.MODELS_SETTINGS,
     ("post", "/api/models/{name}/versions"): Act.MODELS_REGISTER,
     ("put", "/api/models/{name}/default"): Act.MODELS_ROLLOUT,
+    ("put", "/api/models/{name}/policy"): Act.MODELS_ROLLOUT,
     ("put", "/api/models/{name}/approval"): Act.MODELS_APPROVE,
     ("put", "/api/models/{name}/labels/{label}"): Act.MODELS_ROLLOUT,
+    ("put", "/api/models/{name}/pin"): Act.RESIDENCY_PIN,
+    ("post", "/api/models/{name}/load"): Act.RESIDENCY_LOAD,
+    ("get", "/api/models/{name}/splits"): Act.MODELS_VIEW,
+    ("put", "/api/models/{name}/splits/{target}"): Act.MODELS_ROLLOUT,
+    ("post", "/api/models/{name}/splits/{target}/promote"): Act.MODELS_ROLLOUT,
+    ("post", "/api/models/{name}/splits/{target}/roll-back"): Act.MODELS_ROLLOUT,
     ("put", "/api/models/{name}/pause"): Act.QUEUES_PAUSE,
     ("get", "/api/models/{name}/versions/{number}/files"): Act.MODELS_VIEW,
+    ("delete", "/api/models/{name}"): Act.MODELS_DELETE,
+    ("post", "/api/models/{name}/undo"): Act.MODELS_DELETE,
+    ("delete", "/api/models/{name}/versions/{number}"): Act.MODELS_DELETE,
+    ("post", "/api/models/{name}/versions/{number}/undo"): Act.MODELS_DELETE,
+    ("get", "/api/deleted"): Act.MODELS_VIEW,
     ("get", "/api/repositories"): Act.MODELS_VIEW,
     ("post", "/api/repositories"): Act.REPOSITORIES_MANAGE,
     ("get", "/api/repositories/{name}"): Act.MODELS_VIEW,
     ("patch", "/api/repositories/{name}"): Act.REPOSITORIES_MANAGE,
     ("delete", "/api/repositories/{name}"): Act.REPOSITORIES_MANAGE,
+    ("post", "/api/repositories/{name}/undo"): Act.REPOSITORIES_MANAGE,
+    ("get", "/api/hosts"): Act.SYSTEM_VIEW,
+    ("get", "/api/hosts/{host}"): Act.SYSTEM_VIEW,
+    ("get", "/api/workers"): Act.SYSTEM_VIEW,
+    ("get", "/api/workers/{worker}"): Act.SYSTEM_VIEW,
+    ("post", "/api/workers/{worker}/evict"): Act.RESIDENCY_LOAD,
     ("put", "/api/workers/{worker}/drain"): Act.WORKERS_DRAIN,
     ("get", "/api/keys"): Act.KEYS_VIEW,
     ("post", "/api/keys"): Act.KEYS_MANAGE,
@@ -63,14 +84,20 @@ ASKED: dict[tuple[str, str], Act | None] = {
 """What each operation asks of its caller; None: everybody with a token."""
 BODIES: dict[str, dict[str, Any]] = {
     "/api/models": {"name": "m", "path": "/nowhere"},
+    "/api/imports": {"config": "model_config_list { }"},
     "/api/keys": {"name": "k"},
     "/api/accounts": {"name": "a"},
     "/api/repositories": {"name": "r", "url": "ftp://nowhere"},
     "/api/models/{name}/default": {"version": None},
+    "/api/models/{name}/policy": {"kind": "all"},
+    "/api/models/{name}/splits/{target}": {"candidate": 2, "weight": 0.1},
     "/api/models/{name}/labels/{label}": {"version": None},
     "/api/models/{name}/approval": {"version": 1},
     "/api/models/{name}/pause": {"on": True},
     "/api/workers/{worker}/drain": {"on": True},
+    "/api/workers/{worker}/evict": {"model": "m", "version": 1},
+    "/api/models/{name}/pin": {"on": True},
+    "/api/models/{name}/load": {"host": "h"},
 }
 
 
@@ -83,7 +110,7 @@ def operations() -> list[tuple[str, str]]:
 
 def call(client: Client, method: str, path: str) -> Any:
     """One operation, on things that do not exist."""
-    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number"):
+    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number", "target"):
         path = path.replace(f"{{{name}}}", "thing")
     body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
     if path.endswith("/versions"):  # multipart
@@ -106,8 +133,12 @@ def test_every_operation_of_the_document_is_named_here_and_every_route_is_in_it(
 
 
 @pytest.fixture
-def nearby(console: ConsoleSettings, settings: Any, shared_server: NatsServer) -> None:
-    """What is asked of NATS itself is answered."""
+def nearby(console: ConsoleSettings, settings: Any, shared_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of NATS itself is answered, and a worker called thing is there."""
+    feed = Feed(Wire())
+    feed.view.presence("thing", worker("thing"), 1_000_000.0)
+    monkeypatch.setattr(running, "feed", feed)
+    monkeypatch.setattr(Feed, "is_blind", False)
 
     async def lay() -> None:
         bus = await Bus.connect(Wire(nats_url=shared_server.url), role="admin")
@@ -123,7 +154,6 @@ def nearby(console: ConsoleSettings, settings: Any, shared_server: NatsServer) -
 def test_each_role_may_call_exactly_what_its_rights_say(cast: dict[str, User], role: str) -> None:
     _, text = accounts.create_token(Actor(user=cast[role]), "matrix", 1)
     client = Client(headers={"Authorization": f"Bearer {text}"})
-    make(1, worker="thing")  # without NATS it is not known whether there is such a worker
     for (method, path), act in ASKED.items():
         answer = call(client, method, path)
         is_allowed = act is None or act in ROLES[role]

@@ -1,7 +1,7 @@
 """The job list and a job's page: filters, pages, timeline, cancel."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.jobs import fresh, listing, query, retention, services, standing, timeline
 from console.jobs.fold import JobMessage
-from console.jobs.models import Job, JobEvent
+from console.jobs.models import Job, JobEvent, JobTag
 from console.keys.models import Account, ApiKey
 from console.outbox.models import OutboxEntry
 from console.projector import store
@@ -51,7 +51,18 @@ def make(number: int, **changes: Any) -> Job:
         "gpu": "g1",
         "phases": {"claimed": 10.0, "started": 12.0, "done": 20.0},
     }
-    return Job.objects.create(**(fields | changes))
+    job = Job.objects.create(**(fields | changes))
+    JobTag.objects.bulk_create(tags_of([job]))
+    return job
+
+
+def tags_of(jobs: Iterable[Job]) -> list[JobTag]:
+    """Their rows, not saved."""
+    return [
+        JobTag(job_id=job.pk, tag=tag, account_id=job.account_id, created_at=job.created_at)
+        for job in jobs
+        for tag in job.tags
+    ]
 
 
 @pytest.fixture
@@ -59,8 +70,8 @@ def some(db: None) -> list[Job]:
     """Six jobs of different kinds."""
     return [
         make(1),
-        make(2, state="failed", error_code="model_error"),
-        make(3, state="running", model="slow"),
+        make(2, state="failed", error_code="model_error", tags=["nightly", "run/7"]),
+        make(3, state="running", model="slow", tags=["nightly"]),
         make(4, state="queued", account_id="ward", key_id="key2", worker="", gpu=""),
         make(5, version=2, worker="w2", phases={"claimed": 10.0, "done": 9000.0}),
         make(6, state="cancelled", token=7),
@@ -83,6 +94,12 @@ def some(db: None) -> list[Job]:
         ("version:2", [5]),
         ("token:7", [6]),
         ("error:model_error", [2]),
+        ("tag:nightly", [3, 2]),
+        ("tag:nightly state:failed", [2]),
+        ("tag:nightly tag:run/7", [2]),
+        ("tag:nightly created:<177m", [3]),
+        ("tag:night", []),
+        ("tag:a,b", None),
         ("id:00000000-0000-4000-8000-000000000003", [3]),
         ("00000000-0000-4000-8000-000000000003", [3]),
         ("created:>2h56m", None),
@@ -176,6 +193,15 @@ def test_a_job_names_its_account_and_the_key_it_was_submitted_with(browser: Brow
     found = client.get("/jobs?q=key:key1").content.decode()
     assert job.pk in found
     assert orphan.pk not in found
+
+
+def test_a_job_s_page_shows_its_tags_and_leads_to_the_jobs_that_share_one(browser: Browser, db: None) -> None:
+    viewer, job = browser("viewer"), make(1, tags=["run/7", "nightly"])
+    other = make(2, tags=["run/8"])
+    shown = viewer.get(f"/jobs/{job.pk}").content.decode()
+    assert '<a class="mono" href="/jobs?q=tag:run%2F7">run/7</a>' in shown
+    found = viewer.get("/jobs?q=tag:run%2F7").content.decode()
+    assert (job.pk in found, other.pk in found) == (True, False)
 
 
 def test_a_job_s_page_tells_its_story(browser: Browser, db: None) -> None:
@@ -417,6 +443,9 @@ FILTERS = (
     "gpu:g1",
     "error:model_error",
     "error:a,b model:digits",
+    "tag:t1",
+    "tag:t1 tag:t2 created:<2h",
+    "tag:t1 state:failed",
     "token:7",
     "version:2",
     "priority:hi",
@@ -435,7 +464,8 @@ def test_every_search_is_served_by_an_index_and_bounded(db: None, monkeypatch: p
     """Whatever the table holds: no statement reads all of it, nor sorts more than what an index and a bound leave."""
     monkeypatch.setattr(listing, "SCAN", 500)
     monkeypatch.setattr(listing, "COUNTED", 500)
-    Job.objects.bulk_create(_many(3000))
+    jobs = Job.objects.bulk_create(_many(3000))
+    JobTag.objects.bulk_create(tags_of(jobs))
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
         if connection.vendor == "postgresql":  # of three thousand rows it would rather read all
@@ -476,6 +506,7 @@ def _many(count: int) -> list[Job]:
             created_at=START + timedelta(seconds=number),
             updated_at=START,
             phases={"done": 20.0},
+            tags=["t1", "t2"] if number % 2 else [],
         )
         for number in range(count)
     ]

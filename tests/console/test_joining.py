@@ -14,7 +14,7 @@ from django.test import Client
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import services
+from console.catalog import services, uploads
 from console.catalog.joining import State, state_of
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
@@ -26,8 +26,8 @@ from signalbox.program.errors import Conflict
 from signalbox.wire.messages import Device, Joining, Residency, Worker
 from signalbox.wire.names import Bucket, token
 from tests.console.conftest import FOUND, in_thread, submit
+from tests.console.test_archives import tar
 from tests.console.test_models import published
-from tests.console.test_upload import tar
 
 Browser = Callable[[str], Client]
 WORDS = 'Signature "serving_default": joined with other requests, output "y" differs by up to 50 % of its value.'
@@ -123,7 +123,7 @@ def register(who: Actor, base: Path) -> None:
 
 def upload(who: Actor, _: Path) -> None:
     ModelVersion.objects.filter(number=2).update(digest="e" * 64)
-    services.upload(who, "digits", io.BytesIO(tar(("saved_model.pb", b"x"))), number=2)
+    uploads.upload(who, "digits", io.BytesIO(tar(("saved_model.pb", b"x"))), number=2)
 
 
 @pytest.mark.parametrize("move", [choose, choose_the_highest, approve, register, upload])

@@ -156,6 +156,7 @@ def test_a_key_may_jump_the_queue_only_where_that_was_ticked(browser: Browser, a
         "jobs:read": True,
         "jobs:cancel": True,
         "jobs:urgent": False,
+        "models:manage": False,
     }
     assert "ask for priority hi" in page
     assert submit(client, "/keys/new", {**FORM, "scopes": ["jobs:urgent"]}).status_code == 302

@@ -7,8 +7,9 @@ import pytest
 from console.feed.fronts import KEPT_S, Fronts
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import RefusedConnections, header
+from signalbox.wire.messages import header
 from signalbox.wire.names import KEY_USE, Header
+from signalbox.wire.refused import RefusedConnections
 from tests.console.test_live_feed import watching
 
 FULL = RefusedConnections(name="gw-1", since=5.0, open=4096, bound=4096, refused={"unavailable:connections": 7})

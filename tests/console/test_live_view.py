@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from console.board.fetches import MOST
 from console.board.protocol import RING_S
 from console.board.queues import Gauge
-from console.board.rows import Figure
+from console.board.rows import FetchRow, Figure
 from console.board.view import TICKER_PER_FLUSH, LiveView
-from console.feed.health import gpus, workers
+from console.feed.health import workers
 from console.feed.hub import Hub
 from signalbox.jobs import life
 from signalbox.jobs.penalty import Penalty
@@ -24,15 +25,14 @@ from signalbox.wire.messages import (
     Limits,
     Model,
     Residency,
-    Run,
     Serving,
     Signature,
     State,
     TensorSpec,
-    Ticket,
     Version,
     Worker,
 )
+from signalbox.wire.splits import Split
 from tests.console.mirror import TOPICS, Viewer
 
 GPU = "GPU-1"
@@ -83,24 +83,6 @@ def document(model: str = "digits", number: int = 0) -> Job:
     )
 
 
-def test_the_token_of_a_hold_is_the_revision_of_its_first_write() -> None:
-    board = view()
-    held(board, "a", 41, T0)
-    assert row(board, "lanes", GPU).token == 41
-    held(board, "a", 42, T0 + 2, token=41, beats=1)
-    assert (row(board, "lanes", GPU).token, row(board, "lanes", GPU).renewals) == (41, 1)
-
-
-def test_a_lease_past_its_time_is_expired_even_if_no_marker_came() -> None:
-    board = view()
-    held(board, "a", 1, T0)
-    board.age(T0 + 19, is_blind=False)
-    assert row(board, "lanes", GPU).state == "held"
-    board.age(T0 + 21, is_blind=False)
-    assert row(board, "lanes", GPU).state == "expired"
-    assert row(board, "alarms", f"expired:{GPU}").level == "error"
-
-
 def test_a_board_without_nats_claims_nothing() -> None:
     board = view()
     held(board, "a", 1, T0)
@@ -145,37 +127,6 @@ def test_a_drained_worker_may_be_stopped_and_all_of_them_drained_is_an_alarm() -
     board.age(T0 + 4, is_blind=False)
     assert row(board, "alarms", "drained") is None, "none is left to resume"
     assert workers(board.workers()) == Figure("Workers", "failed", "0/2")
-
-
-def test_waiters_stand_in_the_order_of_their_first_tickets() -> None:
-    board = view()
-    for name, revision in (("c", 9), ("a", 5), ("b", 7)):
-        ticket = Ticket(gpu=GPU, worker=name, boot="b", since=T0)
-        board.lanes.ticket(GPU, name, ticket, revision=revision, now=T0)
-    renewed = Ticket(gpu=GPU, worker="a", boot="b", since=T0)
-    board.lanes.ticket(GPU, "a", renewed, revision=30, now=T0 + 5)
-    assert [w.worker for w in row(board, "lanes", GPU).waiters] == ["a", "b", "c"]
-    board.lanes.ticket(GPU, "a", None, revision=31, now=T0 + 6)
-    assert [w.worker for w in row(board, "lanes", GPU).waiters] == ["b", "c"]
-
-
-def test_a_new_hold_forgets_the_jobs_of_the_last_one() -> None:
-    board = view()
-    held(board, "a", 1, T0)
-    running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
-    board.record(running, T0, T0)
-    assert row(board, "lanes", GPU).job_count == 1
-    held(board, "b", 5, T0 + 3)
-    assert row(board, "lanes", GPU).job_count == 0
-
-
-def test_a_job_that_ended_leaves_the_lane() -> None:
-    board = view()
-    held(board, "a", 1, T0)
-    running = life.claimed(document(), None, worker="a", gpu=GPU, token=1, now=T0)
-    board.record(running, T0, T0)
-    board.record(life.succeeded(running, now=T0 + 1, batch=1, size_bytes=1), T0 + 1, T0 + 1)
-    assert row(board, "lanes", GPU).jobs == ()
 
 
 def test_percentiles_split_waiting_from_running() -> None:
@@ -401,7 +352,7 @@ def test_a_gpu_counts_once_however_many_versions_of_a_model_it_has_in_memory() -
     board.presence("a", worker("a", token=7, models=both), T0)
     assert (row(board, "queues", "digits").ready, row(board, "queues", "digits").label) == (1, "ready 1/2")
     other = Device(id="GPU-2", kind="nvidia", name="H200")
-    failed = Residency(model="digits", version=2, state="failed")
+    failed = Residency(model="digits", version=2, state="failed", error="no such file.")
     board.presence("b", worker("b", device=other, models=both), T0)
     assert row(board, "queues", "digits").ready == 1, "in memory of a worker that does not hold its GPU"
     board.presence("b", worker("b", token=8, device=other, models=(both[0], failed)), T0)
@@ -411,6 +362,7 @@ def test_a_gpu_counts_once_however_many_versions_of_a_model_it_has_in_memory() -
     board.presence("b", worker("b", token=8, device=other, models=(failed,)), T0 + 1)
     found = row(board, "queues", "digits")
     assert (found.ready, found.failed, found.state, found.label) == (0, 1, "failed", "does not load")
+    assert found.why == "no such file"
 
 
 def test_what_keeps_a_model_from_being_fetched_is_said_of_its_queue_and_is_an_alarm() -> None:
@@ -420,11 +372,61 @@ def test_what_keeps_a_model_from_being_fetched_is_said_of_its_queue_and_is_an_al
     board.presence("a", worker("a", token=7, models=(coming,)), T0)
     found = row(board, "queues", "digits")
     assert (found.fetching, found.label, found.why) == (1, "fetching", "its files are on their way to a GPU's host")
+    further = replace(coming, fetched_bytes=41_000_000, fetch_bytes=100_000_000)
+    board.presence("b", worker("b", device=Device(id="GPU-2", kind="nvidia", name="b"), models=(further,)), T0)
+    found = row(board, "queues", "digits")
+    assert (found.fetching, found.why) == (2, "its files are on their way to a GPU's host: 41 of 100 MB"), "unheld, too"
+    board.presence("b", None, T0)
+    board.queues.gauge("digits", Gauge(3, T0), T0)
+    board.age(T0 + 1, is_blind=False)
+    assert not board.topics.topics["alarms"].rows, "a job that waits for a fetch is served"
     board.presence("a", worker("a", token=7, models=(replace(coming, error="The store is away."),)), T0)
     found = row(board, "queues", "digits")
     assert (found.state, found.label, found.why) == ("failed", "cannot be fetched", "The store is away")
     board.age(T0 + 1, is_blind=False)
-    assert "cannot be fetched to the host of a: The store is away." in row(board, "alarms", "fetch:a:digits").text
+    board.presence("b", worker("b", models=(replace(coming, error="The store is away."),)), T0)
+    board.age(T0 + 1, is_blind=False)
+    told = [row(board, "alarms", key).text for key in board.topics.topics["alarms"].rows]
+    assert told == ["digits:1 cannot be fetched to host north: The store is away."], "once for both workers"
+
+
+def test_each_fetch_is_a_row_with_how_far_it_is_how_fast_and_how_many_jobs_wait_for_it() -> None:
+    board = view()
+    board.model("digits", Model(name="digits", replicas=1), T0)
+    board.queues.gauge("digits", Gauge(3, T0), T0)
+    coming = Residency(model="digits", version=2, state="fetching")
+    further = replace(coming, fetched_bytes=41, fetch_bytes=100, fetch_rate=7.0)
+    board.presence("a", worker("a", models=(coming,)), T0)
+    board.presence("b", worker("b", models=(further,)), T0)
+    board.age(T0 + 1, is_blind=False)
+    fetches = board.topics.topics["fetches"].rows
+    host = worker("a").host
+    assert fetches == {
+        f"digits:2@{host}": FetchRow("digits", 2, host, 41, 100, 7.0, words="41 of 100 bytes", waiting=3)
+    }, "of the two workers of the host one brings the files"
+    board.presence("b", worker("b", models=(replace(further, error="The store is away."),)), T0 + 1)
+    board.presence("a", None, T0 + 1)
+    board.age(T0 + 2, is_blind=True)
+    assert len(fetches) == 1, "what was last known"
+    board.age(T0 + 2, is_blind=False)
+    assert row(board, "fetches", f"digits:2@{host}").fault == "The store is away."
+    board.presence("b", worker("b", models=(replace(coming, state="ready"),)), T0 + 3)
+    board.age(T0 + 3, is_blind=False)
+    assert not fetches
+
+
+def test_of_very_many_fetches_those_are_shown_that_most_jobs_wait_for() -> None:
+    board = view()
+    board.model("busy", Model(name="busy", replicas=1), T0)
+    board.queues.gauge("busy", Gauge(3, T0), T0)
+    names = ["busy", *(f"m{n}" for n in range(MOST + 20))]
+    models = tuple(Residency(model=name, version=1, state="fetching") for name in reversed(names))
+    board.presence("a", worker("a", models=models), T0)
+    board.age(T0 + 1, is_blind=False)
+    fetches = board.topics.topics["fetches"].rows
+    assert len(fetches) == MOST + 1
+    assert row(board, "fetches", "busy:1@" + worker("a").host).waiting == 3
+    assert row(board, "fetches", "").others == 21
 
 
 def test_an_alarm_keeps_its_beginning_while_it_stands() -> None:
@@ -461,6 +463,52 @@ def test_a_version_that_does_not_load_and_keeps_requests_on_the_old_one_is_an_al
     board.age(T0 + 3, is_blind=False)
     assert row(board, "alarms", "rollout:digits:") is None
     assert not board.rollouts.pending("digits")
+
+
+def test_a_split_that_was_rolled_back_by_itself_is_an_alarm_until_an_operator_ends_it() -> None:
+    board = view()
+    split = Split(target="stable", candidate=2, weight=0.0, halted="3 of its last 3 calls ended the runner.")
+    published = Model(name="digits", labels={"stable": 1}, splits=(split,))
+    board.rollouts.show("digits", published, None)
+    board.age(T0 + 1, is_blind=False)
+    assert (
+        "digits:2 was rolled back by itself; part of label stable got it. 3 of"
+        in row(board, "alarms", "split:digits:stable").text
+    )
+    for later in (replace(published, splits=()), None):
+        board.rollouts.show("digits", published, None)
+        board.rollouts.show("digits", later, None)
+        board.age(T0 + 2, is_blind=False)
+        assert row(board, "alarms", "split:digits:stable") is None
+
+
+def test_a_candidate_that_answers_otherwise_in_shadow_is_an_alarm_until_its_split_ends_or_begins_anew() -> None:
+    board = view()
+    split = Split(candidate=2, weight=0.0, shadow=0.5, differs="5 of 800 outputs are outside the tolerance.")
+    board.rollouts.show("digits", Model(name="digits", splits=(split,)), None)
+    board.age(T0 + 1, is_blind=False)
+    assert "5 of 800 outputs are outside" in row(board, "alarms", "shadow:digits:").text
+    board.rollouts.show("digits", Model(name="digits", splits=(replace(split, differs=""),)), None)
+    board.age(T0 + 2, is_blind=False)
+    assert row(board, "alarms", "shadow:digits:") is None
+
+
+def test_a_candidate_that_is_not_ready_everywhere_is_named_on_its_model_s_page() -> None:
+    board = view()
+    published = Model(
+        name="digits", splits=(Split(candidate=2, weight=0.1), Split(target="a", candidate=3, weight=0.1))
+    )
+    for record, uncounted in (
+        (None, {2, 3}),
+        (Serving(publication=7), {2, 3}),
+        (Serving(publication=7, candidates=(2,)), {3}),
+        (Serving(publication=7, candidates=(2, 3)), set()),
+    ):
+        board.rollouts.show("digits", published, record)
+        assert board.rollouts.uncounted("digits") == uncounted
+    board.rollouts.show("digits", published, None)
+    board.rollouts.show("digits", None, None)
+    assert board.rollouts.uncounted("digits") == set()
 
 
 def test_deltas_are_made_while_somebody_may_come_back_for_them() -> None:
@@ -520,181 +568,6 @@ def test_a_retried_job_is_told_as_such() -> None:
     (entry,) = board.topics.topics["ticker"].entries
     assert again.state is State.QUEUED
     assert getattr(entry, "state", "") == "retrying"
-
-
-def computing(since: float, *jobs: str, model: str = "slow", activity: str = "computing") -> Run:
-    """What a runner does."""
-    return Run(activity=activity, model=model, version=1, jobs=jobs, since=since, expected_s=12.0)
-
-
-def test_a_gpu_that_is_held_is_said_to_compute_to_load_to_restart_its_runner_or_to_be_idle() -> None:
-    board = view()
-    held(board, "a", 7, T0)
-    lane = row(board, "lanes", GPU)
-    assert (lane.state, lane.activity, lane.run) == ("held", "", None), "it has not said yet"
-    for second, state, run, activity in (
-        (1, "ready", None, "idle"),
-        (2, "ready", computing(T0 + 2, model="slow", activity="loading"), "loading"),
-        (3, "ready", computing(T0 + 3, "j1"), "computing"),
-        (4, "restarting", None, "restarting"),
-        (5, "ready", None, "idle"),
-    ):
-        board.presence("a", worker("a", token=7, run=run, state=state), T0 + second)
-        lane = row(board, "lanes", GPU)
-        assert (lane.state, lane.activity) == ("held", activity)
-        assert (lane.run.model if lane.run else None) == (run.model if run else None)
-    assert [interval.state for interval in lane.strip] == ["held", "restarting", "held"]
-    board.presence("a", worker("a", token=6, run=computing(T0)), T0 + 6)
-    assert row(board, "lanes", GPU).activity == "", "that was said of an earlier hold"
-
-
-def beats(board: LiveView, share: float, seconds: range, *, step_s: float = 2.0, **more: Any) -> None:
-    """Heartbeats of a holder whose runner computes for a share of the time, in runs that are over when it tells."""
-    for second in seconds:
-        at = T0 + second * step_s
-        held(board, "a", 7, at, token=7)
-        board.presence("a", worker("a", token=7, beat_at=at, computing_s=share * second * step_s, **more), at)
-
-
-@pytest.mark.parametrize(
-    ("share", "word"), [(0.06, "partly"), (0.49, "partly"), (0.5, "computing"), (1.0, "computing"), (0.0, "held")]
-)
-def test_a_gpu_is_shown_by_the_share_of_the_time_in_which_it_is_used(share: float, word: str) -> None:
-    board = view()
-    beats(board, share, range(30))
-    lane = row(board, "lanes", GPU)
-    assert lane.word == word
-    assert lane.use == pytest.approx(share, abs=0.001)
-    assert [used.computing for used in lane.used] == pytest.approx([share] * 12, abs=0.005), "of 60 s, told each 2 s"
-    assert gpus(board.lanes.rows()).value == f"{share:.0%}"
-    shown = row(board, "workers", "a")
-    assert shown.label == (f"in use {share:.0%}" if share else "holds its GPU, idle")
-
-
-def test_the_share_of_a_long_run_is_told_while_it_goes_on() -> None:
-    board = view()
-    beats(board, 1.0, range(10), run=computing(T0, "j1"))
-    assert row(board, "lanes", GPU).use == pytest.approx(1.0, abs=0.001)
-
-
-def test_a_worker_that_begins_anew_has_used_nothing_before_it_told_twice() -> None:
-    board = view()
-    beats(board, 0.5, range(10))
-    held(board, "a", 7, T0 + 20, token=7)
-    board.presence("a", worker("a", boot="later", token=7, beat_at=T0 + 20, computing_s=1.0), T0 + 20)
-    board.presence("a", worker("a", boot="later", token=7, beat_at=T0 + 22, computing_s=1.0), T0 + 22)
-    assert row(board, "lanes", GPU).used[-1].computing == pytest.approx(0.0)
-
-
-def test_loading_is_used_time_of_its_own_and_both_together_are_at_most_all() -> None:
-    board = view()
-    for second in range(0, 20, 2):
-        at = T0 + second
-        held(board, "a", 7, at, token=7)
-        reported = worker("a", token=7, beat_at=at, computing_s=0.7 * second, loading_s=0.6 * second)
-        board.presence("a", reported, at)
-    used = row(board, "lanes", GPU).used[0]
-    assert (used.computing, used.loading) == (pytest.approx(0.7), pytest.approx(0.3))
-
-
-def test_a_gpu_that_only_loads_is_not_in_use() -> None:
-    board = view()
-    for second in range(0, 20, 2):
-        at = T0 + second
-        held(board, "a", 7, at, token=7)
-        run = Run(activity="loading", model="digits", version=1, since=T0)
-        board.presence("a", worker("a", token=7, beat_at=at, loading_s=1.0 * second, run=run), at)
-    figure = gpus(board.lanes.rows())
-    assert (figure.value, figure.note) == ("0%", "1 loading")
-
-
-def test_a_dead_worker_waits_for_no_gpu_and_cannot_be_asked_for_its_own() -> None:
-    board = view()
-    held(board, "a", 7, T0)
-    for name in ("a", "b"):
-        board.presence(name, worker(name, token=7 if name == "a" else 0), T0)
-    board.lanes.ticket(GPU, "b", Ticket(gpu=GPU, worker="b", boot="b1", since=T0), revision=1, now=T0)
-    lane = row(board, "lanes", GPU)
-    assert (lane.may_release, [w.worker for w in lane.waiters]) == (True, ["b"])
-    for name in ("a", "b"):
-        board.presence(name, None, T0 + 1)
-    lane = row(board, "lanes", GPU)
-    assert (lane.state, lane.may_release, lane.waiters) == ("held", False, ())
-
-
-def test_the_shares_of_a_lane_reach_back_ten_minutes_and_no_further() -> None:
-    board = view()
-    beats(board, 0.3, range(900), step_s=1.0)
-    lane = row(board, "lanes", GPU)
-    assert len(lane.strip) == 1
-    assert 600 <= T0 + 900 - lane.used[0].at <= 606
-    assert len(lane.used) <= 121
-
-
-def test_the_head_figure_is_the_share_of_all_gpus_and_says_what_each_does() -> None:
-    board = view()
-    assert gpus(board.lanes.rows()).value == "–"
-    beats(board, 0.4, range(20))
-    board.lanes.lease("GPU-2", Lease(state="FREE", gpu="GPU-2"), revision=8, at=T0, ttl_s=0.0, now=T0)
-    figure = gpus(board.lanes.rows())
-    assert (figure.value, figure.note) == ("20%", "1 partly in use · 1 free")
-    board.presence("a", worker("a", token=7, state="restarting"), T0 + 40)
-    assert gpus(board.lanes.rows()).note == "1 restarting its runner · 1 free"
-    board.lanes.age(T0 + 41, is_blind=True)
-    assert gpus(board.lanes.rows()).value == "?"
-
-
-def test_what_is_prefetched_waits_and_only_what_has_begun_runs() -> None:
-    board = view()
-    for name in ("digits", "slow"):
-        board.model(name, Model(name=name), T0)
-    held(board, "a", 7, T0)
-    running, prefetched = ("s1",), ("d1", "d2", "d3")
-    board.presence(
-        "a",
-        worker(
-            "a",
-            token=7,
-            running=running + prefetched,
-            run=computing(T0, *running),
-            in_flight={"slow": 1, "digits": 3},
-            waiting={"digits": 3},
-            oldest={"digits": T0 - 7},
-            models=(Residency(model="digits", version=1, state="ready"),),
-        ),
-        T0 + 1,
-    )
-    board.queues.gauge("digits", Gauge(2, T0 + 2), T0 + 2)
-    lane, digits, slow = (row(board, *where) for where in (("lanes", GPU), ("queues", "digits"), ("queues", "slow")))
-    assert [job.id for job in lane.jobs] == ["s1"]
-    assert (digits.waiting, digits.prefetched, digits.running) == (5, 3, 0)
-    assert digits.oldest_at == T0 - 7, "a job keeps its beginning when it is pulled"
-    assert digits.behind == "slow:1"
-    assert (slow.waiting, slow.running, slow.oldest_at, slow.behind) == (0, 1, None, "")
-    board.age(T0 + 4, is_blind=False)
-    assert row(board, "alarms", "behind:digits") is None
-    board.age(T0 + 6, is_blind=False)
-    assert "slow:1" in row(board, "alarms", "behind:digits").text
-    board.presence("a", worker("a", token=7), T0 + 12)
-    board.queues.gauge("digits", Gauge(0, None), T0 + 12)
-    board.age(T0 + 12, is_blind=False)
-    assert row(board, "alarms", "behind:digits") is None
-    assert row(board, "queues", "digits").waiting == 0
-
-
-def test_a_holder_that_computes_nothing_while_its_jobs_wait_is_an_alarm() -> None:
-    board = view()
-    board.model("digits", Model(name="digits"), T0)
-    held(board, "a", 7, T0)
-    digits = (Residency(model="digits", version=1, state="ready"),)
-    for second in (0, 8, 12):
-        board.presence("a", worker("a", token=7, models=digits), T0 + second)
-        board.queues.gauge("digits", Gauge(3, T0 + 1), T0 + second)
-        board.age(T0 + second, is_blind=False)
-        assert bool(row(board, "alarms", f"idle:{GPU}")) is (second == 12)
-    board.presence("a", worker("a", token=7, models=digits, run=computing(T0 + 12, "j", model="digits")), T0 + 13)
-    board.age(T0 + 13, is_blind=False)
-    assert row(board, "alarms", f"idle:{GPU}") is None
 
 
 def test_the_ticker_stands_in_order_of_time_whatever_was_received_first() -> None:

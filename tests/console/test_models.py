@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import inspection, roots, services, withdrawal
+from console.catalog import inspection, roots, selection, services, withdrawal
 from console.catalog.inspection import Verdict
-from console.catalog.models import ModelVersion, ServedModel
+from console.catalog.models import ModelVersion, ServedModel, VersionLabel
 from console.catalog.versions import Candidate
 from console.config import ConsoleSettings
 from console.controller import readiness
+from console.deletion import versions as deletion
 from console.feed.feed import Feed
 from console.feed.running import running
 from console.outbox.models import OutboxEntry
@@ -121,12 +122,12 @@ def test_new_files_that_need_approval_do_not_take_a_served_version_away(
     assert published().versions == ()
 
 
-def brought(*numbers: int, **values: Any) -> ServedModel:
+def brought(*numbers: int, found: inspection.Inspection = FOUND, **values: Any) -> ServedModel:
     """A model with these versions, registered as noticing does it."""
     repository, _ = Repository.objects.get_or_create(
         name="store", defaults={"url": "s3://models", "added_by": "ann", "changed_by": "bob", **values}
     )
-    found = replace(FOUND, digest="")
+    found = replace(found, digest="")
     new = {number: Candidate(f"s3://models/digits/{number}", found, f"manifest {number}") for number in numbers}
     actor = system_actor("repository:store")
     return services.register_found(actor, repository, "digits", "s3://models/digits", new)
@@ -142,6 +143,39 @@ def test_versions_of_a_repository_are_published_with_its_defaults_its_access_and
     assert (document.replicas, document.access) == (3, messages.Access(is_open=False, accounts=("acme",)))
     entry = AuditEntry.objects.get(act="models.register")
     assert (entry.actor_name, entry.after["repository"]) == ("system:repository:store", "store")
+
+
+def wide() -> inspection.Inspection:
+    """What was found of a version of which two fit into a model's document, and three do not."""
+    outputs = FOUND.signatures["serving_default"].outputs
+    inputs = {f"{number:0100}": messages.TensorSpec(dtype="float32", shape=(-1,)) for number in range(3000)}
+    return replace(FOUND, signatures={"serving_default": messages.Signature(inputs=inputs, outputs=outputs)})
+
+
+def test_a_version_that_the_model_s_document_has_no_room_for_is_refused_and_the_others_serve_on(db: None) -> None:
+    brought(1, found=wide())
+    brought(2, found=wide())
+    with pytest.raises(Conflict, match=r"digits has 1\d{6} bytes, and NATS takes"):
+        brought(3, found=wide())
+    assert [v.version for v in published().versions] == [1, 2]
+    assert not ModelVersion.objects.filter(number=3).exists()
+
+
+def test_nor_does_a_policy_or_an_undo_bring_more_back_than_the_document_has_room_for(admin: Actor) -> None:
+    brought(1, found=wide())
+    brought(2, found=wide())
+    selection.set_policy(admin, "digits", {"kind": "specific", "versions": [1]})
+    selection.retire("digits", [2])
+    brought(3, found=wide())
+    with pytest.raises(Conflict, match="NATS takes"):
+        selection.set_policy(admin, "digits", {"kind": "all"})
+    assert [v.version for v in published().versions] == [1]
+    deletion.delete_version(admin, "digits", 2)
+    selection.set_policy(admin, "digits", {"kind": "all"})
+    assert [v.version for v in published().versions] == [1, 3]
+    with pytest.raises(Conflict, match="NATS takes"):
+        deletion.undo_version(admin, "digits", 2)
+    assert [v.version for v in published().versions] == [1, 3]
 
 
 def test_the_name_of_a_model_is_of_whoever_had_it_first(admin: Actor, base: Path) -> None:
@@ -333,6 +367,16 @@ def test_default_version_and_labels_move_and_go_back(admin: Actor, base: Path) -
         services.set_label(admin, "digits", "canary", None)
 
 
+def test_a_model_has_a_bounded_number_of_labels(admin: Actor, base: Path) -> None:
+    model = services.register(admin, "digits", str(base))
+    version = model.versions.get(number=1)
+    VersionLabel.objects.bulk_create(VersionLabel(model=model, name=f"l{n}", version=version) for n in range(100))
+    with pytest.raises(Conflict, match="has 100 labels"):
+        services.set_label(admin, "digits", "stable", 1)
+    services.set_label(admin, "digits", "l7", 2)
+    assert published().labels["l7"] == 2
+
+
 def test_no_label_is_given_to_a_version_whose_load_failed(
     admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,6 +561,10 @@ def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
     document = published()
     feed.view.model("digits", document, T0)
     assert shown() == ("not loaded", 2)
+    stuck = replace(resident(2, "fetching"), error="The store is away.")
+    feed.view.presence("w1", worker("w1", token=7, models=(stuck,)), T0)
+    assert shown() == ("cannot be fetched", 2)
+    assert all("The store is away" in client.get(url).content.decode() for url in ("/models", "/models/digits"))
     feed.view.presence("w1", worker("w1", token=7, models=(resident(2, "failed"),)), T0)
     assert shown() == ("does not load", None), "requests get 503"
     feed.view.rollouts.show("digits", document, messages.Serving(publication=1, default=1, failed=(2,)))

@@ -4,14 +4,15 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 from msgspec.structs import replace
 
 from console.accounts.models import System
@@ -22,120 +23,39 @@ from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
 from console.controller import readiness
 from console.database import DATABASE_FAULTS
-from console.noticing import digests, listing
+from console.deletion import leaving, versions, wholemodels
+from console.live.database import unpublished
+from console.noticing import digests
 from console.noticing.graphs import Graphs
 from console.noticing.leadership import Leadership
-from console.noticing.listing import Place
-from console.noticing.loop import Noticing
+from console.noticing.listing import Pace, Place
 from console.noticing.plan import Step
-from console.outbox.models import OutboxEntry
-from console.outbox.publisher import Publisher
 from console.repositories.models import Listing, Repository
 from signalbox.bus.client import Bus
-from signalbox.bus.table import Table, put
+from signalbox.bus.table import put
+from signalbox.program import metrics
 from signalbox.program.settings import Wire
 from signalbox.repositories.store import ObjectStore
-from signalbox.wire import messages, names
+from signalbox.wire import manifests, names
 from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread
+from tests.console.noticing import (
+    GRAPH,
+    Rig,
+    document,
+    documents,
+    failures,
+    files_of,
+    lay,
+    running,
+    served,
+    write,
+)
 from tests.rigs.models import half_plus_two, half_plus_two_v1, picky
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.objectstore import ObjectStoreServer
-from tests.unit.workers.runner.test_model_gate import field
 
 pytestmark = pytest.mark.django_db(transaction=True)
-GRAPH = "saved_model.pb"
-LIMIT_S = 60.0
-
-
-class Rig:
-    """A repository and what notices it, with a clock of the test's own."""
-
-    def __init__(self, bus: Bus, console: ConsoleSettings, url: str) -> None:
-        self.bus = bus
-        self.url = url
-        self.now = float(int(time.time()) + 3600)  # a database rounds
-        self.noticing = Noticing(bus, console, clock=lambda: self.now)
-
-    async def listed(self, **values: Any) -> Listing:
-        """What the listing says after one more of it; values: of the repository."""
-        return await in_thread(self._found, await self._notice(values))
-
-    async def _notice(self, values: dict[str, Any]) -> Repository:
-        row = await in_thread(self.row, **values)
-        await self.noticing.notice(row)
-        return row
-
-    def row(self, **values: Any) -> Repository:
-        """The repository ``zoo``, which waits for nothing."""
-        defaults = {"url": self.url, "settle_s": 0.0, "added_by": "ann", "changed_by": "ann", **values}
-        return Repository.objects.update_or_create(name="zoo", defaults=defaults)[0]
-
-    def _found(self, row: Repository) -> Listing:
-        return Listing.objects.get(repository=row)
-
-    async def manifest(self, model: str, version: int) -> messages.Manifest:
-        """Of a version, as hosts read it."""
-        subject = names.key(Bucket.MANIFESTS, names.version_key(model, version))
-        stored = await self.bus.direct_get(Bucket.MANIFESTS.stream, subject)
-        assert stored is not None
-        return messages.decode(messages.Manifest, stored.data)
-
-
-class Published:
-    """The documents of models, as NATS has them."""
-
-    def __init__(self, table: Table[messages.Model]) -> None:
-        self._table = table
-        self._changed = asyncio.Event()
-        table.on_change(lambda *_: self._changed.set())
-
-    async def of(self, count: int) -> None:
-        """Return when there are so many."""
-        while len(self._table.items()) < count:
-            self._changed.clear()
-            await self._changed.wait()
-
-    async def where(self, is_so: Callable[[messages.Model], bool]) -> messages.Model:
-        """The first for which it is so."""
-        async with asyncio.timeout(LIMIT_S):
-            while True:
-                self._changed.clear()
-                for doc in self._table.items().values():
-                    if is_so(doc):
-                        return doc
-                await self._changed.wait()
-
-
-@asynccontextmanager
-async def running(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Parts of a program, meanwhile."""
-    tasks = [asyncio.create_task(part) for part in parts]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@asynccontextmanager
-async def documents(bus: Bus) -> AsyncIterator[Published]:
-    """What is published, with what publishes it."""
-    table = Table(bus, Bucket.MODELS, messages.Model)
-    published = Published(table)
-    await table.start()
-    try:
-        async with running(Publisher(bus, 0.1).run()):
-            yield published
-    finally:
-        await table.close()
-
-
-def lay(folder: Path, model: Path, version: Path | None = None) -> Path:
-    """Copy a SavedModel to ``folder``."""
-    shutil.copytree(version or half_plus_two(), folder / model)
-    return folder / model
 
 
 @pytest.fixture
@@ -160,36 +80,6 @@ def s3(bus: Bus, console: ConsoleSettings, tmp_path: Path, zoo: Path, object_sto
     object_store.put_folder(bucket, "models/zoo", zoo)
     credentials = object_store.credentials(tmp_path / "credentials", "zoo")
     return Rig(bus, replace(console, repository_credentials=str(credentials)), f"s3://{bucket}/models/zoo")
-
-
-def document(name: str = "half") -> messages.Model:
-    """The newest decision on a model."""
-    return messages.decode(messages.Model, OutboxEntry.objects.filter(key=name).latest("pk").body)
-
-
-def served(name: str = "half") -> list[int]:
-    """Versions that the newest decision has."""
-    return [version.version for version in document(name).versions]
-
-
-def failures() -> list[str]:
-    """What the audit says of registrations that failed."""
-    return list(AuditEntry.objects.filter(result=AuditEntry.FAILED).values_list("message", flat=True))
-
-
-def files_of(folder: str) -> dict[str, bytes]:
-    """A SavedModel of its own in ``folder``: its graph is like no other."""
-    model = half_plus_two()
-    files = {path.relative_to(model).as_posix(): path.read_bytes() for path in model.rglob("*") if path.is_file()}
-    files[GRAPH] += field(15, folder.encode())
-    return {f"{folder}/{path}": data for path, data in files.items()}
-
-
-def write(folder: Path, files: dict[str, bytes]) -> None:
-    """Write them below ``folder``."""
-    for path, data in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(data)
 
 
 async def test_models_in_a_folder_are_served_by_themselves(bus: Bus, console: ConsoleSettings, zoo: Path) -> None:
@@ -248,11 +138,73 @@ async def test_models_in_a_bucket_are_registered_by_a_page_and_one_read_of_each_
     assert model.base_path == f"{s3.url}/half"
 
 
+async def test_what_an_operator_has_deleted_is_never_noticed_again(rig: Rig, zoo: Path, admin: Actor) -> None:
+    await rig.listed()
+    await in_thread(versions.delete_version, admin, "half", 1)
+    for files in ({}, {"half/1/notes.txt": b"other bytes"}):
+        write(zoo, files)
+        listing = await rig.listed()
+        assert (await in_thread(served), listing.refusals, listing.waiting) == ([2], 0, 0)
+    await in_thread(wholemodels.delete_model, admin, "half")
+    lay(zoo, Path("half/3"))
+    await rig.listed()
+    for every in (ModelVersion, ServedModel):
+        old = timezone.now() - timedelta(days=2)
+        await in_thread(every.with_deleted.exclude(deleted_at=None).update, deleted_at=old)
+    listing = await rig.listed()
+    assert (listing.refusals, listing.error, listing.alarm) == (0, "", "")
+    assert not await in_thread(ServedModel.objects.exists)
+    await in_thread(leaving.sweep)
+    assert all((zoo / "half" / number / GRAPH).exists() for number in "123"), "nothing there is touched"
+
+
+async def test_a_version_that_is_deleted_while_it_is_inspected_is_not_registered(
+    rig: Rig, zoo: Path, admin: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.listed()
+    shutil.rmtree(zoo / "half/1")
+    lay(zoo, Path("half/1"))  # no host has it, so that it is registered anew
+    read = Graphs.read
+
+    async def deleted_meanwhile(self: Graphs, place: Place, steps: Sequence[Step]) -> Any:
+        await in_thread(versions.delete_version, admin, "half", 1)
+        return await read(self, place, steps)
+
+    monkeypatch.setattr(Graphs, "read", deleted_meanwhile)
+    listing = await rig.listed()
+    assert "was deleted by admin" in listing.refused["half/1"]
+    assert await in_thread(served) == [2]
+    monkeypatch.undo()
+    assert (await rig.listed()).refusals == 0
+
+
+async def test_a_version_settles_over_listings_and_one_that_grows_waits(rig: Rig, zoo: Path) -> None:
+    assert (await rig.listed(settle_s=20.0)).waiting == 2
+    assert not await in_thread(ServedModel.objects.exists)
+    rig.now += 15
+    write(zoo, {"half/2/notes.txt": b"more"})
+    assert (await rig.listed(settle_s=20.0)).waiting == 2
+    rig.now += 10
+    assert (await rig.listed(settle_s=20.0)).waiting == 1
+    assert await in_thread(served) == [1]
+    rig.now += 10
+    assert (await rig.listed(settle_s=20.0)).waiting == 0
+    assert await in_thread(served) == [1, 2]
+
+
+async def test_where_a_marker_is_agreed_on_a_version_is_taken_when_it_comes(rig: Rig, zoo: Path) -> None:
+    assert (await rig.listed(marker="_SUCCESS", settle_s=3600.0)).waiting == 2
+    write(zoo, {"half/2/_SUCCESS": b""})
+    assert (await rig.listed(marker="_SUCCESS", settle_s=3600.0)).waiting == 1
+    assert await in_thread(served) == [2]
+
+
 async def test_a_bad_version_is_refused_with_the_reason_once_and_costs_no_other(rig: Rig, zoo: Path) -> None:
     (zoo / "bad" / "1").mkdir(parents=True)
     (zoo / "bad" / "1" / GRAPH).write_bytes(b"no model at all")
     shutil.rmtree(lay(zoo, Path("part/1")) / "variables")
     lay(zoo, Path("..half/1"))
+    before = {reason: counted("refusals", reason=reason) for reason in ("graph", "incomplete", "layout")}
     listing = await rig.listed()
     assert await in_thread(served) == [1, 2]
     assert listing.refused["bad/1"] == "saved_model.pb is damaged, cut short, or no SavedModel."
@@ -261,6 +213,9 @@ async def test_a_bad_version_is_refused_with_the_reason_once_and_costs_no_other(
     assert (listing.models_found, listing.waiting) == (3, 0)
     again = await rig.listed()
     assert again.refused == listing.refused
+    assert {reason: counted("refusals", reason=reason) - was for reason, was in before.items()} == dict.fromkeys(
+        before, 1
+    )
     assert await in_thread(failures) == []
     shutil.copytree(half_plus_two() / "variables", zoo / "part/1/variables")
     assert "part/1" not in (await rig.listed()).refused
@@ -281,6 +236,28 @@ async def test_a_name_that_another_has_is_refused_by_name(rig: Rig, zoo: Path, a
     assert refused["other"].startswith("other is the name of a model whose versions repository zoo brings.")
 
 
+async def test_a_link_that_leads_out_of_a_folder_is_refused_by_name(rig: Rig, zoo: Path) -> None:
+    lay(zoo.parent, Path("beside/1"))
+    (zoo / "beside").symlink_to(zoo.parent / "beside")
+    assert (await rig.listed()).refused == {
+        "beside": "It is a link that leads out of the repository: put the files here, or add a repository there."
+    }
+
+
+async def test_two_repositories_that_come_with_one_name_at_once_leave_the_first_its_files(rig: Rig, zoo: Path) -> None:
+    lay(zoo.parent / "twin", Path("half/1"))
+    url = f"file://{zoo.parent}/twin"
+    twin = await in_thread(lambda: Repository.objects.create(name="twin", url=url, settle_s=0.0))
+    row = await in_thread(rig.row)
+    await asyncio.gather(rig.noticing.notice(row), rig.noticing.notice(twin))
+    listings = {one.repository_id: one for one in await in_thread(lambda: list(Listing.objects.all()))}
+    owner, other = (row, twin) if (await in_thread(document)).versions[0].path.startswith(str(zoo)) else (twin, row)
+    assert (await rig.manifest("half", 1)).repository == owner.name
+    (why,) = set(listings[other.pk].refused.values())
+    assert why.startswith(f"half is the name of a model whose versions repository {owner.name} brings. Rename")
+    assert listings[owner.pk].refused == {}
+
+
 async def test_what_has_vanished_is_withdrawn_after_the_grace_and_is_back_with_its_files(rig: Rig, zoo: Path) -> None:
     await rig.listed(grace_s=100.0)
     (zoo / "half" / "2").rename(zoo.parent / "aside")
@@ -299,21 +276,38 @@ async def test_what_has_vanished_is_withdrawn_after_the_grace_and_is_back_with_i
     assert (row.vanished_at, row.is_withdrawn) == (None, False)
 
 
+def counted(name: str, **labels: str) -> float:
+    """What a metric of this process says now."""
+    return metrics.REGISTRY.get_sample_value(f"signalbox_console_repository_{name}_total", labels) or 0.0
+
+
+async def standing() -> str:
+    """Alarms that the board has of what the database says."""
+    found = await unpublished()
+    assert found is not None
+    return "\n".join(alarm.text for key, alarm in found.items() if not key.startswith("outbox:"))
+
+
 async def test_a_listing_that_fails_or_empties_withdraws_nothing_and_says_so(rig: Rig, zoo: Path) -> None:
     await rig.listed(grace_s=0.0)
     shutil.move(zoo, zoo.parent / "aside")
+    failures_before = counted("failures")
     failed = await rig.listed(grace_s=0.0)
+    assert counted("failures") == failures_before + 1
     assert failed.error.startswith(f"The folder {zoo} cannot be read")
     assert failed.alarm == "The listing failed: nothing that has vanished is withdrawn."
     assert failed.models_found == 1, "as it was found last"
+    assert f"Repository zoo: The folder {zoo} cannot be read" in await standing()
     await asyncio.to_thread(zoo.mkdir)
     await rig.listed(grace_s=0.0)
     emptied = await rig.listed(grace_s=0.0)
     assert emptied.alarm.startswith("The listing has 0 versions, and 2 were there: nothing is withdrawn.")
     assert emptied.error == ""
+    assert "Repository zoo: The listing has 0 versions, and 2 were there" in await standing()
     assert await in_thread(served) == [1, 2]
     (zoo.parent / "aside" / "half").rename(zoo / "half")
     assert (await rig.listed(grace_s=0.0)).alarm == ""
+    assert not await standing()
 
 
 async def test_an_operator_who_saves_the_repository_confirms_that_it_has_emptied(rig: Rig, zoo: Path) -> None:
@@ -330,15 +324,26 @@ async def test_an_operator_who_saves_the_repository_confirms_that_it_has_emptied
 
 
 async def test_an_object_store_that_is_away_costs_nothing_that_serves(
-    bus: Bus, console: ConsoleSettings, tmp_path: Path, zoo: Path, object_store: ObjectStoreServer
+    s3: Rig, tmp_path: Path, object_store: ObjectStoreServer
 ) -> None:
-    credentials = object_store.credentials(tmp_path / "c", "zoo", endpoint="http://127.0.0.1:1")
-    rig = Rig(bus, replace(console, repository_credentials=str(credentials)), f"s3://{object_store.bucket()}")
-    failed = await rig.listed()
-    assert (failed.error, bool(failed.alarm), failed.listed_at) != ("", False, None)
-    object_store.credentials(tmp_path / "c", "zoo", secret_access_key="wrong")
-    failed = await rig.listed()
-    assert "refuses its credentials" in failed.error
+    wrong: list[dict[str, str | bool]] = [{"endpoint": "http://127.0.0.1:1"}, {"secret_access_key": "wrong"}]
+    never = [await with_credentials(s3, object_store, tmp_path, others) for others in wrong]
+    assert [(bool(one.alarm), one.listed_at, one.models_found) for one in never] == [(True, None, 0)] * 2
+    was = await with_credentials(s3, object_store, tmp_path, {})
+    for others, why in zip(wrong, ("away or overloaded", "refuses its credentials"), strict=True):
+        for _ in range(2):
+            s3.now += 10
+            failed = await with_credentials(s3, object_store, tmp_path, others)
+            assert why in failed.error
+            assert (failed.listed_at, failed.models_found) == (was.listed_at, 1), "as it was found last"
+    assert await in_thread(served) == [1, 2]
+    assert not (await with_credentials(s3, object_store, tmp_path, {})).error
+
+
+async def with_credentials(rig: Rig, store: ObjectStoreServer, folder: Path, others: dict[str, str | bool]) -> Listing:
+    """What the listing says with these credentials, without grace."""
+    store.credentials(folder / "credentials", "zoo", **others)
+    return await rig.listed(grace_s=0.0)
 
 
 async def test_new_files_of_a_version_that_never_loaded_are_registered_with_a_new_manifest(rig: Rig, zoo: Path) -> None:
@@ -390,7 +395,7 @@ async def test_a_graph_that_changes_after_the_listing_waits_for_the_next_one(
 
 
 async def test_a_graph_that_is_too_large_is_refused_unread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MOST_GRAPH_BYTES", 1000)
+    monkeypatch.setattr("console.noticing.graphs.MOST_GRAPH_BYTES", 1000)
     refused = (await rig.listed()).refused
     assert refused.keys() == {"half/1", "half/2"}
     assert refused["half/1"].endswith("bytes; at most 1000 are read.")
@@ -473,29 +478,40 @@ async def test_requests_are_spaced_so_that_no_second_has_more_than_so_many(monke
         slept.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    pace = listing.Pace(50.0)
+    pace = Pace(50.0)
     for _ in range(101):
         await pace.turn()
     assert 1.0 < slept[-1] <= 2.0
 
 
-async def test_read_only_mode_stops_noticing(rig: Rig) -> None:
+async def test_read_only_mode_stops_noticing_also_of_a_listing_under_way(rig: Rig, zoo: Path) -> None:
+    await rig.listed(grace_s=0.0)
     await in_thread(System(is_read_only=True).save)
-    await in_thread(rig.row)
     assert await rig.noticing._noticed() == []
-    await rig.listed()
-    assert not await in_thread(ServedModel.objects.exists), "what a listing found meanwhile is not registered"
+    lay(zoo, Path("half/3"))
+    (zoo / "half" / "1").rename(zoo.parent / "aside")
+    for _ in range(2):
+        await rig.listed(grace_s=0.0)
+        assert await in_thread(served) == [1, 2], "what a listing found meanwhile is not carried out"
     await in_thread(System().save)
     assert [row.name for row in await rig.noticing._noticed()] == ["zoo"]
+    for _ in range(2):
+        await rig.listed(grace_s=0.0)
+    assert await in_thread(served) == [2, 3]
+    await in_thread(System(is_read_only=True).save)
+    (zoo.parent / "aside").rename(zoo / "half" / "1")
+    await rig.listed(grace_s=0.0)
+    assert await in_thread(served) == [2, 3], "nor is what is back served again"
+    await in_thread(System().save)
     await in_thread(rig.noticing._leadership.resign)  # or its session of PostgreSQL would be left open
 
 
 async def test_a_digest_that_a_host_wrote_is_noted_and_published(rig: Rig, bus: Bus, zoo: Path) -> None:
     await rig.listed()
-    await put(bus, Bucket.DIGESTS, names.version_key("half", 1), messages.VersionDigest(digest="d" * 64), expect=0)
+    await put(bus, Bucket.DIGESTS, names.version_key("half", 1), manifests.VersionDigest(digest="d" * 64), expect=0)
     async with documents(bus) as published, running(digests.keep_noted(bus)):
         await published.where(lambda doc: doc.versions[0].digest == "d" * 64)
-        await put(bus, Bucket.DIGESTS, names.version_key("half", 2), messages.VersionDigest(digest="e" * 64), expect=0)
+        await put(bus, Bucket.DIGESTS, names.version_key("half", 2), manifests.VersionDigest(digest="e" * 64), expect=0)
         await published.where(lambda doc: doc.versions[1].digest == "e" * 64)
     (zoo / "half/2/notes.txt").write_bytes(b"new")
     assert (await rig.listed()).refused.keys() == {"half/2"}, "a host has the bytes of before"
@@ -518,8 +534,8 @@ async def test_thousands_of_models_are_noticed(
 ) -> None:
     rig: Rig = request.getfixturevalue(place)
     parts = [f"m{number}/1" for number in range(count)]
+    bucket, prefix = rig.url.partition("://")[2].split("/", 1)
     if place == "s3":
-        bucket, prefix = rig.url.removeprefix("s3://").split("/", 1)
         copies = [{f"{prefix}/{key}": data for key, data in files_of(part).items()} for part in parts]
         groups = [dict(chain.from_iterable(copy.items() for copy in copies[n::8])) for n in range(8)]
         await asyncio.gather(*(asyncio.to_thread(object_store.put, bucket, group) for group in groups))
@@ -538,3 +554,12 @@ async def test_thousands_of_models_are_noticed(
     )
     assert (listing.models_found, listing.refusals, listing.waiting) == (count + 1, 0, 0)
     assert await in_thread(ModelVersion.objects.filter(source="repository").count) == count + 2
+    if place == "s3":
+        await asyncio.to_thread(object_store.delete, bucket, prefix)
+    else:
+        await asyncio.to_thread(shutil.move, zoo, zoo.parent / "aside")
+        await asyncio.to_thread(zoo.mkdir)
+    for _ in range(2):
+        assert (await rig.listed(grace_s=0.0)).alarm
+    gone = ModelVersion.objects.exclude(vanished_at=None, is_withdrawn=False)
+    assert not await in_thread(gone.exists), "of a listing that empties nothing is withdrawn"

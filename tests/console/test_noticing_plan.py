@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from console.noticing import fingerprints
 from console.noticing.plan import Key, Known, KnownVersion, Plan, Refusal, Seen, Terms, decide
+from signalbox.repositories.entry import Entry
 from signalbox.repositories.layouts import MOST_VERSIONS, Found, FoundModel
 from signalbox.repositories.version import FoundVersion
-from signalbox.wire.messages import ManifestFile
+from signalbox.wire.manifests import ManifestFile
 
 RULES = "r" * 64
 SETTLED = Terms("", 0.0, 3600.0, RULES)
@@ -33,9 +34,9 @@ def version(
     return FoundVersion(f"m/{number}", have, have[0], missing, is_marked)
 
 
-def found(versions: dict[int, FoundVersion], name: str = "m") -> Found:
+def found(versions: dict[int, FoundVersion], name: str = "m", config: Entry | None = None) -> Found:
     """A listing with one model."""
-    return Found({name: FoundModel(name, "serving", versions)}, {})
+    return Found({name: FoundModel(name, "triton" if config else "serving", versions, config)}, {})
 
 
 def row(etag: str = "a", size: int = 10, **values: object) -> KnownVersion:
@@ -52,9 +53,10 @@ def plan(
     terms: Terms = SETTLED,
     now: float = NOW,
     is_accepted: bool = False,
+    config: str = "",
 ) -> Plan:
-    """Decided for a repository with the model ``m``."""
-    known = Known({"m": rows} if rows else {}, {"theirs": "theirs is a model of people."})
+    """Decided for a repository with the model ``m``. config: fingerprint of the ``config.pbtxt`` that was read."""
+    known = Known({"m": rows} if rows else {}, {"theirs": "theirs is a model of people."}, configs={"m": config})
     return decide(listed, known, seen or {}, refused or {}, terms, now=now, is_accepted=is_accepted)
 
 
@@ -107,6 +109,22 @@ def test_what_was_refused_is_not_tried_again_before_its_files_change() -> None:
     assert registered(plan(found({1: version(etag="b")}), refused=known)) == [1]
 
 
+def test_a_changed_config_is_read_with_the_newest_known_version_and_a_refused_one_not_again() -> None:
+    config = Entry("m/config.pbtxt", 5, "a")
+    listed, rows = found({1: version(), 2: version(2), 3: version(3)}, config=config), {1: row(), 2: row()}
+    made = plan(listed, rows)
+    assert [(step.number, step.config) for step in made.configs] == [(2, config)]
+    assert [(step.number, step.config) for step in made.register] == [(3, config)]
+    assert plan(listed, rows, config=fingerprints.of_config(config)).configs == []
+    why = Refusal("config", "It is no UTF-8.")
+    refused = {("m", 2): (made.configs[0].stamp, why)}
+    again = plan(listed, rows, refused=refused)
+    assert (again.configs, again.refused) == ([], {"m/config.pbtxt": why})
+    other = found(listed.models["m"].versions, config=Entry("m/config.pbtxt", 5, "b"))
+    assert len(plan(other, rows, refused=refused).configs) == 1
+    assert [step.config for step in plan(found({1: version()}), {1: row()}, config="was there").configs] == [None]
+
+
 def test_a_version_that_never_loaded_is_registered_again_with_its_new_files() -> None:
     assert registered(plan(found({1: version(etag="b", size=11)}), {1: row()})) == [1]
     assert plan(found({1: version()}), {1: row()}) == Plan(seen={("m", 1): Seen(fingerprints.of(files()), NOW)})
@@ -138,6 +156,13 @@ def test_what_has_vanished_is_withdrawn_after_the_grace_and_is_restored_when_it_
     assert plan(found({1: version(), **left}), {1: withdrawn, 2: row()}).restore == [("m", 1)]
     back = plan(found({1: version(etag="b"), **left}), {1: withdrawn._replace(is_final=True), 2: row()})
     assert (back.restore, [step.number for step in back.renew]) == ([("m", 1)], [1])
+
+
+def test_nothing_is_withdrawn_of_a_model_whose_folder_could_not_be_listed() -> None:
+    gap = Found({}, {"m": "A key cannot be listed."}, frozenset({"m"}))
+    made = plan(gap, {1: row(), 2: row(vanished_at=NOW - 7200)}, now=NOW)
+    assert (made.missing, made.withdraw, made.alarm) == ([], {}, ""), "nor is the listing in doubt"
+    assert made.refused == {"m": Refusal("layout", "A key cannot be listed.")}
 
 
 def test_of_more_versions_than_a_model_may_have_the_older_ones_go_at_once() -> None:
@@ -206,3 +231,22 @@ def test_a_plan_carried_out_leaves_nothing_to_do(
         made = plan(at, rows, terms=terms, is_accepted=True)
     assert (made.register, made.renew, made.restore, made.missing, made.withdraw) == ([], [], [], [], {})
     assert {number for number, each in rows.items() if not each.is_gone} >= set(listed)
+
+
+def test_what_an_operator_has_deleted_is_passed_by() -> None:
+    known = Known({"m": {2: row()}}, {}, deleted={"m": {1}})
+    listed = found({1: version(1, etag="other"), 2: version(2)})
+    made = decide(listed, known, {}, {}, SETTLED, now=NOW)
+    assert (registered(made), made.restore, made.renew, made.refused, made.waiting) == ([], [], [], {}, 0)
+
+
+def test_deleted_versions_do_not_vouch_for_a_listing() -> None:
+    known = Known({"m": {4: row()}}, {}, deleted={"m": {1, 2, 3}})
+    listed = found({number: version(number) for number in (1, 2, 3)})
+    assert decide(listed, known, {}, {}, SETTLED, now=NOW).alarm
+
+
+def test_a_deleted_model_is_passed_by_with_its_new_versions() -> None:
+    known = Known({}, {}, deleted={"m": {1}}, gone={"m"})
+    made = decide(found({1: version(1), 2: version(2)}), known, {}, {}, SETTLED, now=NOW)
+    assert (registered(made), made.refused, made.waiting) == ([], {}, 0)

@@ -16,19 +16,24 @@ from console.accounts.models import OperatorToken, User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
-from console.catalog.models import ModelVersion, ServedModel
+from console.catalog.models import ModelVersion, ServedModel, VersionSplit
+from console.feed.feed import Feed
+from console.feed.running import running
 from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
 from console.pages import once
+from signalbox.program.settings import Wire
+from signalbox.wire.messages import Residency
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_accounts import FORM as ACCOUNT
+from tests.console.test_archives import archive_of
 from tests.console.test_jobs import make
 from tests.console.test_keys import FORM as KEY
+from tests.console.test_live_view import worker
 from tests.console.test_repositories import DEFAULTS as OF_NEW_MODELS
 from tests.console.test_repositories import FORM as REPOSITORY
 from tests.console.test_rights import ACTS
 from tests.console.test_sessions import turn
-from tests.console.test_upload import archive_of
 from tests.rigs.models import half_plus_two
 
 Browser = Callable[[str], Client]
@@ -38,11 +43,18 @@ NEW = "quite another long password"
 
 
 @pytest.fixture
-def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, dict[str, Any]]]:
     """Route to ``(URL, form)`` that it accepts, for every route that takes a POST, in an order that works."""
     catalog.register(admin, "digits", str(base / "1"))
+    feed = Feed(Wire())
+    feed.view.presence("w1", worker("w1", models=(Residency(model="digits", version=1, state="ready"),)), 1_000_000.0)
+    monkeypatch.setattr(running, "feed", feed)
+    monkeypatch.setattr(Feed, "is_blind", False)
     waits = {"listed_ops": {"ReadFile": "reads files"}, "added_by": "somebody else"}
     ModelVersion.objects.update(**waits)
+    VersionSplit.objects.create(
+        model=ServedModel.objects.get(), target="old", base=1, candidate=1, weight=0.1, started_by="admin"
+    )
     job = make(1, state="running", worker="w1", gpu="GPU-1")
     old, _ = keys.create(admin, keys.KeyGrant(name="old"))
     lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
@@ -52,16 +64,27 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "model-approve": (model, {"version": "1"}),
         "register-model": ({}, {"name": "digits", "path": str(base), "is_default": "new"}),
+        "delete-version": ({"args": ["digits", 2]}, {}),
+        "undo-version": ({"args": ["digits", 2]}, {}),
         "upload-model": ({}, {"name": "new", "is_default": "new"}),
+        "delete-model": ({"args": ["new"]}, {}),
+        "undo-model": ({"args": ["new"]}, {}),
         "model-settings": (model, {"replicas": "2"}),
         "model-enabled": (model, {"enabled": "0"}),
         "model-replicas": (model, {"replicas": "3"}),
         "model-default": (model, {"version": "1"}),
+        "model-split": (model, {"candidate": "2", "percent": "10"}),
+        "promote-split": (model, {}),
+        "roll-back-split": (model, {"target": "old"}),
+        "model-policy": (model, {"kind": "latest", "count": "1"}),
         "model-label": (model, {"label": "stable", "version": "1"}),
         "model-pause": (model, {"paused": "1"}),
+        "model-pin": (model, {"pinned": "1", "host": "north"}),
+        "model-load": (model, {"version": "1", "host": "north"}),
         "add-repository": ({}, zoo),
         "repository-settings": ({"args": ["zoo"]}, zoo | {"grace_s": "60"}),
         "remove-repository": ({"args": ["zoo"]}, {}),
+        "undo-repository": ({"args": ["zoo"]}, {}),
         "create-key": ({}, KEY),
         "rotate-key": ({"args": [old.pk]}, {"overlap_days": "1"}),
         "revoke-key": ({"args": [lost.pk]}, {}),
@@ -70,6 +93,7 @@ def valid(admin: Actor, base: Path) -> dict[str, tuple[str, dict[str, Any]]]:
         "adopt-key": ({"args": [key.pk]}, {}),
         "cancel-job": ({"args": [job.pk]}, {}),
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
+        "worker-evict": ({"args": ["w1"]}, {"model": "digits", "version": "1"}),
         "live:release": ({}, {"gpu": "GPU-1"}),
         "create-user": ({}, {"username": "nina", "password": NEW, "role": "viewer"}),
         "set-role": ({"args": ["viewer"]}, {"role": "operator"}),

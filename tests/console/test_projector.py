@@ -19,14 +19,14 @@ from console.accounts.models import User
 from console.accounts.roles import sync_groups
 from console.jobs import services, standing, timeline
 from console.jobs.fold import JobMessage, fold
-from console.jobs.models import Job, JobEvent
+from console.jobs.models import Job, JobEvent, JobTag
 from console.live.lifespan import lifespan
 from console.projector import store
 from console.projector.models import Cursor
 from console.projector.reader import EVERY_S, Projector
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
-from signalbox.jobs import delivery, life
+from signalbox.jobs import deletion, delivery, life
 from signalbox.jobs.cursor import StreamCursor
 from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records
@@ -122,6 +122,26 @@ async def test_a_job_s_whole_life_becomes_one_row_and_a_story(bus: Bus) -> None:
         "Run began",
         "Succeeded",
     ]
+
+
+async def test_an_owner_s_deletion_takes_the_row_away_also_where_the_projector_was_away(bus: Bus) -> None:
+    first, second, records = accepted(1), accepted(2), Records(bus)
+
+    async def delete(job: messages.Job) -> None:
+        found = await records.find(job.id)
+        assert found is not None
+        await deletion.delete(records, found, clock=lambda: NOW + 9)
+
+    async with projecting(bus):
+        for job in (first, second):
+            await accept(bus, job)
+            await run_job(bus, job)
+        await until(lambda: states() == {first.id: "succeeded", second.id: "succeeded"})
+        await delete(first)
+        await until(lambda: states() == {second.id: "succeeded"})
+    await delete(second)
+    async with projecting(bus):
+        await until(lambda: not states())
 
 
 async def test_a_revision_that_stays_is_kept_as_an_event(bus: Bus) -> None:
@@ -492,6 +512,24 @@ def test_two_projectors_take_turns_and_write_each_record_once() -> None:
     assert store.apply(claims[3:], 5) == 1
     assert JobEvent.objects.count() == 5
     assert store.read_cursor().seq == 5
+
+
+def test_a_deleted_job_takes_its_row_and_its_events_away_and_does_not_come_back() -> None:
+    old, other = accepted(1, tags=("secret",)), accepted(2)
+    running = life.claimed(old, None, worker="w1", gpu="g", token=1, now=NOW)
+    again = life.requeued(running, ErrorInfo(code="runner_crashed", message="a secret"), now=NOW)
+    end = life.failed(again, ErrorInfo(code="model_error", message="a secret"), now=NOW)
+    store.apply(
+        [JobMessage.accepted(old, NOW), JobMessage.accepted(other, NOW), received(again, 2), received(end, 3)], 3
+    )
+    assert (JobEvent.objects.count(), JobTag.objects.count()) == (1, 1)
+    store.apply([received(life.deleted(end, now=NOW + 9), 4), JobMessage.accepted(old, NOW)], 4)
+    assert states() == {other.id: "queued"}
+    assert (JobEvent.objects.count(), JobTag.objects.count()) == (0, 0)
+    store.write([received(life.deleted(end, now=NOW + 9), 4)])
+    assert states() == {other.id: "queued"}
+    rows = fold([received(running, 2), received(end, 3), received(life.deleted(end, now=NOW + 9), 4)])
+    assert rows == ({}, {}, [], [old.id])
 
 
 def test_an_acceptance_does_not_move_the_cursor() -> None:

@@ -15,6 +15,7 @@ from console.catalog.models import ModelVersion, ServedModel
 from console.controller import readiness
 from console.controller import reconciler as module
 from console.controller.reconciler import ConsoleReconciler
+from console.deletion import wholemodels as deletion
 from console.fleet import services as fleet
 from console.jobs.fold import JobMessage
 from console.jobs.models import Job
@@ -27,6 +28,7 @@ from signalbox.bus.table import put
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.wire import messages, names
+from signalbox.wire.events import is_removal
 from signalbox.wire.messages import State
 from signalbox.wire.names import Bucket, Header
 from tests.console.conftest import in_thread
@@ -78,6 +80,34 @@ async def test_a_document_changed_by_hand_is_put_right(bus: Bus) -> None:
     assert stored is not None
     assert messages.decode(messages.ApiKey, stored.data).hmac == key.hmac
     assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
+
+
+async def test_a_deleted_model_is_removed_from_nats_and_stays_so_whatever_is_restored_there(bus: Bus) -> None:
+    await in_thread(lambda: ServedModel.objects.create(name="m", base_path="/m"))
+    publisher = Publisher(bus, 5)
+    assert await reconciler(bus).repost_lost_documents() == 1
+    await publisher.publish_due()
+    subject = names.key(Bucket.MODELS, "m")
+    before = await bus.leader_get(Bucket.MODELS.stream, subject)
+    assert before is not None
+    await in_thread(deletion.delete_model, ME, "m")
+    await publisher.publish_due()
+    stored = await bus.leader_get(Bucket.MODELS.stream, subject)
+    assert stored is not None
+    assert is_removal(stored.headers)
+    assert await reconciler(bus).repost_lost_documents() == 0
+    await bus.write(subject, before.data)
+    assert await reconciler(bus).repost_lost_documents() == 1
+    await publisher.publish_due()
+    stored = await bus.leader_get(Bucket.MODELS.stream, subject)
+    assert stored is not None
+    assert is_removal(stored.headers)
+    await in_thread(deletion.undo_model, ME, "m")
+    await publisher.publish_due()
+    stored = await bus.leader_get(Bucket.MODELS.stream, subject)
+    assert stored is not None
+    assert messages.decode(messages.Model, stored.data).name == "m"
+    assert await reconciler(bus).repost_lost_documents() == 0
 
 
 async def test_documents_are_compared_some_at_a_time(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +165,7 @@ async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(b
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
     idle = Listening(bus, every_s=60, vanished_after_s=120)
-    everything = [bucket.value for bucket in (Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)]
+    everything = [bucket.value for bucket in (Bucket.MANIFESTS, Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)]
     for expected in (everything, []):
         await idle.repost_lost_documents()
         assert listed == expected
@@ -298,3 +328,13 @@ async def test_a_version_that_has_answered_a_job_was_in_memory_once(bus: Bus, ba
     await in_thread(readiness.note_answered)
     (found,) = await in_thread(lambda: list(ModelVersion.objects.exclude(first_ready_at=None)))
     assert found.number == 2
+
+
+async def test_a_delayed_job_has_no_message_and_is_not_vanished(bus: Bus) -> None:
+    record = life.first_record(accepted(1, not_before=NOW + 1e6), State.QUEUED)
+    revision = await Records(bus).write(record, expect=0)
+    await know(accepted(1))
+    for _ in range(2):
+        await reconciler(bus).settle_vanished_jobs()
+    assert await Records(bus).read(record.id) == (record, revision, b"")
+    assert await in_thread(lambda: Job.objects.get(pk=record.id).state) == "queued"

@@ -26,14 +26,14 @@ from console.fleet import listing
 from console.keys import accounts
 from console.operators import services as operators
 from console.outbox.models import OutboxEntry
-from console.repositories import services
+from console.repositories import removal, services
 from console.repositories.models import Listing, Repository
 from console.repositories.services import Terms
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
-from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, Misconfigured, NotFound
+from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, Misconfigured
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names
+from signalbox.wire import manifests, messages, names
 from signalbox.wire.names import Bucket
 from tests.console.conftest import Call, submit
 from tests.rigs.natsserver import NatsServer
@@ -64,7 +64,7 @@ def brought(repository: Repository, name: str) -> ServedModel:
 
 def published() -> dict[str, messages.Access]:
     """Who may call each model, as its newest document says it."""
-    rows = OutboxEntry.objects.filter(bucket="models").order_by("pk")
+    rows = OutboxEntry.objects.filter(bucket="models").exclude(body="").order_by("pk")
     return {row.subject_name: messages.decode(messages.Model, row.body).access for row in rows}
 
 
@@ -182,27 +182,15 @@ def test_a_place_that_is_no_longer_allowed_can_still_be_changed(
     assert not services.change(admin, "zoo", {"is_noticed": False}).is_noticed
 
 
-def test_a_repository_with_models_is_not_removed_and_they_are_named(admin: Actor, zoo: Repository) -> None:
-    for number in range(6):
-        brought(zoo, f"cat-{number}")
-    with pytest.raises(Conflict, match=r"zoo has models: cat-0, .*, cat-4 and others. Stop noticing it"):
-        services.remove(admin, "zoo")
-    ServedModel.objects.all().delete()
-    services.remove(admin, "zoo", reason="over")
-    with pytest.raises(NotFound):
-        services.find("zoo")
-    assert AuditEntry.objects.get(reason="over").before["url"] == ZOO
-    with pytest.raises(NotFound):
-        services.remove(admin, "zoo")
-
-
 def test_who_may_not_manage_and_read_only_are_refused(cast: dict[str, User], admin: Actor, zoo: Repository) -> None:
     operator = Actor(user=cast["operator"], via="tests")
-    for refused in (
+    refusals: tuple[Callable[[], object], ...] = (
         lambda: services.add(operator, "ark", Terms(url="s3://zoo/ark")),
         lambda: services.change(operator, "zoo", {"access": "everybody"}),
-        lambda: services.remove(operator, "zoo"),
-    ):
+        lambda: removal.delete(operator, "zoo"),
+        lambda: removal.undo(operator, "zoo"),
+    )
+    for refused in refusals:
         with pytest.raises(Forbidden):
             refused()
     operators.switch_read_only(admin, is_read_only=True, message="Moving house.")
@@ -228,7 +216,7 @@ def test_named_folders_of_the_settings_are_repositories_wherever_they_move(
     assert (moved.url, moved.is_noticed, moved.access) == (f"file://{tmp_path}/b", True, "everybody")
     for name in ("nfs", "uploads"):
         with pytest.raises(Conflict, match="SIGNALBOX_CONSOLE_REPOSITORY_ROOTS"):
-            services.remove(admin, name)
+            removal.delete(admin, name)
 
 
 def test_a_folder_that_gets_the_name_of_an_operator_s_repository_is_refused(
@@ -244,6 +232,8 @@ def test_a_deployer_names_places_by_url(console: ConsoleSettings, urls: tuple[st
     assert not list(replace(console, repository_urls=urls).problems())
     for wrong in ("zoo", "s3://zoo?x=1", "https://zoo"):
         assert any("REPOSITORY_URLS" in problem for problem in replace(console, repository_urls=(wrong,)).problems())
+    for wrong in ("zoo", "file:///models", "s3://zoo?x=1", f"s3://zoo/{'x' * 900}"):
+        assert any("UPLOADS_URL" in problem for problem in replace(console, uploads_url=wrong).problems())
     assert any("'gs'" in problem for problem in replace(console, repository_roots=("gs=/x",)).problems())
 
 
@@ -268,10 +258,11 @@ def test_a_repository_is_added_listed_changed_and_removed_over_rest(call: Callab
     changed = manager("patch", "repositories/zoo", {"access": "everybody", "reason": "ours"})
     assert (changed.status_code, changed.json()["access"], changed.json()["settle_s"]) == (200, "everybody", 5)
     assert published() == {"cat": messages.Access()}
-    assert manager("delete", "repositories/zoo").status_code == 409
-    ServedModel.objects.all().delete()
     assert manager("delete", "repositories/zoo").status_code == 204
-    assert viewer("get", "repositories").json() == []
+    assert viewer("get", "repositories").json() == viewer("get", "models").json()["models"] == []
+    assert [one["kind"] for one in viewer("get", "deleted").json()] == ["repository"]
+    assert manager("post", "repositories/zoo/undo", {"reason": "a mistake"}).json()["models"] == 1
+    assert published() == {"cat": messages.Access(is_open=True)}
 
 
 @pytest.mark.parametrize(
@@ -405,8 +396,8 @@ def test_the_files_of_a_repository_s_version_are_those_that_were_listed(
     missing = viewer("get", f"models/{name}/versions/3/files")
     assert (missing.status_code, "not listed yet" in missing.content.decode()) == (404, True)
     url = f"{ZOO}/{name}/3"
-    files = (messages.ManifestFile("variables/v", 7, "e2"), messages.ManifestFile("saved_model.pb", 5, "e1"))
-    nearby((Bucket.MANIFESTS, key, messages.Manifest(repository="zoo", url=url, files=files, listed_at=5.0)))
+    files = (manifests.ManifestFile("variables/v", 7, "e2"), manifests.ManifestFile("saved_model.pb", 5, "e1"))
+    nearby((Bucket.MANIFESTS, key, manifests.Manifest(repository="zoo", url=url, files=files, listed_at=5.0)))
     shown = viewer("get", f"models/{name}/versions/3/files").json()
     assert (shown["place"], shown["digest"], shown["host"], shown["size_bytes"]) == (url, "", "", 12)
     assert shown["listed_at"] == "1970-01-01T00:00:05Z"
@@ -414,7 +405,7 @@ def test_the_files_of_a_repository_s_version_are_those_that_were_listed(
         {"path": "saved_model.pb", "size_bytes": 5, "etag": "e1"},
         {"path": "variables/v", "size_bytes": 7, "etag": "e2"},
     ]
-    nearby((Bucket.DIGESTS, key, messages.VersionDigest(digest="d" * 64, host="gpu-1")))
+    nearby((Bucket.DIGESTS, key, manifests.VersionDigest(digest="d" * 64, host="gpu-1")))
     shown = viewer("get", f"models/{name}/versions/3/files").json()
     assert (shown["digest"], shown["host"]) == ("d" * 64, "gpu-1")
 
@@ -495,11 +486,13 @@ def test_the_form_says_at_the_field_what_is_wrong(browser: Browser, fields: dict
 
 def test_the_page_shows_what_is_wrong_what_was_refused_and_why(browser: Browser, zoo: Repository) -> None:
     client, now = browser("viewer"), timezone.now()
-    row = Listing.objects.create(repository=zoo, tried_at=now, error="Its credentials are refused.")
+    alarm = "The listing failed: nothing that has vanished is withdrawn."
+    row = Listing.objects.create(repository=zoo, tried_at=now, error="Its credentials are refused.", alarm=alarm)
     for url in ("/repositories", "/repositories/zoo"):
         page = client.get(url).content.decode()
         assert "cannot be listed" in page
         assert "Its credentials are refused." in page
+        assert "is withdrawn" not in page, "there is nothing yet, and one message is enough"
     assert "/repositories/zoo/settings" not in client.get("/repositories/zoo").content.decode()
     row.error, row.alarm, row.listed_at, row.models_found = "", "Half of it is gone.", now, 1
     row.refused, row.refusals = {"<b>/1": "No model's name."}, 250
@@ -515,6 +508,13 @@ def test_the_page_shows_what_is_wrong_what_was_refused_and_why(browser: Browser,
     row.alarm = ""
     row.save()
     assert ">listed<" in client.get("/repositories").content.decode()
+
+
+def test_the_page_of_uploads_leads_to_an_upload_and_offers_no_removal(browser: Browser) -> None:
+    services.sync_roots()
+    page = browser("model manager").get("/repositories/uploads").content.decode()
+    assert 'href="/models/-/upload"' in page
+    assert "/repositories/uploads/remove" not in page, "it is a place of the settings"
 
 
 def test_models_are_paged_searched_and_filtered_on_their_page(browser: Browser, zoo: Repository) -> None:

@@ -37,14 +37,25 @@ ACTS: dict[str, Act | None] = {
     "upload-model": Act.MODELS_REGISTER,
     "add-repository": Act.REPOSITORIES_MANAGE,
     "repository-settings": Act.REPOSITORIES_MANAGE,
+    "undo-repository": Act.REPOSITORIES_MANAGE,
     "remove-repository": Act.REPOSITORIES_MANAGE,
     "model-settings": Act.MODELS_SETTINGS,
     "model-enabled": Act.MODELS_SETTINGS,
     "model-replicas": Act.MODELS_SETTINGS,
     "model-approve": Act.MODELS_APPROVE,
     "model-default": Act.MODELS_ROLLOUT,
+    "model-policy": Act.MODELS_ROLLOUT,
     "model-label": Act.MODELS_ROLLOUT,
+    "model-split": Act.MODELS_ROLLOUT,
+    "promote-split": Act.MODELS_ROLLOUT,
+    "roll-back-split": Act.MODELS_ROLLOUT,
     "model-pause": Act.QUEUES_PAUSE,
+    "model-pin": Act.RESIDENCY_PIN,
+    "model-load": Act.RESIDENCY_LOAD,
+    "delete-model": Act.MODELS_DELETE,
+    "undo-model": Act.MODELS_DELETE,
+    "delete-version": Act.MODELS_DELETE,
+    "undo-version": Act.MODELS_DELETE,
     "create-key": Act.KEYS_MANAGE,
     "rotate-key": Act.KEYS_MANAGE,
     "revoke-key": Act.KEYS_MANAGE,
@@ -53,6 +64,7 @@ ACTS: dict[str, Act | None] = {
     "edit-account": Act.ACCOUNTS_MANAGE,
     "cancel-job": Act.JOBS_CANCEL,
     "worker-drain": Act.WORKERS_DRAIN,
+    "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
 }
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
@@ -61,6 +73,7 @@ PAGES = {
     "settings": Act.SYSTEM_VIEW,
     "users": Act.USERS_VIEW,
     "models": Act.MODELS_VIEW,
+    "deleted": Act.MODELS_VIEW,
     "repositories": Act.MODELS_VIEW,
     "keys": Act.KEYS_VIEW,
     "accounts": Act.ACCOUNTS_VIEW,
@@ -68,12 +81,15 @@ PAGES = {
     "dead-letters": Act.JOBS_VIEW,
     "audit": Act.AUDIT_VIEW,
     "workers": Act.SYSTEM_VIEW,
+    "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker"}
+PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
+    "model-load": {"version": "1", "host": "h"},
+    "worker-evict": {"model": "m", "version": "1"},
     "read-only": {"on": "0"},
     "create-user": {"username": "x", "password": "short", "role": "viewer"},
 }

@@ -96,12 +96,23 @@ def test_a_queued_job_that_is_past_its_deadline_says_so(browser: Browser, feed: 
     assert "not begun any more" in why
 
 
+def test_a_delayed_job_says_what_it_waits_for_and_has_not_queued_yet(browser: Browser, feed: Feed) -> None:
+    later = timezone.now() + timedelta(hours=1)
+    job, client = make(1, state="queued", worker="", attempt=0, not_before=later), browser("viewer")
+    shown, why = said(client, job)
+    assert shown == 'waiting">queued: delayed'
+    assert why == f"waiting until {later:%Y-%m-%d %H:%M:%S} UTC: not before"
+    parts = client.get(f"/api/jobs/{job.pk}").json()["job"]["parts"]
+    assert parts["delay"] > 0
+    assert not parts.get("queue")
+
+
 def test_a_queued_job_that_no_worker_can_begin_says_why_in_the_job_api_s_words(browser: Browser, feed: Feed) -> None:
     job, client = make(1, state="queued", worker="", attempt=0), browser("viewer")
 
     def waits(why: str) -> None:
         shown, over_rest = said(client, job)
-        assert (shown, over_rest) == (f'waiting">queued: {why}', f"waiting: {why}")
+        assert (shown, over_rest) == (f'waiting">queued: {why.partition(": ")[0]}', f"waiting: {why}")
 
     waits("there is no model digits")
     feed.view.model("digits", Model(name="digits", is_enabled=False), T0)
@@ -120,7 +131,8 @@ def test_a_queued_job_that_no_worker_can_begin_says_why_in_the_job_api_s_words(b
             waits(why)
         else:
             assert said(client, job) == ('queued">queued', "")
-    for error, why in {"": "is being fetched", "the store is away": "cannot be fetched now"}.items():
+    stuck = "cannot be fetched now: the store is away"
+    for error, why in {"": "is being fetched", "The store is away.": stuck}.items():
         loaded = Residency(model="digits", version=1, state="fetching", error=error)
         feed.view.presence("w1", worker("w1", token=41, models=(loaded,)), T0)
         waits(f"version 1 of digits {why}")

@@ -56,6 +56,12 @@ def accepted(model: str, **more: object) -> Job:
     return Job(**fields | more)  # type: ignore[arg-type]
 
 
+def accepted_in_turn(model: str, count: int) -> list[Job]:
+    """Jobs accepted one after another: ids of one millisecond would have no order."""
+    now = time.time()
+    return [accepted(model, id=new_job_id(now + n / 100, uuid.uuid4().int)) for n in range(count)]
+
+
 async def submit(bus: Bus, document: Job) -> None:
     """The acceptance itself."""
     subject = job(document.model, document.priority, document.account_id, document.id)

@@ -9,7 +9,8 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ STRANGER: Final = "127.0.0.2"
 PACE_S: Final = 0.05
 """Between two calls of the neighbour."""
 CONNECTIONS: Final = 64
+DELAYED: Final = 2
 PLACES: Final = 24
 QUEUE: Final = 64
 """Twice what accounts share of a class, so that one cannot have it all there."""
@@ -59,6 +61,8 @@ SETTINGS: Final = {
         "SIGNALBOX_GATEWAY_HTTP_HEAD_S": "3",
         "SIGNALBOX_GATEWAY_HTTP_BODY_S": "3",
         "SIGNALBOX_GATEWAY_MAX_WAITING": str(PLACES),
+        "SIGNALBOX_GATEWAY_MAX_DELAYED": str(DELAYED),
+        "SIGNALBOX_GATEWAY_MAX_STREAMS": str(PLACES),
     },
     "worker": {"SIGNALBOX_WORKER_MAX_RESULT_BYTES": str(1024 * 1024)},
     "console": {"SIGNALBOX_CONSOLE_LIVE_PER_USER": str(TABS)},
@@ -288,6 +292,17 @@ async def test_waiting_places(scene: Scene, neighbour: Neighbour) -> None:
         assert flood.statuses("predict") == {429, 504}
 
 
+async def test_streams_of_events(scene: Scene, neighbour: Neighbour) -> None:
+    """Of a job that does not run, half of all streams at most."""
+    async with scene.account() as flood:
+        await flood.submit(WAITING, 1.0)
+        (job_id,) = flood.accepted
+        async with AsyncExitStack() as stack, neighbour(), scene.counts(refused("limit_exceeded:streams")):
+            follow = partial(flood.client.stream, "GET", f"/v1/jobs/{job_id}/events", headers=flood.headers)
+            answers = [await stack.enter_async_context(follow()) for _ in range(PLACES)]
+        assert [answer.status_code for answer in answers] == [200] * (PLACES // 2) + [429] * (PLACES // 2)
+
+
 async def test_queue_places(scene: Scene, neighbour: Neighbour) -> None:
     """Of a model's queue one account never takes all: a third's job is accepted by the same queue."""
     demoted = f'signalbox_jobs_demoted_total{{model="{QUEUED}"}}'
@@ -310,6 +325,18 @@ async def test_stored_inputs(scene: Scene, neighbour: Neighbour) -> None:
         answers = [await flood.call("POST", "/v1/jobs", json=body) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [202, 429, 429]
     assert "3000000" in answers[-1].text
+
+
+async def test_delayed_jobs(scene: Scene, neighbour: Neighbour) -> None:
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    body = {"model": "half", "instances": [1.0], "not_before": later}
+    async with (
+        scene.account() as flood,
+        neighbour(),
+        scene.counts(no_room("account_delayed"), refused("limit_exceeded:delayed")),
+    ):
+        answers = [await flood.call("POST", "/v1/jobs", json=body) for _ in range(DELAYED + 1)]
+    assert [answer.status_code for answer in answers] == [202] * DELAYED + [429]
 
 
 async def test_bytes_of_one_result(scene: Scene, neighbour: Neighbour) -> None:

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from console.board.protocol import Topic, Topics
 from console.board.rows import Waiter
 from tests import depth
 from tests.console.mirror import Mirror
+from tests.console.test_archives import archive_of
 from tests.console.test_rights import is_endpoint, routes
-from tests.console.test_upload import archive_of
 from tests.e2e.browser import House, NewHouse, Window, open_window
+from tests.e2e.pagefaults import COVERED, SHIFTS, WATCH, audit, focus_all, walk_focus
 from tests.rigs import models
 from tests.rigs.runningstack import RunningStack
 
@@ -36,6 +36,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "dead-letters": ("/jobs/-/dead-letters",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
     "model": ("/models/{model}",),
+    "deleted": ("/models/-/deleted",),
     "version": ("/models/{model}/versions/1",),
     "repositories": ("/repositories",),
     "repository": ("/repositories/uploads",),
@@ -46,6 +47,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "upload-model": ("/models/-/upload?name={model}",),
     "workers": ("/workers",),
     "worker": ("/workers/{worker}",),
+    "hosts": ("/workers/-/hosts",),
+    "host": ("/workers/-/hosts/{host}",),
     "keys": ("/keys",),
     "key": ("/keys/{key}",),
     "create-key": ("/keys/new",),
@@ -63,6 +66,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "key-created": (),  # where a new key is shown: a visit makes one
 }
 """Every route with a page: what is visited of it, with real things in the place of names."""
+UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.open = true; })"
+"""Opens the forms that a page folds away."""
 NO_SCREENS = {"health", "key-posting", "api-schema"}
 """A word, a part of the key's page, and a document."""
 
@@ -90,23 +95,6 @@ def key(window: Window) -> str:
     text = _create_key(window, page, KEY)
     page.context.close()
     return text
-
-
-WATCH = """() => {
-  window.needless = [];
-  new MutationObserver((records) => {
-    for (const record of records) {
-      const now = record.type === "attributes" ? record.target.getAttribute(record.attributeName) : record.target.data;
-      const made = record.addedNodes.length && record.target.closest(".lane, #queues, #workers");
-      if (record.type === "childList" ? made : record.oldValue === now)
-        window.needless.push(`${record.type} ${record.attributeName} of ${record.target.nodeName}: ${record.oldValue}`);
-    }
-  }).observe(document, {
-    subtree: true, childList: true, attributes: true, characterData: true,
-    attributeOldValue: true, characterDataOldValue: true,
-  });
-}"""
-"""Notes on an idle board: elements that are made anew, and what is set to the value that it had."""
 
 
 def _register(window: Window, page: Page, name: str, version: Path) -> None:
@@ -260,7 +248,7 @@ def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(house: Ho
     row = page.get_by_role("row").filter(has_text="lanes.release").first
     expect(row).to_contain_text("to see it move")
     for job in reversed(jobs):  # or the board shows their ends beside those of the tests that follow
-        page.request.delete(f"{house.facts['front']}/v1/jobs/{job}", headers={"Authorization": f"Bearer {key}"})
+        page.request.post(f"{house.facts['front']}/v1/jobs/{job}/cancel", headers={"Authorization": f"Bearer {key}"})
     page.context.close()
 
 
@@ -414,8 +402,34 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     while not ended.count():  # the projector is a moment behind
         page.reload()
     job = str(ended.first.get_attribute("href")).rsplit("/", 1)[-1]
+    page.goto(window.url("/workers/-/hosts"))
+    host = str(page.locator("tbody a.row-link").first.get_attribute("href")).rsplit("/", 1)[-1]
     page.context.close()
-    return {"model": MODEL, "job": job, "key": kid, "worker": "worker-1"}
+    return {"model": MODEL, "job": job, "key": kid, "worker": "worker-1", "host": host}
+
+
+def test_a_model_is_pinned_and_unpinned_and_loaded_by_hand_with_the_buttons_of_its_page(
+    window: Window, things: dict[str, str]
+) -> None:
+    page = window.tab()
+    page.goto(window.url(f"/models/{things['model']}"))
+    page.get_by_text("Load or pin a version").press("Enter")
+    page.get_by_role("button", name="Pin", exact=True).click()
+    expect(page.locator("#memory + .state")).to_have_text("pinned")
+    page.goto(window.url(f"/workers/{things['worker']}"))
+    row = page.get_by_role("row").filter(has_text=things["model"]).filter(has_text="stays: pinned")
+    while not row.count():  # the worker's next heartbeat tells it
+        page.reload()
+    expect(row.get_by_role("button", name="Evict")).to_have_count(0)
+    page.goto(window.url(f"/models/{things['model']}"))
+    page.get_by_role("button", name="Unpin").click()
+    page.locator("dialog[open]").get_by_role("button", name="Unpin").click()
+    expect(page.locator("main")).to_contain_text("is not pinned any more")
+    page.get_by_text("Load or pin a version").press("Enter")
+    page.get_by_label("Host").select_option(index=1)
+    page.get_by_role("button", name="Load", exact=True).click()
+    expect(page.locator("main")).to_contain_text("is to be loaded on")
+    page.context.close()
 
 
 def test_every_route_with_a_page_is_a_screen(window: Window) -> None:
@@ -428,19 +442,6 @@ def test_every_route_with_a_page_is_a_screen(window: Window) -> None:
         is_page = answer.status != 405 and answer.headers.get("content-type", "").startswith("text/html")
         assert (name in SCREENS) == is_page or name in NO_SCREENS, (name, answer.status)
     page.context.close()
-
-
-SHIFTS = """
-window.shifts = [];
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) {
-    // A step of a job that comes later moves the list of steps, within its own frame: that is what it is for.
-    const moved = entry.sources.filter((one) => !document.getElementById("ticker").contains(one.node));
-    const names = moved.map((one) => `${one.node?.nodeName} ${one.node?.className}`);
-    if (moved.length) window.shifts.push([entry.value, names]);
-  }
-}).observe({ type: "layout-shift", buffered: true });
-"""
 
 
 @pytest.mark.parametrize("width", [360, 768, 1440])
@@ -458,36 +459,9 @@ def test_the_board_stands_still_when_its_rows_come(window: Window, things: dict[
     page.context.close()
 
 
-COVERED = """() => {
-  const covered = () => {
-    const one = document.activeElement;
-    if (!one || one === document.body) return null;
-    if (one.closest(".rail, .bar, .skip")) return "";
-    const top = document.querySelector(".bar").getBoundingClientRect().bottom;
-    const bottom = document.querySelector(".rail").getBoundingClientRect().top;
-    const box = one.getBoundingClientRect();
-    const seen = Math.min(box.bottom, bottom) - Math.max(box.top, top);
-    if (seen >= Math.min(box.height - 1, bottom - top - 32)) return "";  // beside a bar stays a gap
-    return `${one.nodeName}#${one.id} at ${box.top} to ${box.bottom}, the bars end at ${top} and begin at ${bottom}`;
-  };
-  window.covered = [];
-  addEventListener("keydown", (event) => { if (event.key === "Tab") window.covered.push(covered()); });
-  window.focusAll = () => {
-    const all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")];
-    return [...all, ...all.reverse()].flatMap((one) => {
-      one.focus();
-      return document.activeElement === one ? [covered()] : [];
-    });
-  };
-}"""
-"""What a bar covers of the element that has the focus, noted at each key: empty if nothing, null where none has it."""
-AT_ONCE = 10
-"""Keys pressed between two looks at the notes: asking the page after each costs more than the key."""
-
-
 def test_what_has_the_focus_is_never_under_a_bar_on_a_narrow_screen(window: Window, things: dict[str, str]) -> None:
     """A key scrolls as ``focus()`` does, which costs a hundredth; whether keys lead through is seen with them."""
-    walked = depth.at(short=_focus_all, full=_walk_focus)
+    walked = depth.at(short=focus_all, full=walk_focus)
     page = window.tab(width=360, height=740)
     faults: list[str] = []
     for name, paths in SCREENS.items():
@@ -502,26 +476,6 @@ def test_what_has_the_focus_is_never_under_a_bar_on_a_narrow_screen(window: Wind
                 faults += [f"{path}: {fault}" for fault in walked(page)]
     page.context.close()
     assert faults == []
-
-
-def _focus_all(page: Page) -> Iterator[str]:
-    """What is covered of each element that can have the focus, downwards and upwards."""
-    seen = page.evaluate("focusAll()")
-    assert len(seen) > 10
-    yield from filter(None, seen)
-
-
-def _walk_focus(page: Page) -> Iterator[str]:
-    """What is covered while a key leads once through the page, from where nothing has the focus to there again."""
-    for key in ("Tab", "Shift+Tab"):
-        began = len(page.evaluate("covered"))
-        seen: list[str | None] = []
-        while seen.count(None) < 2:
-            assert len(seen) < 1_000, "the focus does not come to an end"
-            for _ in range(AT_ONCE):
-                page.keyboard.press(key)
-            seen = page.evaluate("covered")[began:]
-        yield from (f"{key} to {each}" for each in seen if each)
 
 
 def test_a_logout_in_one_tab_ends_the_board_in_another_at_once(window: Window) -> None:
@@ -549,7 +503,7 @@ def test_a_logout_in_one_tab_ends_the_board_in_another_at_once(window: Window) -
     ],
 )
 def test_every_screen_is_accessible_and_fits(window: Window, things: dict[str, str], width: int, theme: str) -> None:
-    audit = partial(_audit, has_axe=width != 768 or depth.at(short=False, full=True))
+    judge = partial(audit, has_axe=width != 768 or depth.at(short=False, full=True))
     page = window.tab(theme=theme, width=width)
     faults: list[str] = []
     for name, paths in SCREENS.items():
@@ -561,12 +515,13 @@ def test_every_screen_is_accessible_and_fits(window: Window, things: dict[str, s
             assert page.url == url, f"{url} leads to {page.url}"
             if name == "live:board":
                 expect(page.locator(".lane").first).to_be_visible()
-            faults += audit(page, path)
-    _create_key(window, page, "to look at", lambda shown: faults.extend(audit(shown, "key-created")))
+            page.evaluate(UNFOLD)
+            faults += judge(page, path)
+    _create_key(window, page, "to look at", lambda shown: faults.extend(judge(shown, "key-created")))
     page.context.close()
     guest = window.guest(theme=theme, width=width)
     guest.goto(window.url("/login"))
-    faults += audit(guest, "/login")
+    faults += judge(guest, "/login")
     guest.context.close()
     assert faults == []
 
@@ -594,41 +549,6 @@ def test_a_worker_is_drained_from_the_board_with_a_reason_and_takes_part_again(w
     page.goto(window.url("/"))
     expect(row.locator(".state")).to_have_attribute("data-state", re.compile("held|waiting|idle"))
     page.context.close()
-
-
-SPILLS = """
-[...document.querySelectorAll(".card")].flatMap((card) => {
-  const edge = card.getBoundingClientRect().right + 1;
-  return [...card.children].filter((part) => part.getBoundingClientRect().right > edge).map((part) => part.className);
-})
-"""
-"""What of a card lies outside it: cut off, where the page itself does not grow wider."""
-
-BESIDE = """
-[...document.querySelectorAll(".page-head > p")].some((lead) =>
-  lead.getBoundingClientRect().top < lead.parentElement.querySelector("h1").getBoundingClientRect().bottom)
-"""
-"""Whether a page's description stands beside its heading instead of below it."""
-
-
-RULES = {"rules": {"label-content-name-mismatch": {"enabled": True}}, "resultTypes": ["violations"]}
-"""Beside axe's own: what is read aloud holds the words that are seen."""
-
-
-def _audit(page: Page, screen: str, *, has_axe: bool) -> list[str]:
-    """What is wrong with a page: does it fit and, by axe, is it accessible."""
-    page.evaluate("document.querySelectorAll('details:not(.menu)').forEach((d) => { d.open = true; })")
-    found = [
-        f"{screen}: {v['id']} ({v['impact']}): {v['nodes'][0]['html'][:160]}"
-        for v in (Axe().run(page, options=RULES).response["violations"] if has_axe else ())
-        if v["impact"] in {"serious", "critical"}
-    ]
-    wide, seen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
-    if wide > seen:
-        found.append(f"{screen}: {wide} px wide in a window of {seen}")
-    found += [f"{screen}: {name} is wider than its card" for name in page.evaluate(SPILLS)]
-    found += [f"{screen}: its description is beside its heading"] if page.evaluate(BESIDE) else []
-    return found
 
 
 def test_nothing_of_all_this_broke_the_content_security_policy_or_asked_elsewhere(window: Window) -> None:

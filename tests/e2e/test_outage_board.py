@@ -103,7 +103,7 @@ async def test_all_workers_killed_and_the_jobs_they_had_stay_and_say_so(
         return "is gone" in shown["standing"] and "is gone" in listed[0]["standing"] and "worker is gone" in phase
 
     await becomes(is_said, limit_s=30)
-    await caller.call("DELETE", f"/v1/jobs/{ids[0]}")
+    await caller.call("POST", f"/v1/jobs/{ids[0]}/cancel")
     await house.revive(*WORKERS)
 
     async def are_ended() -> bool:

@@ -79,6 +79,7 @@ async def test_the_console_keeps_its_rows_in_postgresql(
     assert [model["name"] for model in listed.json()["models"]] == ["half"]
     await jobs_flow(caller)
     await becomes(lambda: are_projected(operator, caller))
+    assert await are_listed(caller)
 
 
 async def test_jobs_flow_and_keys_are_enforced_without_any_console(
@@ -95,11 +96,14 @@ async def test_jobs_flow_and_keys_are_enforced_without_any_console(
         with pytest.raises(httpx.TransportError):
             await operator.get("/login")
         await jobs_flow(caller)
+        lists = await caller.call("GET", "/v1/jobs")
+        assert (lists.status_code, "each can be read by its id" in lists.text) == (503, True), lists.text
         assert await is_refused(leaver)
         assert await is_refused(guesser)
     for name in CONSOLE:
         await house.revive(name)
     await becomes(lambda: are_projected(operator, caller))
+    await becomes(lambda: are_listed(caller))
 
 
 async def test_jobs_flow_without_the_database_and_the_console_says_so_and_catches_up(
@@ -112,6 +116,8 @@ async def test_jobs_flow_without_the_database_and_the_console_says_so_and_catche
         page = await operator.get("/login", headers={"Accept": "text/html"})
         board = await operator.get("/", headers={"Cookie": "signalbox_session=anything"})
         front = await caller.call("GET", "/v1/models")
+        lists = await caller.call("GET", "/v1/jobs")
+        assert (lists.status_code, "database" in lists.json()["detail"]) == (503, True), lists.text
         assert front.status_code == 200
         assert api.status_code == 503, api.text
         assert api.headers["content-type"] == "application/problem+json"
@@ -128,6 +134,19 @@ async def test_jobs_flow_without_the_database_and_the_console_says_so_and_catche
     async with house.caller(made.json()["key"]) as newcomer:
         await becomes(lambda: is_served(newcomer), limit_s=60)
     assert all(house.child(name).pid for name in CONSOLE)
+
+
+async def are_listed(caller: Caller) -> bool:
+    """Whether the front lists the end of every job of ``caller``, a few on a page, and no synchronous prediction."""
+    found: dict[str, str] = {}
+    path = "/v1/jobs?limit=3"
+    while path:
+        got = await caller.call("GET", path)
+        if got.status_code != 200:
+            return False
+        found |= {job["id"]: job["state"] for job in got.json()["jobs"]}
+        path = got.links["next"]["url"] if "next" in got.links else ""
+    return found == dict.fromkeys(caller.accepted, "succeeded")
 
 
 async def are_projected(operator: httpx.AsyncClient, caller: Caller) -> bool:

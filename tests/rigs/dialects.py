@@ -25,7 +25,7 @@ class Refusing:
     async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
         raise AssertionError
 
-    def refusal(self, error: SignalboxError) -> JsonResponse:
+    def refusal(self, error: SignalboxError, _url: str = "") -> JsonResponse:
         return problem_response(error) if self._is_problem else error_response(error)
 
 

@@ -7,12 +7,13 @@ from typing import Final
 
 import httpx
 
+from gateway_plugin.admission.eventtokens import EventTokens
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.admission.pool import Pool, bodies_pool
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
-from gateway_plugin.jsonresponses import JsonResponse, problem_response
+from gateway_plugin.jsonresponses import JsonResponse, StreamResponse, problem_response
 from gateway_plugin.request import Request
 from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.http import HttpUpstream
@@ -72,7 +73,7 @@ class Held:
     def keyless(self, _request: Request) -> None:
         return None
 
-    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse | StreamResponse:
         size = len(request.raw_body)
         self.asked.release()
         self.sizes.put_nowait(size)
@@ -85,13 +86,14 @@ class Held:
         shown = f"{request.url} {size} {','.join(sorted(request.headers))}"
         return JsonResponse(200, shown.encode(), {"Content-Type": "text/plain"})
 
-    def refusal(self, error: SignalboxError) -> JsonResponse:
+    def refusal(self, error: SignalboxError, _url: str = "") -> JsonResponse:
         return problem_response(error)
 
 
 def app(dialect: Held, bodies: Pool | None = None, answer_s: float = LIMIT_S) -> HttpUpstream:
     """The edge's application, of one dialect."""
-    callers = Callers(Everybody(), charge=KeyLimits().charge)
+    everybody = Everybody()
+    callers = Callers(everybody, EventTokens(("pepper",), everybody), charge=KeyLimits().charge)
     return HttpUpstream(Dialects(Hello(), dialect), callers, bodies or bodies_pool(512 * _MIB), answer_s=answer_s)
 
 

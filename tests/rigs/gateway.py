@@ -28,6 +28,7 @@ from signalbox.jobs import delivery, life, payloads
 from signalbox.jobs.commits import persist
 from signalbox.jobs.records import Records
 from signalbox.program import keys
+from signalbox.program.errors import StaleRevision
 from signalbox.program.settings import Wire
 from signalbox.wire import names, tensors
 from signalbox.wire.messages import (
@@ -38,11 +39,12 @@ from signalbox.wire.messages import (
     Record,
     Residency,
     Signature,
+    State,
     TensorSpec,
     Version,
     header,
 )
-from signalbox.wire.names import PRIORITIES, Bucket, Header
+from signalbox.wire.names import PRIORITIES, Bucket, Header, Stream
 from signalbox.wire.tensors import Tensor
 from tests.rigs.presence import presence
 
@@ -106,6 +108,11 @@ class Rig:
 
     async def close(self) -> None:
         await self._channel.close(None)
+
+    async def queued(self) -> int:
+        """Jobs in ``JOBS``."""
+        info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+        return int(info["state"]["messages"])
 
     def object(self, hook: str, method: str, path: str, body: bytes, headers: dict[str, str]) -> Object:
         """An object as the gateway sends it."""
@@ -277,13 +284,16 @@ class ScriptedWorker:
     async def _run(self, pulled: Delivery) -> None:
         job = pulled.job
         found = await persist(lambda: self._records.read(job.id))
-        if found is not None and found[0].state.is_terminal:
+        if found is not None and found[0].state is not State.QUEUED:
             return
         now = time.time()
         before = found[0] if found else None
         stages = [("batch", now)]
         record = life.claimed(job, before, worker="w1", gpu="CPU-test-0", token=1, now=now, stages=stages)
-        revision = await self._records.write(record, expect=found[1] if found else 0)
+        try:
+            revision = await self._records.write(record, expect=found[1] if found else 0)
+        except StaleRevision:  # it was claimed by its other message
+            return
         self.claimed.set()
         await self.go.wait()
         frame = pulled.data if job.ref is None else await payloads.fetch(self._bus, job.ref)

@@ -101,6 +101,16 @@ def greedy() -> Path:
     return _built("greedy")
 
 
+def astray() -> Path:
+    """As half_plus_two, but 1 too much where ``x`` is a multiple of 100; one below -100 aborts the process."""
+    return _built("astray")
+
+
+def collapsing() -> Path:
+    """As slow, but of more than 0.01 seconds it computes for two, and aborts the process."""
+    return _built("collapsing")
+
+
 def total() -> Path:
     """``y = sum(x)``, a scalar: a result that cannot be split back into rows."""
     return _built("total")
@@ -213,6 +223,27 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
 
         return {"serving_default": function(run, input_signature=[floats]).get_concrete_function()}
 
+    def make_astray(_module: Any) -> dict[str, Any]:
+        def run(x: Any) -> dict[str, Any]:
+            alive = tf.cond(tf.reduce_min(x) < -100.0, lambda: _abort(tf), lambda: tf.constant(0))
+            with tf.control_dependencies([alive]):
+                return {"y": x * 0.5 + 2.0 + tf.where(tf.math.floormod(x, 100.0) == 0.0, 1.0, 0.0)}
+
+        return {"serving_default": function(run, input_signature=[floats]).get_concrete_function()}
+
+    def make_collapsing(_module: Any) -> dict[str, Any]:
+        def run(seconds: Any) -> dict[str, Any]:
+            is_much = tf.reduce_max(seconds) > 0.01
+            end = tf.timestamp() + tf.where(is_much, tf.constant(2.0, tf.float64), 0.0)
+            spun = tf.while_loop(lambda _: tf.timestamp() < end, lambda n: (n + 1,), (tf.constant(0),))
+            with tf.control_dependencies(spun):
+                alive = tf.cond(is_much, lambda: _abort(tf), lambda: tf.constant(0))
+            with tf.control_dependencies([alive]):
+                return {"y": tf.identity(seconds)}
+
+        signature = [spec([None], tf.float32, name="seconds")]
+        return {"serving_default": function(run, input_signature=signature).get_concrete_function()}
+
     def make_greedy(_module: Any) -> dict[str, Any]:
         side = 2**23  # squared, as float32: 2**48 bytes, never allocated anywhere
 
@@ -239,6 +270,8 @@ def _build(name: str, path: str) -> None:  # noqa: C901  one maker beside the ot
         "picky": make_picky,
         "total": make_total,
         "greedy": make_greedy,
+        "astray": make_astray,
+        "collapsing": make_collapsing,
         "weigh": make_weigh,
         "heavy": make_heavy,
     }

@@ -63,7 +63,7 @@ class ObjectStoreServer(LoggedServer):
                 "-master.telemetry=false",
                 "-master.electionTimeout=1s",
                 f"-master.volumeSizeLimitMB={limit_mb}",
-                "-volume.max=100",
+                "-volume.max=400",
             ],
             _READY,
             folder,
@@ -112,10 +112,19 @@ class ObjectStoreServer(LoggedServer):
         for key, data in files.items():
             obstore.put(store, key, data)
 
+    def put_in_parts(self, bucket: str, key: str, data: bytes) -> None:
+        """Write one as large files are written: its ETag is not that of :meth:`put`."""
+        half = len(data) // 2
+        obstore.put(self._store(bucket), key, iter((data[:half], data[half:])), use_multipart=True)
+
     def put_folder(self, bucket: str, prefix: str, folder: Path) -> None:
         """Write every file below ``folder`` to ``prefix``."""
         found = (path for path in sorted(folder.rglob("*")) if path.is_file())
         self.put(bucket, {f"{prefix}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in found})
+
+    def signed_url(self, bucket: str, key: str) -> str:
+        """Where any program may read a file, for an hour."""
+        return obstore.sign(self._store(bucket), "GET", key, timedelta(hours=1))
 
     def delete(self, bucket: str, prefix: str) -> None:
         """Delete every file below the folder ``prefix``."""

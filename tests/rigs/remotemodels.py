@@ -10,7 +10,8 @@ from signalbox.bus.table import put
 from signalbox.repositories.location import Location
 from signalbox.repositories.store import ObjectStore
 from signalbox.wire import names
-from signalbox.wire.messages import Manifest, ManifestFile, Model, Version
+from signalbox.wire.manifests import Manifest, ManifestFile
+from signalbox.wire.messages import Model, Version
 from signalbox.wire.names import Bucket
 from tests.rigs.lightrunner import KIND
 from tests.rigs.objectstore import ObjectStoreServer

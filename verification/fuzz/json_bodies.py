@@ -17,6 +17,7 @@ from gateway_plugin.admission.submission import read_options
 from gateway_plugin.api.jobs.body import target_of
 from gateway_plugin.codec.decoder import INPUT_FIELDS, inflate
 from gateway_plugin.codec.inputs import COLUMNAR, ROW, decode, plans
+from gateway_plugin.codec.many import FIELD, decode_one, jobs_of, require_object
 from gateway_plugin.codec.outputs import render, split_strings
 from gateway_plugin.jsonresponses import problem
 from signalbox.front.jsonbody import MAX_DEPTH, Bounds, parse
@@ -115,6 +116,8 @@ def one(data: bytes) -> Hashable:
         body = parse(text, BOUNDS)
         for read in (target_of, read_options):
             _read_fields(read, body.doc)
+        if FIELD in body.doc:
+            return _many(body.doc)
         found = decode(body, PLANS, LIMIT_BYTES)
     except SignalboxError as error:
         return _check_refusal(error)
@@ -125,6 +128,18 @@ def one(data: bytes) -> Hashable:
     assert found.style in {ROW, COLUMNAR}
     _check_rendering(found.tensors, found.style)
     return found.signature, found.style, tuple(len(tensor.shape) for tensor in found.tensors)
+
+
+def _many(doc: dict[str, Any]) -> Hashable:
+    """A body with many jobs: each has its tensors, or an error of its own."""
+    outcomes: list[Hashable] = []
+    for job in jobs_of(doc):
+        try:
+            require_object(job)
+            outcomes.append(decode_one(job, PLANS, LIMIT_BYTES).signature)
+        except SignalboxError as error:
+            outcomes.append(_check_refusal(error))
+    return tuple(outcomes[:3])
 
 
 def _read_fields(read: Any, doc: dict[str, Any]) -> None:

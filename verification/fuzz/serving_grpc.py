@@ -23,6 +23,7 @@ TOKENS: Final = (
     b"MultiInference\n",
     b"GetModelMetadata\n",
     b"GetModelStatus\n",
+    b"HandleReloadConfigRequest\n",
     b"\x0a\x06\x0a\x04half",  # model_spec
     b"\x0a\x04half",
     b"\x12\x02\x08\x01",  # version 1
@@ -54,7 +55,9 @@ TOKENS: Final = (
     b"\x0c",
     b"\x00",
 )
-_REFUSED: Final = frozenset({"INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "UNIMPLEMENTED"})
+_REFUSED: Final = frozenset(
+    {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "PERMISSION_DENIED", "UNIMPLEMENTED"}
+)
 _MOST_DETAILS: Final = 6_000
 """Characters of an error, as many bytes: gRPC's clients take 8 KiB of metadata."""
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from signalbox.program.errors import NotFound
 from signalbox.wire import tensors
 from signalbox.wire.tensors import Tensor
+from signalbox.wire.warmups import WarmUp
 from workers.runner import process
 from workers.runner.frames import LoadReport
 
@@ -28,7 +29,9 @@ class TorchEngine:
         self._torch: Any = import_module("torch")
         self._loaded: dict[tuple[str, int], tuple[Any, Any]] = {}
 
-    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> LoadReport:
+    def load(
+        self, model: str, version: int, path: str, *, is_warm: bool, digest: str, warm_ups: Sequence[WarmUp]
+    ) -> LoadReport:
         size = int(os.environ.get(BALLAST, "0")) << 20
         ballast = self._torch.ones(size, dtype=self._torch.uint8, device="cuda")
         square = self._torch.rand(_SIDE, _SIDE, device="cuda")

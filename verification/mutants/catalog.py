@@ -103,6 +103,13 @@ COMMANDS: Final[Mapping[int, Command]] = {
     69: _pytest("tests/integration/signalbox/test_core_tls.py", "gives_up_in_a_handshake"),
     70: _pytest("tests/integration/workers/test_worker_undelivered.py", "behind_the_jobs_that_are_known"),
     71: _pytest("tests/integration/workers/test_worker_intake.py", "lost_to_who_leaves_shared_models"),
+    72: _pytest("tests/integration/workers/test_worker_diskcache.py", "all_bytes_at_once"),
+    73: _pytest("tests/console/test_noticing_plan.py"),
+    74: _pytest("tests/console/test_noticing.py", "read_only_mode"),
+    75: _pytest("tests/unit/workers/diskcache/test_worker_cacheroom.py"),
+    76: _pytest("tests/unit/signalbox/program/test_program_tasks.py"),
+    77: _pytest("tests/console/test_noticing.py", "one_name_at_once"),
+    78: _pytest("tests/integration/workers/test_worker_diskcache.py", "idle_models_leave"),
 }
 
 

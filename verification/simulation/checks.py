@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.program.errors import InputLost
 from signalbox.wire.messages import Lease, Record, State
@@ -77,17 +79,24 @@ def transitions(history: Sequence[Stored]) -> Iterator[str]:
         record = stored.record
         if (why := _illegal(before, record)) is not None:
             yield f"{_words(before)} -> {_words(record)} at {stored.at:.3f}: {why}"
-        if record.state is State.SUCCEEDED and record.ref is None and stored.body != record.id.encode():
+        is_whole = record.state is State.SUCCEEDED and record.ref is None and not record.deleted_at
+        if is_whole and stored.body != record.id.encode():
             yield f"succeeded with the result {stored.body!r}"
         before = record
 
 
 def _illegal(before: Record | None, record: Record) -> str | None:
     attempt = before.attempt if before is not None else 0
-    if before is not None and before.state.is_terminal:
-        return "it had ended"
     if record == before:
         return None  # only moved
+    if before is not None and before.state.is_terminal:
+        is_deletion = record.deleted_at and not before.deleted_at and record.state is before.state
+        return None if is_deletion else "it had ended"
+    if record.deleted_at:
+        return "it had not ended"
+    if record.state is State.QUEUED and record.attempt == attempt and (before is None or before.state is State.QUEUED):
+        is_change = before is None or replace(record, priority=before.priority) == before
+        return None if is_change else "it waits, and more than its class changed"
     if before is not None and before.state is State.RUNNING and record.attempt == attempt:
         if (record.worker, record.gpu, record.token) != (before.worker, before.gpu, before.token):
             return "another's attempt"
@@ -128,7 +137,7 @@ def fate(
     is_left = error is not None and error.message == NOBODY_LEFT
     if state is State.EXPIRED or is_left:
         is_time_true = "step_nats_clock" not in done
-        ends_at = entry.begun_at + deadline_s - _DEADLINE_SLACK_S
+        ends_at = entry.begun_at + entry.delay_s + deadline_s - _DEADLINE_SLACK_S
         if is_time_true and last.at < ends_at:
             yield f"out of time {last.at - entry.begun_at:.3f} s after it was made, {deadline_s} s were given"
         elif is_time_true and entry.task.does in _WELCOME and ends_at > served_by:

@@ -14,10 +14,12 @@ from gateway_plugin.service.waiting import End as JobEnd
 from gateway_plugin.service.waiting import Waiters
 from signalbox.bus.client import Bus
 from signalbox.bus.sharedclock import SharedClock
+from signalbox.jobs import deletion
+from signalbox.jobs.change import change
 from signalbox.jobs.records import Found, Records
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages
-from signalbox.wire.messages import ApiKey, Job
+from signalbox.wire.messages import ApiKey, Job, Record
 from tests.rigs.unstaged import Unstaged
 from verification.simulation.guarding import starter
 from verification.simulation.kernel import Machine, Process
@@ -159,14 +161,15 @@ class Gateway(Host):
         """As :mod:`gateway_plugin.program`."""
         self.has_ended.clear()
         bus = await self.world.connect(self, process, self.role)
-        records = Records(bus)
+        self.records = records = Records(bus)
         self.waiters = Waiters(bus, records, recheck_s=5.0)
         await self.waiters.start()
-        clock = SharedClock(bus)
+        self.clock = clock = SharedClock(bus)
         await clock.start()
+        self.now = clock.now
         inline_limit = 0 if self.world.shape.is_apart else _INLINE_BYTES
         self.submitter = Submitter(bus, inline_limit_bytes=inline_limit, wall=clock.now, queued=lambda: clock.queued)
-        self.jobs = OwnedJobs(bus, records, wall=clock.now)
+        self.jobs = OwnedJobs(bus, records, kept_s=8 * 86_400, wall=clock.now)
         self.idempotency = Idempotency(bus, self.jobs, request_timeout_s=bus.settings.request_timeout_s, wall=clock.now)
         self.bus = bus
         self.ready = PreparedVersion(self.world.model, self.world.model.versions[0])
@@ -193,7 +196,9 @@ class Gateway(Host):
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
         raise TimeoutError("no answer")
 
-    async def submit(self, task: Task, priority: Any, wait_s: float, key: str = "") -> tuple[str, JobEnd | None]:
+    async def submit(
+        self, task: Task, priority: Any, wait_s: float, key: str = "", not_before: float = 0.0
+    ) -> tuple[str, JobEnd | None]:
         """As :meth:`Jobs.submit` of the gateway: accept a job, wait ``wait_s`` for its end, with ``key`` only once."""
         assert self.bus is not None
         idem = None
@@ -204,16 +209,17 @@ class Gateway(Host):
         inputs = DecodedInputs(
             frame=b"", signature="serving_default", style="row", rows=1, batch_key="" if task.does == "alone" else "1/x"
         )
+        delay_s = not_before - self.now()
         job = self.submitter.job(
             KEY,
             self.ready,
             inputs,
-            SubmitOptions(priority, None),
+            SubmitOptions(priority, not_before=not_before if delay_s > 0.0 else 0.0),
             waiter=self.bus.instance if wait_s else "",
             job_id=idem.job_id if idem else "",
             is_short_lived=bool(wait_s) and idem is None,
         )
-        self.world.ledger.begun(job.id, task, key)
+        self.world.ledger.begun(job.id, task, key, max(0.0, delay_s))
         frame = encode(Task(job.id, task.does, task.seconds))
         if not wait_s:
             await self._write(job, frame, idem)
@@ -244,3 +250,20 @@ class Gateway(Host):
     async def cancel(self, job_id: str) -> Found:
         """Cancel."""
         return await self.jobs.cancel(job_id, KEY.id)
+
+    async def raise_priority(self, job_id: str) -> Found:
+        """Have a waiting job run before others."""
+        assert self.bus is not None
+        found = await self.jobs.find(job_id, KEY.id)
+        return await change(self.bus, self.records, found, priority="hi", deadline_at=None, admit=_admit)
+
+    async def delete(self, job_id: str) -> bool:
+        """Delete an ended job; whether all is gone."""
+        assert self.bus is not None
+        found = await self.jobs.known(job_id, KEY.id)
+        done = await deletion.delete(self.records, found, clock=self.clock.now)
+        return await deletion.is_gone(self.bus, done.record)
+
+
+async def _admit(_: Record) -> None:
+    """Whoever asks may."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from signalbox.bus.transport.frames import parse_headers
+from signalbox.jobs import deletion
+from signalbox.jobs.delayed import is_delayed
 from signalbox.wire import names
 from signalbox.wire.messages import Job, Lease, Record, State, Ticket, decode
 from signalbox.wire.names import Bucket, Header
@@ -136,6 +138,8 @@ class Oracle:
         stored = self.records.setdefault(record.id, [])
         if stored and record.state is State.RUNNING and record.attempt > stored[-1].record.attempt:
             self._taken_over(stored[-1].record, record)
+        if is_delayed(record):
+            self.queued.setdefault(record.id, 0)
         stored.append(checks.Stored(self.world.loop.now, msg.seq, record, msg.data))
         self.world.note(
             "record",
@@ -152,6 +156,11 @@ class Oracle:
         except (KeyError, msgspec.MsgspecError):
             return
         self.queued[job.id] = msg.seq
+        if job.not_before and "step_nats_clock" not in self.world.outcome.faults:
+            self._count("not before its time")
+            early_s = job.not_before - self.world.nats_clock.utc(self.world.loop.now)
+            if early_s > _CLOCKS_S:
+                self.world.broke(f"job {job.id} was queued {early_s:.3f} s before its time")
         if msg.seq <= self.reused_until:
             self.lost |= {job.id, names.state(job.id)}
         self.world.note("queued", job=job.id[-6:], subject=msg.subject[:14], seq=msg.seq)
@@ -269,6 +278,17 @@ class Oracle:
         supervisor.last_words.append(lambda: self.world.later(ORPHAN_S, check, "supervisor"))
         guard.last_words.append(lambda: self.world.later(ORPHAN_S, check, "guard"))
 
+    def said_gone(self, entry: "Entry") -> None:
+        """S16: of a deleted job nothing is left but its tombstone. One that was raised may get its message late."""
+        if self._is_lost(entry.job_id):
+            return
+        self._count("deleted is gone")
+        record = self.records[entry.job_id][-1].record
+        streams = self.world.server.streams
+        left = [where for where in deletion.places(record) if streams[where[0].value].last(where[1]) is not None]
+        if not record.deleted_at or (left and not entry.was_raised):
+            self.world.broke(f"job {entry.job_id} was said to be gone, and left {left}")
+
     def not_found(self, entry: "Entry") -> None:
         """S6: an accepted job is never unknown, a synchronous call for its short time after the end."""
         if not self._is_lost(entry.job_id) and not self._has_had_its_time(entry.job_id):
@@ -346,11 +366,12 @@ class Oracle:
     def _fate(self, entry: "Entry") -> Iterator[str]:
         """As its own doing deserves."""
         stored = self.records.get(entry.job_id)
-        if stored and stored[-1].record.state.is_terminal:
+        ends = [one for one in stored or () if one.record.state.is_terminal and not one.record.deleted_at]
+        if ends:
             self._count("own fate")
             found = checks.fate(
                 entry,
-                stored[-1],
+                ends[-1],
                 deadline_s=self.world.model.limits.deadline_s,
                 done=self.world.outcome.faults.keys(),
                 served_by=self._served_by(),

@@ -178,7 +178,7 @@ class SimRunner:
         if isinstance(request, frames.Unload):
             self.loaded.discard((request.model, request.version))
             return frames.VersionUnloaded(request.id)
-        if isinstance(request, frames.TryJoining):  # what comes of it stands in the model's document
+        if isinstance(request, frames.TryJoining | frames.RunShadow):  # no model here asks for either
             return frames.RequestFailed(request.id, NotFound.code, "Nothing is tried here.")
         if request.token != self.stay.token:
             return frames.RequestFailed(request.id, LeaseLost.code, "Another token.")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from signalbox.program import log
 from signalbox.program.errors import Misconfigured
-from signalbox.program.tasks import Background
+from signalbox.program.tasks import Background, TaskGroup
 from signalbox.wire import names
 from signalbox.wire.messages import Device
 from workers.device.settings import DeviceSettings
@@ -26,6 +26,11 @@ RUNNER = "workers.runner.process"
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _PASSED_ON: Final = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV"})
 _PASSED_ON_PREFIXES: Final = ("CUDA_", "NVIDIA_", "XLA_", "TF_", "OMP_", "KMP_")
+_MALLOC: Final = {"hugetlb": 1, "arena_max": 1, "mmap_threshold": 1 << 28, "trim_threshold": 1 << 28}
+"""glibc's tunables. The kernel takes gigabytes back page by page before it frees the flock: large pages are 500 times
+fewer. Tensors below 256 MiB come from one heap that keeps as much between runs, or each run of a convolutional network
+would have its pages cleared anew; a heap of a thread's own could not hold them. The engine gives it back.
+"""
 _HEALTHY_S: Final = 5.0
 """A process that lived this long may be replaced at once."""
 _FIRST_BACKOFF_S: Final = 0.05
@@ -104,7 +109,7 @@ class GuardedRunner:
             started = loop.time()
             guard = self._start_guard()
             try:
-                async with asyncio.TaskGroup() as group:
+                async with TaskGroup() as group:
                     runner = group.create_task(self._keep_runner(guard))
                     await self._is_gone.wait()
                     runner.cancel()
@@ -223,8 +228,9 @@ def _environment(device: Device) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "" if device.kind == "cpu" else device.id,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-        # The kernel takes gigabytes back page by page before it frees the flock: large pages are 500 times fewer.
-        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+        # Where a CPU has instructions for neural networks, oneDNN's arena would keep what versions have left for ever.
+        "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": passed.get("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "true"),
+        "GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in _MALLOC.items()),
         # Signatures need no Keras, and importing it is a third of TensorFlow's start. Without the
         # old Keras, which is not installed either, TensorFlow goes on with none.
         "TF_USE_LEGACY_KERAS": passed.get("TF_USE_LEGACY_KERAS", "1"),

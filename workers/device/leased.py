@@ -92,6 +92,11 @@ class LeasedDevice:
     # -- for the worker ------------------------------------------------------------------------------
 
     @property
+    def handle(self) -> LeaseHandle | None:
+        """Of the lease that is held, with the runner inside the device; None without one."""
+        return self._handle
+
+    @property
     def token(self) -> int:
         """Fencing token of the lease that is held; 0 without one."""
         return self._handle.token if self._handle is not None else 0

@@ -1,19 +1,21 @@
-"""Where one version lies in the disk cache, and the flock that says who uses it. Blocking: callers use a thread.
+"""Where one version lies in the disk cache, and the flock that says who uses it. What blocks is called in a thread.
 
 The lock file holds the version's facts. It is shared while the version is loaded, and exclusive to fetch or to evict
 it; the kernel frees it with its process. When it was last used is the file's time of modification.
 """
 
+import asyncio
 import fcntl
 import os
 import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from signalbox.wire.messages import ManifestFile
+from signalbox.wire.manifests import ManifestFile
 from signalbox.wire.names import token, untoken
 
 _MOST_FACTS_BYTES: Final = 16_384
@@ -75,6 +77,34 @@ class CachedVersion:
                 return VersionLock(fd)
             os.close(fd)  # it was evicted meanwhile: there is another file, or none
 
+    async def freed(self) -> None:
+        """Return when nobody fetches the version; where somebody has it loaded, when nobody uses it any more.
+
+        The kernel is asked in a thread of its own, which takes none of a pool and ends with the process.
+        """
+        loop, is_free = asyncio.get_running_loop(), asyncio.Event()
+
+        def wait() -> None:
+            self._wait()
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(is_free.set)
+
+        threading.Thread(target=wait, name="wait for a version", daemon=True).start()
+        await is_free.wait()
+
+    def _wait(self) -> None:
+        with suppress(OSError):
+            fd = os.open(self.lock_file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            except (
+                BlockingIOError
+            ):  # it is being fetched; then whoever loads it must not meet an exclusive lock of ours
+                fcntl.flock(fd, fcntl.LOCK_SH)
+            finally:
+                os.close(fd)
+
     def facts(self) -> Facts | None:
         """What its lock file says, whoever has the lock; None where that is nothing."""
         with suppress(OSError, msgspec.MsgspecError), self.lock_file.open("rb") as file:
@@ -92,6 +122,10 @@ class CachedVersion:
         with suppress(OSError, msgspec.MsgspecError):
             return msgspec.json.decode(self.journal.read_bytes(), type=Journal)
         return None
+
+    def part_bytes(self) -> int:
+        """How many bytes have come of a version that is not whole."""
+        return sum(path.stat().st_size for path in self.part.rglob("*") if path.is_file())
 
     def is_of_another(self, boot: str) -> bool:
         """Whether what is in ``.part`` was not written since the machine's start."""

@@ -1,30 +1,35 @@
-"""Brings the files of one version from its repository into ``.part``: some at a time, and on from where it ended."""
+"""Brings the files of one version from its repository into ``.part``: some at a time, and on from where it ended.
+
+A file is asked for as a whole, the cheapest way. Where that takes longer than a moment, as from a store that gives a
+connection only so much, other requests bring pieces further on. A file is written from its beginning on, so that a
+fetch can go on from what is there: a piece that comes before its turn is held in memory.
+"""
 
 import asyncio
 import hashlib
-import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from signalbox.program.errors import Conflict, Unavailable
-from signalbox.wire.messages import ManifestFile
+from signalbox.program.tasks import TaskGroup
+from signalbox.wire.manifests import ManifestFile
 from workers.diskcache.cachedversion import CachedVersion, Journal
 
-SILENT_S: Final = 60.0
-"""A store that sends nothing for so long does not answer."""
+PIECE_BYTES: Final = 4 << 20
+HELP_AFTER_S: Final = 0.5
 T = TypeVar("T")
 
 
 class Store(Protocol):
     """What is read of :class:`signalbox.repositories.store.ObjectStore`."""
 
-    def stream(self, path: str, *, etag: str, start: int = 0) -> AsyncIterator[bytes]:
-        """The bytes of a file from ``start`` on. Raises :class:`Conflict` where its ETag differs."""
+    def stream(self, path: str, *, etag: str, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """The bytes of a file from ``start`` on, up to ``end``. Raises :class:`Conflict` where its ETag differs."""
 
 
 class InThread(Protocol):
@@ -32,6 +37,43 @@ class InThread(Protocol):
 
     async def __call__(self, act: Callable[..., T], *args: object) -> T:
         """What ``act`` returns or raises."""
+
+
+class _Incoming:
+    """A file that comes. asked_bytes: what is there, or asked for. received: hashes it, where all of it comes now."""
+
+    def __init__(self, file: ManifestFile, path: Path, size_bytes: int) -> None:
+        self.file = file
+        self.path = path
+        self.asked_bytes = size_bytes
+        self.received = None if size_bytes else hashlib.sha256()
+        self._last = asyncio.Event()
+        self._last.set()
+
+    @property
+    def may_be_helped(self) -> bool:
+        """Whether another request may go on where the last one ends: not without an ETag, as they could differ."""
+        return bool(self.file.etag) and self.asked_bytes < self.file.size_bytes
+
+    def ask(self) -> tuple[int, int, asyncio.Event, asyncio.Event]:
+        """Where the next piece begins and ends, what is set when all before it is there, and what when it is too."""
+        start, turn = self.asked_bytes, self._last
+        self._last = asyncio.Event()
+        return start, self.extended(start, start + 1), turn, self._last
+
+    def extended(self, end: int, needed: int) -> int:
+        """Where a piece ends now that ended at ``end`` and would end beyond ``needed``, unless another is behind it."""
+        while end == self.asked_bytes < min(needed, self.file.size_bytes):
+            end = self.asked_bytes = min(end + PIECE_BYTES, self.file.size_bytes)
+        return end
+
+    def take(self, chunks: list[bytes]) -> None:
+        """Write what comes next. Blocking."""
+        with self.path.open("ab") as out:
+            for chunk in chunks:
+                out.write(chunk)
+                if self.received is not None:
+                    self.received.update(chunk)
 
 
 class Download:
@@ -45,73 +87,105 @@ class Download:
         self._one = one
         self._in_thread = in_thread
         self._received = received
+        self._large: list[_Incoming] = []
+        self._digests: dict[str, str] = {}
+        self._whole = 0
+        """How many files are being asked for as a whole."""
+        self._is_over = asyncio.Event()
 
     async def bring(self, files: tuple[ManifestFile, ...], *, boot: str, streams: int) -> dict[str, str]:
-        """Bring all of them, ``streams`` at a time. What is there of an earlier try is kept where it is of these files.
+        """Bring all of them, by ``streams`` requests at a time. What is there of an earlier try is kept where it is of
+        these files.
 
         Returns the sha256, by path, of those that came as a whole in this try: they need not be read for it again.
         Raises :class:`Conflict` naming a file that is not the one that was listed, what the store raises, and
         ``OSError`` of the disk.
         """
-        await self._in_thread(_prepare, self._one, Journal(boot=boot, files=files))
-        left = iter(sorted(files, key=lambda file: -file.size_bytes))
-        digests: dict[str, str] = {}
+        sizes = await self._in_thread(_prepare, self._one, Journal(boot=boot, files=files))
+        lacking = [(file, size) for file, size in sizes if size < file.size_bytes]
+        left = iter(sorted(lacking, key=lambda each: -each[0].size_bytes))
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(streams, len(files))):
-                    group.create_task(self._bring_some(left, digests))
+            async with TaskGroup() as group:
+                for _ in range(streams):
+                    group.create_task(self._bring_some(left))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return digests
+        return self._digests
 
-    async def _bring_some(self, left: Iterator[ManifestFile], digests: dict[str, str]) -> None:
-        for file in left:
-            if digest := await self._bring(file):
-                digests[file.path] = digest
+    async def _bring_some(self, left: Iterator[tuple[ManifestFile, int]]) -> None:
+        for file, size in left:
+            of = _Incoming(file, self._one.part / file.path, size)
+            if file.size_bytes > PIECE_BYTES:
+                self._large.append(of)
+            self._whole += 1
+            await self._bring(of, is_whole=True)
+            self._whole -= 1
+        if not self._whole:
+            self._is_over.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HELP_AFTER_S):
+                await self._is_over.wait()
+        for of in self._large:
+            while of.may_be_helped:
+                await self._bring(of)
 
-    async def _bring(self, file: ManifestFile) -> str:
-        """Bring one; its sha256 where all of it came now, else empty."""
-        out, size = await self._in_thread(_opened, self._one.part / file.path, file)
-        received = None if size else hashlib.sha256()
+    async def _bring(self, of: _Incoming, *, is_whole: bool = False) -> None:
+        """Bring the next piece of a file. is_whole: and what is behind it, as far as no other request has begun to."""
+        file, held, writing = of.file, list[bytes](), _Writing(self._in_thread)
+        size, end, turn, done = of.ask()
         try:
-            if size < file.size_bytes:
-                async with aclosing(self._store.stream(self._prefix + file.path, etag=file.etag, start=size)) as chunks:  # type: ignore[type-var]
-                    chunk = await _next(chunks)
-                    while chunk and (size := size + len(chunk)) <= file.size_bytes:
-                        self._received(len(chunk))
-                        # The next one comes while this one is hashed, which takes longer.
-                        chunk, _ = await asyncio.gather(_next(chunks), self._in_thread(_take, chunk, out, received))
+            path, until = self._prefix + file.path, None if is_whole else end
+            async with aclosing(self._store.stream(path, etag=file.etag, start=size, end=until)) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    if is_whole and (end := of.extended(end, size + len(chunk))) == file.size_bytes < size + len(chunk):
+                        raise _changed(file)
+                    held.append(chunk[: end - size])
+                    size += len(held[-1])
+                    self._received(len(held[-1]))
+                    if turn.is_set():
+                        await writing.begin(of.take, held)
+                        held = []
+                    if size == end < of.asked_bytes:
+                        break
+            if size < end:
+                raise Unavailable(f"The store ended {file.path} after {size} of {file.size_bytes} bytes.")
+            await turn.wait()
+            await writing.begin(of.take, held)
         except Conflict as error:
             raise _changed(file) from error
         finally:
-            await self._in_thread(out.close)
-        if size > file.size_bytes:
-            raise _changed(file)
-        if size < file.size_bytes:
-            raise Unavailable(f"The store ended {file.path} after {size} of {file.size_bytes} bytes.")
-        return received.hexdigest() if received is not None else ""
+            await writing.end()
+        done.set()
+        if end == file.size_bytes and of.received is not None:
+            self._digests[file.path] = of.received.hexdigest()
 
 
-async def _next(chunks: AsyncIterator[bytes]) -> bytes:
-    try:
-        async with asyncio.timeout(SILENT_S):
-            return await anext(chunks, b"")
-    except TimeoutError as error:
-        raise Unavailable(f"The store has sent nothing for {SILENT_S:g} s.") from error
+class _Writing:
+    """Writes of one request: each goes on beside the next bytes' coming, and none after :meth:`end`."""
 
+    def __init__(self, in_thread: InThread) -> None:
+        self._in_thread = in_thread
+        self._present: asyncio.Future[None] | None = None
 
-def _take(chunk: bytes, out: BinaryIO, received: "hashlib._Hash | None") -> None:
-    out.write(chunk)
-    if received is not None:
-        received.update(chunk)
+    async def begin(self, act: Callable[[list[bytes]], None], chunks: list[bytes]) -> None:
+        """Begin a write when the one before has ended. Raises what that did."""
+        await self.end()
+        self._present = asyncio.ensure_future(self._in_thread(act, chunks))
+
+    async def end(self) -> None:
+        """Wait for the write that goes on. Raises what it does."""
+        if (present := self._present) is not None:
+            await asyncio.wait([present])
+            self._present = None
+            present.result()
 
 
 def _changed(file: ManifestFile) -> Conflict:
     return Conflict(f"{file.path} has changed in the repository since it was listed.", path=file.path)
 
 
-def _prepare(one: CachedVersion, journal: Journal) -> None:
-    """Keep of an earlier try what is of these files, and note what will be there."""
+def _prepare(one: CachedVersion, journal: Journal) -> list[tuple[ManifestFile, int]]:
+    """Keep of an earlier try what is of these files, and note what will be there; how much of each is there."""
     written = one.written()
     if written is None or written.boot != journal.boot:
         shutil.rmtree(one.part, ignore_errors=True)
@@ -124,13 +198,14 @@ def _prepare(one: CachedVersion, journal: Journal) -> None:
     draft = one.journal.with_suffix(".draft")
     draft.write_bytes(msgspec.json.encode(journal))
     draft.rename(one.journal)
+    return [(file, _made(one.part / file.path, file)) for file in journal.files]
 
 
-def _opened(path: Path, file: ManifestFile) -> tuple[BinaryIO, int]:
-    """The file to write on, and how much of it is there."""
+def _made(path: Path, file: ManifestFile) -> int:
+    """Make the file, unless it is there; how much of it is."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     size = path.stat().st_size if path.exists() else 0
     is_kept = size <= file.size_bytes and (bool(file.etag) or size == file.size_bytes)
-    out = path.open("ab" if is_kept else "wb")
-    os.fchmod(out.fileno(), 0o644)  # whatever the umask: it is linked for the runner as it is
-    return out, size if is_kept else 0
+    path.open("ab" if is_kept else "wb").close()
+    path.chmod(0o644)  # whatever the umask: it is linked for the runner as it is
+    return size if is_kept else 0

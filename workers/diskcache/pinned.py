@@ -7,7 +7,8 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.program.errors import NotServing, SignalboxError, Unavailable
 from signalbox.wire import names
-from signalbox.wire.messages import Manifest, Version, VersionDigest, decode
+from signalbox.wire.manifests import Manifest, VersionDigest
+from signalbox.wire.messages import Version, decode
 from signalbox.wire.names import Bucket
 from workers.diskcache.place import Key
 

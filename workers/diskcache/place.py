@@ -17,7 +17,9 @@ class Place(NamedTuple):
 
 
 class LocalFiles:
-    """Where all versions have an absolute path."""
+    """Where all versions have an absolute path. fetched_until: when a fetch last ended, UTC seconds."""
+
+    fetched_until = 0.0
 
     def find(self, model: str, version: Version) -> Place | None:
         """Where a version's files are; None while they are not here."""
@@ -31,6 +33,11 @@ class LocalFiles:
         """Whether a version is being fetched, or tried again after a while."""
         del model, version
         return False
+
+    def fetched(self, key: Key) -> tuple[float, float] | None:
+        """When the last fetch of a version began and ended, UTC seconds; None where none is remembered."""
+        del key
+        return None
 
     def can_be_tried(self, model: str, version: Version) -> bool:
         """Whether a load needs no fetch: the files are here, or cannot be had, as the load will say."""
@@ -64,6 +71,15 @@ class LocalFiles:
 
     def doubt(self, model: str, version: Version) -> None:
         """A load of these files failed: see whether they are damaged, and fetch them again if so."""
+
+    def shortage(self) -> tuple[str, int]:
+        """The model of a fetch for which files in use leave no room, and how many bytes it lacks; 0 = there is none."""
+        return "", 0
+
+    def held_bytes(self, key: Key) -> int:
+        """How much of the disk cache comes free where a version is unloaded that is loaded here."""
+        del key
+        return 0
 
     def release(self, key: Key) -> None:
         """A version is not loaded any more. Idempotent."""

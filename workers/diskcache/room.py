@@ -27,11 +27,15 @@ class TooLargeForCache(Unavailable):
 
 
 class NoRoom(Unavailable):
-    """What is loaded or being fetched leaves no room for the version."""
+    """What is loaded or being fetched leaves no room for the version. lacking_bytes: so much is missing."""
+
+    def __init__(self, public_message: str, *, lacking_bytes: int) -> None:
+        super().__init__(public_message)
+        self.lacking_bytes = lacking_bytes
 
 
 class Evicted(NamedTuple):
-    """A version that has left. reason: ``room``, ``disk``, ``changed`` or ``damaged``."""
+    """A version that has left. reason: ``room``, ``disk``, ``changed``, ``damaged`` or ``dropped``."""
 
     key: Key
     reason: str
@@ -86,10 +90,15 @@ class Room:
             found = {one: one.facts() for one in self._versions() if one.folder.is_dir()}
         return {one: facts for one, facts in found.items() if facts is not None and facts.digest}
 
-    def used_bytes(self) -> int:
-        """Bytes of what is there and of what is being fetched."""
+    def contents(self) -> list[tuple[CachedVersion, Facts, float]]:
+        """What is there or being fetched, and when it was last used (UTC unix seconds); what was used last is first."""
         with self._locked():
-            return sum(facts.size_bytes for one in self._versions() if (facts := one.facts()) is not None)
+            found = [
+                (one, facts, one.lock_file.stat().st_mtime)
+                for one in self._versions()
+                if (facts := one.facts()) is not None
+            ]
+        return sorted(found, key=lambda each: each[2], reverse=True)
 
     def reserve(self, one: CachedVersion, lock: VersionLock, facts: Facts) -> list[Evicted]:
         """Make room for a version and count it from now on; what left for it.
@@ -118,7 +127,8 @@ class Room:
             if facts.size_bytes > free:
                 raise NoRoom(
                     f"The version takes {facts.size_bytes} bytes; {max(0, free)} of the {limit} of this host's disk"
-                    " cache can be made free: the rest is loaded or being fetched. Raise SIGNALBOX_WORKER_CACHE_BYTES."
+                    " cache can be made free: the rest is loaded or being fetched. Raise SIGNALBOX_WORKER_CACHE_BYTES.",
+                    lacking_bytes=facts.size_bytes - free,
                 )
             evicted += [self._remove(other, "room") for other in leaving]
             while self._is_disk_full(one, facts):
@@ -138,12 +148,19 @@ class Room:
             one.part.rename(one.folder)
             one.journal.unlink(missing_ok=True)
 
-    def discard(self, one: CachedVersion) -> bool:
-        """Remove a version whose files turned out to be damaged. False where somebody uses it."""
+    def known(self) -> list[CachedVersion]:
+        """What is there, or half of it. Raises as :meth:`make`, where the folder is there."""
+        if not self.root.exists():
+            return []
+        self.make()
+        return list(self._versions())
+
+    def discard(self, one: CachedVersion, reason: str) -> bool:
+        """Remove a version whose files are damaged, or that the catalog dropped. False where somebody uses it."""
         with self._locked():
             if (lock := one.lock()) is None:
                 return False
-            self._remove(one, "damaged")
+            self._remove(one, reason)
             lock.close()
             return True
 

@@ -4,6 +4,7 @@ All workers compute the same placement from the same tables, so that none has to
 last known tables and serves on when the console or NATS is away.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from signalbox.wire import rollout
 from signalbox.wire.messages import Desired, Limits, Model, Serving, Worker
 from signalbox.wire.names import Bucket, token, untoken
 from signalbox.wire.placement import homes_of
+from signalbox.wire.steering import Pin, Prefetch
 from workers.host.quarantine import Quarantine
 
 
@@ -110,8 +112,9 @@ def _placed_by(worker: Worker) -> tuple[str, str, bool, tuple[str, ...]]:
 class FleetTables:
     """The tables behind placement, kept current.
 
-    describe: this worker's own presence. on_change: called when placement, a model, a desired state or the generation
-    of consumers has changed. on_vanished: called with a worker whose presence has gone.
+    host: its id. describe: this worker's own presence. clock: UTC seconds. on_change: called when placement, a model,
+    a desired state or the generation of consumers has changed. on_vanished: called with a worker whose presence has
+    gone.
     """
 
     def __init__(
@@ -119,21 +122,29 @@ class FleetTables:
         bus: Bus,
         *,
         worker: str,
+        host: str,
         device: str,
         allowed: Iterable[str],
         describe: Callable[[], Worker],
         on_change: Callable[[], None],
         on_vanished: Callable[[Worker], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._on_vanished = on_vanished
+        self._clock = clock
         self._generation = 0
         self._device = device
+        self._host = host
         self._worker_id = worker
         self._describe = describe
         self._on_change = on_change
         self.models = Table(bus, Bucket.MODELS, Model, is_packed=True)
         self.workers = Table(bus, Bucket.WORKERS, Worker)
         self.desired = Table(bus, Bucket.DESIRED, Desired)
+        self._prefetches = Table(bus, Bucket.DESIRED, Prefetch)
+        self._pins = Table(bus, Bucket.DESIRED, Pin)
+        self._pinned: dict[str, Pin] = {}
+        """Pins in force anywhere, by key."""
         self.serving = Table(bus, Bucket.SERVING, Serving, is_packed=True)
         self._published: set[str] = set()
         self._reported: dict[str, Worker] = {}
@@ -148,6 +159,10 @@ class FleetTables:
         self.models.on_change(lambda key, model, _revision: self._on_model(key, model))
         self.serving.on_change(lambda *_: self._on_change())
         self.desired.on_change(lambda *_: self._on_change())
+        self._prefetches.on_change(
+            lambda *_: self._on_change()
+        )  # of one bucket, but NATS tells the tables in any order
+        self._pins.on_change(lambda key, pin, _revision: self._on_pin(key, pin))
         self.workers.on_change(lambda key, worker, _revision: self._on_presence(key, worker))
         for table in self._tables:
             await table.start()
@@ -157,6 +172,10 @@ class FleetTables:
     def find(self, name: str) -> Model | None:
         """The catalog's document of one model."""
         return self.models.get(token(name))
+
+    def is_removed(self, name: str) -> bool:
+        """Whether the console has taken a model out of the catalog. One that NATS has lost it publishes again."""
+        return self.models.is_removed(token(name))
 
     def limits(self, name: str) -> Limits:
         """The limits of one model's jobs."""
@@ -177,10 +196,41 @@ class FleetTables:
         """Versions worth having in memory: first those that requests shall get, then those that they get now."""
         return rollout.targets(model, self.serving.get(token(model.name)))
 
+    def prefetched(self, name: str) -> int:
+        """The version of a model that is asked for ahead of need, until some instant; 0 = none is."""
+        asked, model = self._prefetches.get(f"prefetch.{token(name)}"), self.find(name)
+        if asked is None or model is None or asked.until <= self._clock() or not self._is_here(asked.hosts):
+            return 0
+        return asked.version or next(iter(self.targets(model)), 0)
+
+    def pinned(self) -> list[tuple[str, int]]:
+        """The versions that operators have pinned here, those first that were pinned first."""
+        found = []
+        for pin in sorted(self._pinned.values(), key=lambda pin: (pin.at, pin.model)):
+            model = self.find(pin.model)
+            if model is None or not self._is_here(pin.hosts) or not self.is_assigned(pin.model):
+                continue
+            version = pin.version or next(iter(self.targets(model)), 0)
+            if any(each.version == version for each in model.versions):
+                found.append((pin.model, version))
+        return found
+
+    def _is_here(self, hosts: tuple[str, ...]) -> bool:
+        return not hosts or self._host in hosts
+
+    def _on_pin(self, key: str, pin: Pin | None) -> None:
+        if pin is not None and pin.is_on:
+            self._pinned[key] = pin
+        elif self._pinned.pop(key, None) is None:
+            return  # what is in the bucket beside pins
+        self._on_change()
+
     def is_spare(self, key: tuple[str, int]) -> bool:
         """Whether a version may leave first: its model is assigned elsewhere, or requests get other versions."""
         model = self.find(key[0])
-        return model is None or not self.is_assigned(key[0]) or key[1] not in self.targets(model)
+        if model is None or not self.is_assigned(key[0]):
+            return True
+        return key[1] not in self.targets(model) and key[1] != self.prefetched(key[0]) and key not in self.pinned()
 
     def published(self) -> set[str]:
         """Models that were published since the last call of this method."""
@@ -235,7 +285,7 @@ class FleetTables:
 
     @property
     def _tables(self) -> tuple[Any, ...]:
-        return self.models, self.serving, self.workers, self.desired, self.quarantine
+        return self.models, self.serving, self.workers, self.desired, self._prefetches, self._pins, self.quarantine
 
     def _other_holders(self, name: str) -> list[str]:
         others = self._assignment.others(token(name))

@@ -1,5 +1,6 @@
 """What a worker counts for Prometheus. Served on ``SIGNALBOX_METRICS_PORT``."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from signalbox.program import metrics
@@ -19,6 +20,7 @@ BATCH_JOBS: Final = metrics.histogram(
     "worker_batch_jobs", "Jobs in a batch.", "model", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
 )
 RUN_SECONDS: Final = metrics.histogram("worker_run_seconds", "One run of a batch.", "model")
+SHADOW_RUNS: Final = metrics.counter("worker_shadow_runs", "Runs of a candidate in the shadow of another one.", "model")
 PRESENCE_SHORTENED: Final = metrics.counter(
     "worker_presence_shortened", "Times this worker's presence document began to be too long to be written whole."
 )
@@ -59,9 +61,14 @@ RECONCILER_LOST: Final = metrics.counter(
     "reconciler_lost", "Jobs failed because the queue had lost them with their input.", "model"
 )
 JOBS_REMOVED: Final = metrics.counter("reconciler_jobs_removed", "Messages of ended jobs removed from JOBS.")
+DELAYED: Final = metrics.gauge(
+    "reconciler_delayed", "Jobs that wait for their time to be queued, as the reconciler knows them."
+)
+RELEASED: Final = metrics.counter("reconciler_released", "Delayed jobs queued when their time had come.", "model")
 INPUTS_REMOVED: Final = metrics.counter(
     "reconciler_inputs_removed", "Stored inputs that were refused, or of ended jobs whose ends were not read in time."
 )
+ERASED: Final = metrics.counter("reconciler_erased", "Messages erased that deleted jobs had left.")
 SHORT_LIVED_REMOVED: Final = metrics.counter(
     "reconciler_short_lived_removed", "Records of synchronous calls removed after their short time."
 )
@@ -95,17 +102,55 @@ CACHE_HITS: Final = metrics.counter(
     "worker_cache_hits", "Loads of versions whose files were in the disk cache already.", "model"
 )
 CACHE_MISSES: Final = metrics.counter("worker_cache_misses", "Versions that had to be fetched.", "model")
-CACHE_FAILURES: Final = metrics.counter("worker_cache_failures", "Tries to fetch a version that failed.")
-CACHE_FETCHED: Final = metrics.counter("worker_cache_fetched_bytes", "Bytes that came from repositories.")
+CACHE_FAILURES: Final = metrics.counter("worker_cache_failures", "Tries to fetch a version that failed.", "model")
+CACHE_FETCHED: Final = metrics.counter("worker_cache_fetched_bytes", "Bytes that came from repositories.", "model")
 CACHE_FETCH_SECONDS: Final = metrics.histogram(
-    "worker_cache_fetch_seconds", "Fetch of a version, from the list of its files to the verified bytes."
+    "worker_cache_fetch_seconds", "Fetch of a version, from the list of its files to the verified bytes.", "model"
+)
+LOAD_SECONDS: Final = metrics.histogram(
+    "worker_load_seconds", "Load of a version: its files verified, loaded and warmed up.", "model"
 )
 CACHE_BYTES: Final = metrics.gauge(
-    "worker_cache_bytes", "Of all versions in this host's disk cache, when this worker last fetched one."
+    "worker_cache_bytes", "Of all versions in this host's disk cache, when this worker last changed it."
 )
 CACHE_EVICTIONS: Final = metrics.counter(
     "worker_cache_evictions",
     "Versions that left the disk cache: room (for another), disk (full), changed (the same number from elsewhere),"
     " damaged.",
+    "model",
     "reason",
 )
+THEIR_TOTAL: Final = metrics.counter(
+    "tfservingcache_cache", "Jobs that ended, as TFServingCache counts requests to its cache.", "model", "version"
+)
+THEIR_HITS: Final = metrics.counter(
+    "tfservingcache_cache_hits", "Jobs that ended and did not wait for their version's files.", "model", "version"
+)
+THEIR_MISSES: Final = metrics.counter(
+    "tfservingcache_cache_misses", "Jobs that ended and had waited for their version's files.", "model", "version"
+)
+THEIR_SECONDS: Final = metrics.histogram(
+    "tfservingcache_cache_duration_seconds",
+    "What jobs that ended had waited for a fetch and for a load of their version.",
+    "model",
+    "version",
+)
+THEIR_FETCH_SECONDS: Final = metrics.histogram(
+    "tfservingcache_cache_fetch_duration_seconds",
+    "Fetch of a version, from the list of its files on.",
+    "model",
+    "version",
+)
+
+
+def count_cached(model: str, version: int, waits_ms: Sequence[tuple[float, float]]) -> None:
+    """Count jobs that ended as TFServingCache counts requests: what each waited for a fetch and a load."""
+    labels = model, str(version)
+    THEIR_TOTAL.labels(*labels).inc(len(waits_ms))
+    if misses := sum(fetch_ms > 0 for fetch_ms, _ in waits_ms):
+        THEIR_MISSES.labels(*labels).inc(misses)
+    if hits := len(waits_ms) - misses:
+        THEIR_HITS.labels(*labels).inc(hits)
+    seconds = THEIR_SECONDS.labels(*labels)
+    for fetch_ms, load_ms in waits_ms:
+        seconds.observe((fetch_ms + load_ms) / 1000)

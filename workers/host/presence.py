@@ -46,8 +46,9 @@ def fitting(worker: Worker) -> Worker:
         return worker
     worker = replace(
         worker,
-        models=tuple(replace(r, error=r.error[:_ERROR_CHARACTERS]) for r in worker.models),
+        models=tuple(replace(r, error=r.error[:_ERROR_CHARACTERS], use=None, shadow=None) for r in worker.models),
         rates=dict(islice(worker.rates.items(), MOST_COUNTED)),
+        load_s=dict(islice(worker.load_s.items(), MOST_COUNTED)),
         in_flight=dict(islice(worker.in_flight.items(), MOST_COUNTED)),
         waiting=dict(islice(worker.waiting.items(), MOST_COUNTED)),
         oldest=dict(islice(worker.oldest.items(), MOST_COUNTED)),

@@ -1,7 +1,8 @@
 """Inputs whose job became a dead letter for ending runners: jobs with them are refused for an hour.
 
-Kept in KV ``poison`` under model and hash of the input, so that every worker knows, and sending the same
-bytes again ends no other runner. As long as a model has no such input, nothing is hashed.
+Kept in KV ``poison`` under model, version and hash of the input, so that every worker knows, and sending the same bytes
+again ends no other runner; another version may be able to run them. As long as a model has no such input, nothing is
+hashed.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ from signalbox.bus.table import Table, put
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import names
-from signalbox.wire.messages import Job, Poison
+from signalbox.wire.messages import Job
 from signalbox.wire.names import Bucket, token
+from signalbox.wire.poison import Poison
 
 QUARANTINE_S: Final = 3600
 LARGE_BYTES: Final = 256 * 1024
@@ -49,15 +51,17 @@ class Quarantine:
         """Whether this job's input may not run. What a person redrove may: its mark is lifted, here perhaps later."""
         if job.redrive_of or not self.concerns(job.model):
             return False
-        found = self._table.get(names.poison(job.model, await _digest(job, frame)))
+        found = self._table.get(names.poison(job.model, job.version, await _digest(job, frame)))
         return found is not None and self._clock() - found.since < QUARANTINE_S
 
     async def add(self, job: Job, frame: bytes, error: SignalboxError) -> None:
         """Quarantine a job's input. Best effort: what cannot be written is found again by its next strikes."""
         digest = await _digest(job, frame)
-        doc = Poison(model=job.model, sha256=digest, job=job.id, error=error.code, since=self._clock())
+        doc = Poison(
+            model=job.model, version=job.version, sha256=digest, job=job.id, error=error.code, since=self._clock()
+        )
         try:
-            await put(self._bus, Bucket.POISON, names.poison(job.model, digest), doc, ttl_s=QUARANTINE_S)
+            await put(self._bus, Bucket.POISON, names.poison(job.model, job.version, digest), doc, ttl_s=QUARANTINE_S)
         except SignalboxError as failure:
             log.warning("quarantine.write_failed", job=job.id, why=str(failure))
         else:

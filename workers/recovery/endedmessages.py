@@ -14,7 +14,8 @@ So a record outlives its message by twice ``trusted_s``:
 - The other ``trusted_s`` is for a write that is on its way, and for clocks. A worker that sleeps longer with a write
   in its socket has lost lease and connection.
 
-Every other program that writes a first record (a gateway that cancels, the reconciler) has just seen the message too.
+Every other program that writes a first record (a gateway that cancels or changes, the reconciler) has just seen the
+message too.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ MAX_READ: Final = 20_000
 """Messages of ``JOBS`` read in one turn."""
 _IN_FLIGHT: Final = 16
 _CLOCKS_S: Final = 60.0
-"""The two streams may be led by nodes whose clocks differ so much."""
+"""The two streams may be led by nodes whose clocks differ so much. A job that is raised just before its end may get a
+message some seconds after it (:mod:`signalbox.jobs.change`)."""
 
 
 def _any(_job_id: str) -> bool:

@@ -20,8 +20,9 @@ from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import NewerVersion
 from signalbox.wire import names
-from signalbox.wire.messages import Record, RefusedInput, decode
+from signalbox.wire.messages import Record, decode
 from signalbox.wire.names import Header, Stream
+from signalbox.wire.refused import RefusedInput
 from workers.host import gauges
 
 ORPHANED_S: Final = 3600.0

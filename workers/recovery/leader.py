@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus
 from signalbox.program.errors import SignalboxError, StaleRevision
 from signalbox.wire import names
+from signalbox.wire.duties import LeaderLeaseRecord
 from signalbox.wire.events import is_removal
-from signalbox.wire.messages import LeaderLeaseRecord, decode, encode
+from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import Bucket
 
 

@@ -3,7 +3,8 @@
 One worker does it for all (:mod:`workers.recovery.leader`). Every three seconds it
 
 1. reads on in ``STATE``: records that are not terminal are remembered as open;
-2. removes messages and inputs of jobs that have ended (:mod:`workers.recovery.removal`);
+2. erases what deleted jobs held (:mod:`workers.recovery.erasure`), and removes messages and inputs of jobs that have
+   ended (:mod:`workers.recovery.removal`);
 3. asks for jobs that no worker was given (:mod:`workers.recovery.undelivered`), every half minute only where very many
    wait, as each is then asked for by itself;
 
@@ -12,10 +13,13 @@ and every half minute it also
 4. removes records of jobs that ended long enough ago (:mod:`workers.recovery.records`,
    :mod:`workers.recovery.shortlived`),
    before it writes any: a full ``STATE`` takes no ends;
-5. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``) and taken out of the queue;
+5. reads on in ``JOBS``: what waits beyond its deadline is ended (``expired``), or of a model that was removed from the
+   catalog (``not_found``; also at once when that happens), and taken out of the queue;
 6. looks again at open records that are a minute old: one that its worker still runs is left alone, the others are put
    right (:mod:`signalbox.jobs.repair`);
 7. removes inputs that were refused, or whose jobs' ends it has not read (:mod:`workers.recovery.inputs`).
+
+Beside these turns it queues delayed jobs when their time has come (:mod:`workers.recovery.delayed`).
 
 Each turn's work is bounded; what is left over is the next turn's. Two reconcilers at once harm no job.
 Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk after 24 hours.
@@ -39,10 +43,14 @@ from signalbox.jobs.records import Found, Records
 from signalbox.jobs.repair import GRACE_S, Fate
 from signalbox.program import log
 from signalbox.program.errors import InputLost, NewerVersion, NotFound, SignalboxError
+from signalbox.program.tasks import TaskGroup
 from signalbox.wire import names
-from signalbox.wire.messages import Job, Model, ReconcilerPosition, Record, State, Worker, decode, encode
+from signalbox.wire.duties import ReconcilerPosition
+from signalbox.wire.messages import Job, Model, Record, State, Worker, decode, encode
 from signalbox.wire.names import RECONCILER, Bucket, Header, Stream, token
 from workers.host import gauges
+from workers.recovery.delayed import DelayedJobs, Released
+from workers.recovery.erasure import Erasure
 from workers.recovery.inputs import InputRemoval
 from workers.recovery.leader import LeaderLease
 from workers.recovery.queued import is_deep, walk_jobs
@@ -55,6 +63,8 @@ from workers.recovery.walk import walk
 PERIOD_S: Final = 30.0
 REMOVAL_S: Final = 3.0
 """From one removal of ended jobs to the next."""
+RELEASE_S: Final = 0.5
+"""From one look for delayed jobs that are due to the next."""
 SETTLED_S: Final = 60.0
 """A record younger than this is its worker's business."""
 BELIEVED_S: Final = 3600.0
@@ -70,12 +80,14 @@ _POSITION: Final = "position"
 _RUNNING: Final = '"state":"running"'
 _QUEUED: Final = '"state":"queued"'
 _STORED: Final = '"input":{'
-"""Of the others only these are read whole, where a job's input was stored."""
+_DELETED: Final = '"deleted_at":'
+"""Of the others only these are read whole: where a job's input was stored, and tombstones."""
 
 
 class JobReconciler:
     """One worker's part. workers, models: presence and catalog as known here. clock: UTC seconds.
 
+    is_removed: whether a model was taken out of the catalog.
     outlives_s: how much longer a record stays than its job's message (:mod:`workers.recovery.endedmessages`).
     """
 
@@ -86,6 +98,7 @@ class JobReconciler:
         *,
         workers: Callable[[], Iterable[Worker]],
         models: Callable[[], Mapping[str, Model]],
+        is_removed: Callable[[str], bool] = lambda _: False,
         worker: str,
         boot: str,
         period_s: float = PERIOD_S,
@@ -100,6 +113,8 @@ class JobReconciler:
         self._records = records
         self._workers = workers
         self._models = models
+        self._is_removed = is_removed
+        self._has_removed = False
         self._period_s = period_s
         self._settled_s = settled_s
         self._clock = clock
@@ -112,8 +127,10 @@ class JobReconciler:
         self._foreign: list[int] = []
         self._is_behind = False
         self._removal = JobRemoval(bus, clock=clock)
+        self._erasure = Erasure(bus, clock=clock)
         self._undelivered = UndeliveredJobs(bus, workers, clock=clock)
         self._inputs = InputRemoval(bus, records, clock=clock)
+        self._delayed = DelayedJobs(bus, records, clock=clock)
         self._position: ReconcilerPosition | None = None
         """Where we read on; None: where the one before us left off, or the duty is another's."""
         self._is_doubted = False
@@ -123,23 +140,30 @@ class JobReconciler:
         again: after a reconnect reading goes back to where it was before what may have been lost."""
         self._open: dict[str, tuple[int, float]] = {}
         """Jobs whose records are not terminal: sequence of the record, and when it was stored."""
+        self._waiting: set[str] = set()
+        """Those of them that nobody has claimed yet: they wait in the queue, as jobs without a record do."""
 
     async def keep(self) -> None:
-        """Until cancelled: turn after turn, with jitter, so that workers ask one after the other."""
+        """Until cancelled: turn after turn, with jitter, so that workers ask one after the other; and releases."""
         self._bus.on_reconnect(self._doubt)
+        async with TaskGroup() as group:
+            group.create_task(self._turn_by_turn())
+            group.create_task(self._release_often())
+
+    async def _turn_by_turn(self) -> None:
         loop = asyncio.get_running_loop()
         whole_at = loop.time() + self._period_s
         pause_s = self._removal_s
         while True:
             await asyncio.sleep(pause_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
             pause_s = self._removal_s
-            is_whole = loop.time() >= whole_at
+            is_whole = loop.time() >= whole_at or self._has_removed
             if is_whole:
-                whole_at = loop.time() + self._period_s
+                whole_at, self._has_removed = loop.time() + self._period_s, False
             try:
                 while await self.turn(is_whole=is_whole) and self._is_behind:
                     pass
-                if self._removal.has_more:
+                if self._removal.has_more or self._erasure.has_more:
                     pause_s /= 10  # what goes singly went for seconds
             except SignalboxError as error:
                 gauges.RECONCILED.labels("failed").inc()
@@ -148,10 +172,25 @@ class JobReconciler:
                 gauges.RECONCILED.labels("failed").inc()
                 log.exception("reconciler.turn_failed")
 
+    async def _release_often(self) -> None:
+        while True:
+            await asyncio.sleep(RELEASE_S)
+            try:
+                await self.release()
+            except SignalboxError as error:
+                log.warning("reconciler.release_failed", why=str(error), code=error.code)
+            except Exception:  # noqa: BLE001  the edge of a task
+                log.exception("reconciler.release_failed")
+
+    def model_removed(self) -> None:
+        """Have jobs of a model that was just removed ended with the next turn."""
+        self._has_removed = True
+
     async def close(self) -> None:
         """Give the duty up for another to take at once."""
         self._bus.forget_reconnect(self._doubt)
         await self._inputs.rest()
+        await self._delayed.rest()
         if self._position is not None:
             with contextlib.suppress(SignalboxError):  # an older one is there
                 await self._keep(self._position)
@@ -168,6 +207,8 @@ class JobReconciler:
             self._position = None
             self._begin(0)
             await self._inputs.rest()
+            await self._delayed.rest()
+            gauges.RECONCILER_OPEN.set(0)
             gauges.RECONCILED.labels("not ours").inc()
             return False
         jobs, state = await self._stream(Stream.JOBS), await self._stream(Stream.STATE)
@@ -179,10 +220,12 @@ class JobReconciler:
         if self._position is None:
             self._begin(position.state_seq)
         self._position = position
+        await self._delayed.listen()
         self._read_to = await self._read_records(self._read_to, state["state"])
         self._positions.append((self._clock(), self._read_to))
         while len(self._positions) > 1 and self._positions[1][0] <= self._clock() - self._settled_s:
             self._positions.popleft()
+        await self._erasure.turn()
         await self._removal.turn(jobs)
         if jobs["state"]["messages"] and not self._is_behind and (is_whole or not is_deep(jobs)):
             await self._undelivered.turn(jobs, self._is_known)
@@ -193,15 +236,32 @@ class JobReconciler:
                 self._is_behind = True
             self._position = replace(position, jobs_seq=await self._read_jobs(position.jobs_seq, jobs))
             await self._check_open(crowded_below)
+            await self._delayed.renew(crowded_below)
             await self._inputs.turn()
             gauges.RECONCILER_OPEN.set(len(self._open))
             await self._keep(self._position)
             gauges.RECONCILED.labels("done").inc()
         return True
 
+    async def release(self) -> None:
+        """Queue the delayed jobs that are due, if the duty is ours. Raises as :meth:`DelayedJobs.release`."""
+        if self._position is None or not self._delayed.is_due:
+            return
+        await self._delayed.release(self._released)
+
+    def _released(self, released: Released) -> None:
+        done, revision = released
+        if done.fate is Fate.ENDED:
+            self._count(done.record)
+            return
+        if done.fate is Fate.REQUEUED:
+            gauges.RELEASED.labels(done.record.model).inc()
+        # A newer record of it may have been read meanwhile.
+        self._open.setdefault(done.record.id, (revision, self._clock()))
+
     def _is_known(self, job_id: str) -> bool:
-        """Whether a record of a job was read."""
-        return job_id in self._open or self._removal.has_ended(job_id)
+        """Whether a record was read that tells of a job's delivery; one that only waits in the queue has none."""
+        return (job_id in self._open and job_id not in self._waiting) or self._removal.has_ended(job_id)
 
     def _doubt(self) -> None:
         """Begin anew at the next turn, at the position that is kept. A turn that is under way goes on as it is."""
@@ -212,10 +272,12 @@ class JobReconciler:
         self._positions.clear()
         self._positions.append((self._clock(), state_seq))
         self._open.clear()
+        self._waiting.clear()
         self._foreign.clear()
         self._retention.begin()
         self._slots.begin()
         self._removal.begin()
+        self._erasure.begin()
         self._undelivered.begin()
         self._read_to = state_seq
 
@@ -230,17 +292,19 @@ class JobReconciler:
     async def _keep(self, position: ReconcilerPosition) -> None:
         """Keep from where the next reconciler reads ``STATE``.
 
-        It is the oldest record that has not settled, is open, short-lived, or of an ended job whose message may still
-        be there.
+        It is the oldest record that has not settled, is open, short-lived, of a deleted job, or of an ended one whose
+        message may still be there.
         """
         low = min([self._positions[0][1], *(seq for seq, _ in self._open.values())])
-        low = min(low, self._slots.lowest(low), self._removal.lowest(low))
+        low = min(low, self._slots.lowest(low), self._removal.lowest(low), self._delayed.lowest(low))
+        low = self._erasure.lowest(low)
         kept = replace(position, state_seq=low)
         await self._bus.write(names.key(Bucket.DUTIES, _POSITION), encode(kept))
 
     def _lowest(self) -> int:
         """Below this every record is of a job that has ended, and none is a newer program's."""
-        return min([self._read_to, *(seq for seq, _ in self._open.values()), *self._foreign])
+        low = min([self._read_to, *(seq for seq, _ in self._open.values()), *self._foreign])
+        return self._delayed.lowest(low)
 
     async def _stream(self, stream: Stream) -> dict[str, Any]:
         return await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
@@ -248,25 +312,28 @@ class JobReconciler:
     # ------------------------------------------------------------------------------ the queue
 
     async def _read_jobs(self, seq: int, jobs: Mapping[str, Any]) -> int:
-        """End what waits beyond its deadline. Returns where to read on; 0 after the last message."""
+        """End what waits beyond its deadline, or for a model that was removed.
+
+        Returns where to read on; 0 after the last message.
+        """
         if not jobs["state"]["messages"]:
             return 0
-        overdue: list[tuple[int, Job]] = []
+        over: list[tuple[int, Job]] = []
         before = self._clock() - GRACE_S
 
         def visit(message: Delivery | Stored) -> bool:
-            if len(overdue) >= MAX_CHECKED:
+            if len(over) >= MAX_CHECKED:
                 return False
             try:
                 job = message.job
             except (KeyError, ValueError, msgspec.MsgspecError):
                 return True
-            if job.deadline_at < before:
-                overdue.append((message.seq, job))
+            if job.deadline_at < before or self._is_removed(job.model):
+                over.append((message.seq, job))
             return True
 
         after = await walk_jobs(self._bus, jobs, seq, MAX_READ, visit)
-        for job_seq, job in overdue:
+        for job_seq, job in over:
             await self._end_queued(job_seq, job)
         following = await self._bus.leader_next(Stream.JOBS, after)
         return following.seq if following is not None else 0
@@ -280,7 +347,11 @@ class JobReconciler:
             return  # an open record: judged as one
         if found is None or not found[0].state.is_terminal:
             waiting = Found(*found) if found is not None else Found.unclaimed(job)
-            ended = await repair.expire(self._bus, self._records, waiting, now=self._clock(), job=job)
+            is_overdue = waiting.record.deadline_at < self._clock() - GRACE_S
+            if not is_overdue and not self._is_removed(job.model):
+                return  # its owner has moved the deadline
+            end = repair.expire if is_overdue else repair.fail_removed
+            ended = await end(self._bus, self._records, waiting, now=self._clock(), job=job)
             if ended is None:
                 return
             self._count(ended.record)
@@ -300,7 +371,7 @@ class JobReconciler:
         self._is_behind = False
         if not state["messages"] or seq > state["last_seq"]:
             return seq
-        room = MAX_KNOWN - len(self._open) - len(self._removal)
+        room = MAX_KNOWN - len(self._open) - len(self._removal) - len(self._erasure)
         read = 0
 
         def visit(delivery: Delivery) -> bool:
@@ -312,17 +383,26 @@ class JobReconciler:
             job_id, text = names.job_of(delivery.subject), delivery.headers.get(Header.RECORD, "")
             is_open = _RUNNING in text or _QUEUED in text
             stored_input = ""
-            if is_open or _STORED in text:
+            is_waiting = is_delayed = False
+            if is_open or _STORED in text or _DELETED in text:
                 try:
                     record = decode(Record, text)
                 except msgspec.MsgspecError:
                     self._foreign.append(delivery.seq)
                     return True
                 stored_input = inputs.of_record(record)
-            if is_open:
+                is_waiting = record.state is State.QUEUED and not record.attempt
+                is_delayed = is_open and self._delayed.saw(record, delivery.seq, delivery.time)
+                if record.deleted_at:
+                    self._erasure.deleted(record, delivery.seq)
+            (self._waiting.add if is_waiting else self._waiting.discard)(job_id)
+            if is_delayed:
+                self._open.pop(job_id, None)
+            elif is_open:
                 self._open[job_id] = (delivery.seq, delivery.time)
             else:
                 self._open.pop(job_id, None)
+                self._delayed.forget(job_id)
                 self._removal.ended(job_id, delivery.seq, stored_input)
             return True
 
@@ -376,7 +456,7 @@ class JobReconciler:
         done = await repair.repair(self._bus, self._records, record, revision, now=self._clock())
         if done.fate is Fate.REQUEUED:
             gauges.REQUEUED.labels(record.model).inc()
-        elif done.fate is Fate.OPEN and record.retry_at <= self._clock():
+        elif done.fate is Fate.OPEN and record.attempt and record.retry_at <= self._clock():
             await self._undelivered.ask_redelivery(record.model)
         elif done.fate is Fate.ENDED:
             self._count(done.record)

@@ -92,7 +92,7 @@ class _Queue(NamedTuple):
 class _Slot:
     """Ended jobs whose messages may be in ``JOBS``, with the sequences of their records. due_at: of the next check.
 
-    most: messages that the last check left there.
+    most: jobs whose messages the last check left there; one that was raised to a higher class has two.
     """
 
     __slots__ = ("began_at", "due_at", "ended", "most", "pause_s")
@@ -188,7 +188,7 @@ class JobRemoval:
             del self._slots[name]
             return 0
         if queue.is_patient and not is_whole:
-            slot.most = len(there)
+            slot.most = len(set(map(names.job_of, there)))
             slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, ended)}
             return 0
         mixed = {names.class_of(subject) for subject in there if names.job_of(subject) not in slot.ended}
@@ -203,7 +203,7 @@ class JobRemoval:
         gone = left[:most_singly] if is_whole or is_old or queue.is_crowded else []
         await self._remove_singly(gone, last_seq)
         slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, left[len(gone) :])}
-        slot.most = len(there) - len(ended) + len(slot.ended)
+        slot.most = len(set(map(names.job_of, there)) - set(map(names.job_of, ended))) + len(slot.ended)
         slot.pause_s = min(max(PAUSE_S, 2 * slot.pause_s), _LONGEST_PAUSE_S)
         slot.due_at = now + slot.pause_s
         if not slot.ended:

@@ -1,7 +1,7 @@
 """What the runner of one hold does now: it loads, it computes, or it is idle.
 
 The runner works on one request after another, so of all requests with it the oldest is what it does
-now. A load ahead of need has a thread of the runner to itself: it delays no run, and is told while none is there.
+now. A load beside runs has a thread of the runner to itself: it delays no run, and is told while none is there.
 A run that may be what takes runners down has the runner without one, so that neither fails for the other.
 A quick run is over before anybody could read of it: how much of the time runs and loads take is told as two sums.
 No I/O; the timer is the loop's.
@@ -26,7 +26,7 @@ Key = tuple[str, int]
 class Request:
     """One request with the runner. since: UTC, when its turn came; 0 while others are before it.
 
-    is_beside_load: a load ahead of need was under way while the runner had it.
+    is_beside_load: a load beside runs was under way while the runner had it.
     given_s, began_s, ended_s: on the loop's clock, when the runner got it, when its turn came (until then when the
     runner got it), and when it was answered.
     """
@@ -73,18 +73,18 @@ class Activity:
 
     def __init__(self, statistics: Statistics, clock: Callable[[], float], changed: asyncio.Event) -> None:
         self._statistics = statistics
-        self._clock = clock
+        self.clock = clock
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._requests: list[Request] = []
-        self._ahead: Request | None = None
+        self._beside: Request | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._suspects: set[object] = set()
         self._no_suspect = _set()
-        self._no_load_ahead = _set()
+        self._none_beside = _set()
 
     def suspect(self, batch: object) -> None:
-        """The batch may be what takes runners down or what is too much: no load ahead begins until :meth:`trust`."""
+        """The batch may be what takes runners down, or too much: no load begins beside runs until :meth:`trust`."""
         self._suspects.add(batch)
         self._no_suspect.clear()
 
@@ -96,17 +96,17 @@ class Activity:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether no load ahead may begin."""
+        """Whether no load may begin beside runs."""
         return bool(self._suspects)
 
     async def until_trusted(self) -> None:
-        """Wait until a load ahead may begin."""
+        """Wait until a load may begin beside runs."""
         await self._no_suspect.wait()
 
     async def alone(self, batch: object) -> None:
-        """Where the batch is suspected, wait for the load ahead that is under way."""
+        """Where the batch is suspected, wait for the load beside it that is under way."""
         if batch in self._suspects:
-            await self._no_load_ahead.wait()
+            await self._none_beside.wait()
 
     @contextmanager
     def computing(
@@ -121,14 +121,13 @@ class Activity:
             self._end(request)
 
     @contextmanager
-    def loading(self, key: Key, *, is_ahead: bool = False, is_trial: bool = False) -> Iterator[None]:
+    def loading(self, key: Key, *, is_beside: bool = False, is_trial: bool = False) -> Iterator[None]:
         """A version is being loaded. One that succeeds counts for what loads of the model take.
 
-        is_ahead: no job waits for it, and runs go on beside it; one at a time. is_trial: it is loaded, and joined
-        requests of it are tried.
+        is_beside: runs go on beside it; one at a time. is_trial: it is loaded, and joined requests of it are tried.
         """
         request = Request(LOADING, key, (), lambda: None, self._loop.time())
-        begin, end = (self._begin_ahead, self._end_ahead) if is_ahead else (self._begin, self._end)
+        begin, end = (self._begin_beside, self._end_beside) if is_beside else (self._begin, self._end)
         begin(request)
         try:
             yield
@@ -141,17 +140,17 @@ class Activity:
         """What the runner does, None if it is idle."""
         if self._requests:
             return self._run(self._requests[0], self._requests[0].jobs)
-        if self._ahead is not None:
-            return self._run(self._ahead, (), is_ahead=True)
+        if self._beside is not None:
+            return self._run(self._beside, (), is_beside=True)
         return None
 
     def under_way(self) -> Iterator[tuple[str, float]]:
         """What :attr:`Statistics.used_s` does not hold yet: activity and seconds of what the runner does now."""
-        for request in (*self._requests[:1], self._ahead):
+        for request in (*self._requests[:1], self._beside):
             if request is not None:
                 yield request.activity, self._loop.time() - request.began_s
 
-    def _run(self, request: Request, jobs: tuple[str, ...], *, is_ahead: bool = False) -> Run:
+    def _run(self, request: Request, jobs: tuple[str, ...], *, is_beside: bool = False) -> Run:
         model, version = request.key
         is_load = request.activity == LOADING
         usual_s = (self._statistics.load_s if is_load else self._statistics.run_s).get(model, 0.0)
@@ -162,11 +161,11 @@ class Activity:
             jobs=jobs,
             since=request.since,
             expected_s=round(usual_s, 4),
-            is_ahead=is_ahead,
+            is_beside=is_beside,
         )
 
     def _begin(self, request: Request) -> None:
-        request.is_beside_load = self._ahead is not None
+        request.is_beside_load = self._beside is not None
         self._requests.append(request)
         if len(self._requests) == 1:
             self._next()
@@ -182,19 +181,19 @@ class Activity:
             self._changed.set()
         self._next()
 
-    def _begin_ahead(self, request: Request) -> None:
-        self._ahead = request
-        self._no_load_ahead.clear()
+    def _begin_beside(self, request: Request) -> None:
+        self._beside = request
+        self._none_beside.clear()
         for beside in self._requests:
             beside.is_beside_load = True
-        request.since = self._clock()
+        request.since = self.clock()
         self._tell(request)
 
-    def _end_ahead(self, request: Request) -> None:
+    def _end_beside(self, request: Request) -> None:
         self._statistics.used(request.activity, self._loop.time() - request.began_s)
-        if self._ahead is request:
-            self._ahead = None
-            self._no_load_ahead.set()
+        if self._beside is request:
+            self._beside = None
+            self._none_beside.set()
         self._changed.set()
 
     def _next(self) -> None:
@@ -205,7 +204,7 @@ class Activity:
         if not self._requests:
             return
         request = self._requests[0]
-        request.since, request.began_s = self._clock(), self._loop.time()
+        request.since, request.began_s = self.clock(), self._loop.time()
         request.on_turn()
         if request.activity == LOADING:
             self._tell(request)

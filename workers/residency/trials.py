@@ -47,7 +47,7 @@ class Trials:
         key = (model.name, version.version)
         died = ""
         try:
-            with self._activity.loading(key, is_ahead=True, is_trial=True):
+            with self._activity.loading(key, is_beside=True, is_trial=True):
                 answer = await self._runner.try_joining(
                     *key, seconds=TRIAL_S, timeout_s=TRIAL_S + model.limits.timeout_s
                 )

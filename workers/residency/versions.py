@@ -1,29 +1,42 @@
 """Model versions in the runner's memory: loaded on demand or ahead of it, under the lease only.
 
-Loads go one at a time; callers that need the same version wait for the same load. What does not
-fit makes others leave: first what is placed elsewhere by now, then the least recently used. A version
-that is asked for ahead is loaded and warmed up before anything it replaces is unloaded, so a switch
-costs no request its answer. A load that uses the memory up is tried once more in a fresh runner, alone.
+Loads go one at a time, beside runs; callers that need the same version wait for the same load. What does not
+fit makes others leave, in the order of :mod:`signalbox.wire.eviction`.
+A version that is asked for ahead is loaded and warmed up before anything it replaces is unloaded, so a switch
+costs no request its answer. A load that uses the memory up is tried once more in a fresh runner, alone. A load has the
+runner's turn, and runs wait for it, only where one of the two may be what takes runners down.
 
 The memory budget may be passed between the end of a load, which tells the true size, and the unloads that make up
 for it; no run begins in between.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
+from signalbox.jobs.times import VERIFY, WARM, Span
 from signalbox.program import log
-from signalbox.program.errors import LeaseLost, NotServing, OutOfMemory, RunnerCrashed, SignalboxError, Unavailable
+from signalbox.program.errors import (
+    LeaseLost,
+    NotFound,
+    NotServing,
+    OutOfMemory,
+    RunnerCrashed,
+    SignalboxError,
+    Unavailable,
+)
 from signalbox.wire.messages import Model, Version
 from workers.diskcache.place import LocalFiles, Place
+from workers.host import gauges
 from workers.residency.activity import Activity
 from workers.residency.cache import DoesNotFit, Key, ModelCache
 from workers.residency.retiring import Retiring
+from workers.residency.room import Room
 from workers.residency.trials import Trials
 from workers.runner.frames import VersionLoaded
 from workers.runner.link import RunnerLink
-from workers.runner.wire import RunnerLost
+from workers.runner.wire import LOAD_S, RunnerLost
 from workers.statistics.lru import Lru
 from workers.statistics.worker import Statistics
 
@@ -32,6 +45,12 @@ _AGAIN_S: Final = 10.0
 """When a load ahead of need that the worker had no room for is tried again."""
 Renew = Callable[[], Awaitable[None]]
 """Puts a fresh runner in the place of the present one; :meth:`ResidentVersions.forget` is called meanwhile."""
+
+
+class VersionDropped(SignalboxError):
+    """The catalog has the model, and this version of it no more."""
+
+    code = NotFound.code
 
 
 def find_version(model: Model | None, version: int) -> Version | None:
@@ -54,35 +73,52 @@ class ResidentVersions:
         *,
         is_spare: Callable[[Key], bool] = lambda _: False,
         may_load: Callable[[], bool] = lambda: True,
-        untried: asyncio.Event | None = None,
+        due: asyncio.Event | None = None,
         statistics: Statistics | None = None,
         retire_s: float = 10.0,
+        load_s: float = LOAD_S,
         files: LocalFiles | None = None,
     ) -> None:
         """may_load: whether the device is ours alone, so that more may be put there. statistics: outlive the hold.
 
-        changed: is set when presence should tell of it. untried: is set when a version was loaded for a job, and
-        :meth:`keep_warm` has a trial to do with it.
-        retire_s: see :class:`workers.residency.retiring.Retiring`. files: of the versions; they outlive the hold.
+        changed: is set when presence should tell of it. due: is set when :meth:`keep_warm` has something to do: the
+        trial of a version that was loaded for a job, or the unload of one that was in use when the catalog dropped it.
+        retire_s: see :class:`workers.residency.retiring.Retiring`. load_s: longest time of a load. files: of the
+        versions; they outlive the hold.
         """
         statistics = statistics or Statistics()
         self._runner = runner
         self._cache = cache
+        self.is_ready: Callable[[Key], bool] = cache.__contains__
+        """Whether a run needs no load."""
         self._find = find
         self._activity = activity
         self._changed = changed
         self._is_spare = is_spare
         self._may_load = may_load
-        self._untried = untried or asyncio.Event()
+        self._due = due or asyncio.Event()
+        self._dropped: set[Key] = set()
+        """Versions in use that the catalog has no more."""
+        self._evicting: set[Key] = set()
+        """Versions that an operator has evicted by hand and that have yet to leave, though a job may need them."""
+        self._evicted: set[Key] = set()
+        """Those that have left: they are not loaded ahead of need before a job, or an operator, has asked for them."""
         self._sizes = statistics.sizes
+        self._load_rate = statistics.load_rate
         self._trials = Trials(runner, statistics.joinings, activity)
         self._retiring = Retiring(retire_s)
+        self._load_s = load_s
         self._files = files or LocalFiles()
         self._is_put_off = False
         self._loop = asyncio.get_running_loop()
         self._one_load = asyncio.Lock()
         self._loading: Key | None = None
-        self._freed = asyncio.Event()
+        self.on_change: Callable[[str], None] = lambda _: None
+        """Called with a model's name when one of its versions becomes ready, or when room for it is made."""
+        self.is_waited: Callable[[Key], bool] = lambda _: False
+        """Whether jobs that may begin wait for a version that is ready."""
+        self._room = Room(runner, cache, self._files, changed, is_spare=is_spare, is_waited=self._waits_for)
+        self._spans: Lru[Key, tuple[Span, ...]] = Lru(_MOST_REMEMBERED)
         self._too_large: Lru[Key, None] = Lru(_MOST_REMEMBERED)
         """Versions that did not fit alone: no runner is ended for them again."""
         self.loads = 0
@@ -92,17 +128,31 @@ class ResidentVersions:
         for (model, version), report in runner.loaded.items():  # kept across a hand-over
             cache.reserve((model, version), report.size_bytes)
             cache.mark_ready((model, version))
+            cache.came_in((model, version), report.seconds + self._fetch_s((model, version)))
         self._files.release_all(but=runner.loaded)
 
-    def is_ready(self, key: Key) -> bool:
-        """A run needs no load."""
-        return key in self._cache
+    @property
+    def may_run(self) -> bool:
+        """Whether runs may begin: no load waits for one to end, and the memory budget is kept."""
+        return not (self._room.is_waiting or self._cache.is_over)
+
+    def has_room(self, key: Key) -> bool:
+        """Whether a version may be loaded without any leaving that is in use or that jobs wait for."""
+        return self._cache.has_room(self._expected(key), is_waited=self.is_waited)
+
+    def _waits_for(self, key: Key) -> bool:
+        return self.is_waited(key)
+
+    def _expected(self, key: Key) -> int:
+        """Bytes to make room for before a load; 0 where the catalog has no such version."""
+        version = find_version(self._find(key[0]), key[1])
+        return self._sizes.expected(key[0], version) if version is not None else 0
 
     def may_serve(self, model: Model) -> bool:
         """Whether jobs of the model are worth asking for: some version is there, or may be loaded from files here."""
-        if self._may_load() and self._files.may_serve(model):
+        if any((model.name, v.version) in self._cache for v in model.versions):
             return True
-        return any((model.name, v.version) in self._cache for v in model.versions)
+        return self._may_load() and self._files.may_serve(model)
 
     def lacks_files(self, model: Model) -> bool:
         """Whether a model of which nothing may be served needs a fetch that is not under way."""
@@ -117,8 +167,10 @@ class ResidentVersions:
 
     def is_at_hand(self, key: Key) -> bool:
         """Whether a run or a load of a version may begin: it is loaded, or its files are here. If not, they will be."""
+        if key in self._cache:
+            return True
         version = find_version(self._find(key[0]), key[1])
-        if key in self._cache or version is None or self._files.can_be_tried(key[0], version):
+        if version is None or self._files.can_be_tried(key[0], version):
             return True
         self._files.request(key[0], version)
         return False
@@ -127,32 +179,69 @@ class ResidentVersions:
         """Whether a version of another model is being loaded."""
         return self._loading is not None and self._loading[0] != model
 
-    async def pin(self, key: Key, renew: Renew, begins: Callable[[], None] = lambda: None) -> bool:
+    def load_spans(self, key: Key) -> tuple[Span, ...]:
+        """When the last load of a version digested its files, and when it ran its warm-up requests."""
+        return self._spans.get(key, ())
+
+    async def pin(
+        self, key: Key, renew: Renew, begins: Callable[[], None] = lambda: None, *, is_beside: bool = True
+    ) -> bool:
         """Make the version ready and keep it until :meth:`unpin`. Returns whether it had to load.
 
-        begins: called when its load begins, after those that were before it.
+        begins: called when its load begins, after those that were before it. is_beside: runs may go on beside its load,
+        unless one of them may be what takes runners down.
 
-        Raises :class:`NotServing` when the catalog no longer has it or it cannot be loaded,
+        Raises :class:`VersionDropped` when the catalog no longer has it, :class:`NotServing` when it cannot be loaded,
         :class:`DoesNotFit`, :class:`RunnerCrashed`, :class:`LeaseLost`,
         :class:`Unavailable` while a foreign process uses the device, or the worker has no room to lay the version out.
         """
         has_loaded = False
-        while not self._cache.pin(key):
+        while not self.take(key):
             async with self._one_load:
                 if key not in self._cache:
                     begins()
-                    await self._load(key, renew)
+                    await self._load(key, renew, is_beside=is_beside and not self._activity.has_suspect)
                     has_loaded = True
                 else:
-                    await self._shrink()
-        self._retiring.used(key, self._loop.time())
+                    await self._room.shrink()
         return has_loaded
+
+    def take(self, key: Key) -> bool:
+        """Keep a version until :meth:`unpin` that a run may begin on now. False where it is not here, or lacks room."""
+        if not self._cache.pin(key):
+            return False
+        self._retiring.used(key, self._loop.time())
+        self._evicted.discard(key)
+        return True
 
     def unpin(self, key: Key) -> None:
         """A run has ended."""
         self._cache.unpin(key)
         self._retiring.used(key, self._loop.time())
-        self._freed.set()
+        self._room.freed.set()
+        if key in self._dropped or key in self._evicting:
+            self._due.set()
+
+    @asynccontextmanager
+    async def lent(self, key: Key) -> AsyncIterator[bool]:
+        """Keep a version that is here for a run that nobody waits for; no load and no trial begins meanwhile.
+
+        False where one is under way, or the version is not here.
+        """
+        if self._one_load.locked():
+            yield False
+            return
+        async with self._one_load:
+            is_here = self._cache.pin(key, is_asked=False)
+            try:
+                yield is_here
+            finally:
+                if is_here:
+                    self.unpin(key)
+
+    def look_again(self) -> None:
+        """Have :meth:`keep_warm` load again what is gone: the runner was lost for nobody's job."""
+        self._due.set()
 
     def lost(self, key: Key) -> None:
         """The runner does not have it after all. Harmless where another run has found that out and loads it again."""
@@ -165,10 +254,10 @@ class ResidentVersions:
         """The runner has died and everything in it."""
         self._cache.clear()
         self._files.release_all()
-        self._freed.set()
+        self._room.freed.set()
         self._changed.set()
 
-    async def keep_warm(self, wanted: Sequence[Key], *, is_ahead: bool = True) -> None:
+    async def keep_warm(self, wanted: Sequence[Key], *, is_ahead: bool = True, asked: Sequence[Key] = ()) -> None:
         """Load what is wanted, in order, as far as it fits without pushing out what is wanted too.
 
         What does not fit beside the version it is to take the place of is told as ``crowded``. Tries joined requests of
@@ -176,13 +265,19 @@ class ResidentVersions:
         the catalog no longer has, and those that are wanted no longer once those that are wanted instead are here.
         Failures are logged and stay visible while the catalog has the version and it is placed here. What would have to
         be fetched first is so only where it takes the place of a version that is here.
-        is_ahead: otherwise only what takes the place of a version that is here is loaded before it is needed.
+        is_ahead: otherwise only what takes the place of a version that is here is loaded before it is needed. asked:
+        these come first, as if a job waited, but never in the place of what a job waits for.
         """
         self._cache.uncrowd()
         self._is_put_off = False
-        self._retiring.follow(wanted, self._loop.time())
+        self._retiring.follow(dict.fromkeys([*wanted, *asked]), self._loop.time())
+        for key in asked:
+            self._evicted.discard(key)
+            if not (key in self._cache or self._cache.failure(key)) and self._is_here(key, is_requested=True):
+                await self._load_ahead(key, is_asked=True)
+        away = self._evicting | self._evicted
         for key in wanted:
-            if key in self._cache or self._cache.failure(key):
+            if key in self._cache or self._cache.failure(key) or key in away:
                 continue
             has_another = self._has_another(key)
             if (has_another or is_ahead) and self._is_here(key, is_requested=has_another):
@@ -190,6 +285,8 @@ class ResidentVersions:
         await self._try_resident()
         await self._withdraw()
         await self._retire()
+        await self._evict()
+        await self._room.free_disk()
 
     def _is_here(self, key: Key, *, is_requested: bool) -> bool:
         """Whether the files of a version are here, or need not be. is_requested: fetch them if not."""
@@ -215,22 +312,22 @@ class ResidentVersions:
             return retires_in_s
         return _AGAIN_S if retires_in_s is None else min(_AGAIN_S, retires_in_s)
 
-    async def _load_ahead(self, key: Key) -> None:
+    async def _load_ahead(self, key: Key, *, is_asked: bool = False) -> None:
         """Load it if it fits; not beside a run that may be what takes runners down."""
         while True:
             await self._activity.until_trusted()
             async with self._one_load:
                 if not self._activity.has_suspect:
-                    await self._load_ahead_now(key)
+                    await self._load_ahead_now(key, is_asked=is_asked)
                     return
 
-    async def _load_ahead_now(self, key: Key) -> None:
+    async def _load_ahead_now(self, key: Key, *, is_asked: bool) -> None:
         if key in self._cache or not self._may_load():
             return
-        if self._fits_freely(key):
+        if self._room.fits_freely(self._expected(key)) or (is_asked and self.has_room(key)):
             try:
                 await self._load(key, None)
-            except (NotServing, OutOfMemory) as error:
+            except (NotServing, VersionDropped, OutOfMemory) as error:
                 log.warning("model.load_failed", model=key[0], version=key[1], why=str(error))
                 if isinstance(error, OutOfMemory) and self._has_another(key):
                     self._wants_room(key)
@@ -259,7 +356,9 @@ class ResidentVersions:
                 async with self._one_load:
                     if self._activity.has_suspect:
                         continue
-                    if model is None or version is None or not self._may_load() or not self._cache.pin(key):
+                    if model is None or version is None or not self._may_load():
+                        break
+                    if not self._cache.pin(key, is_asked=False):
                         break
                     try:
                         await self._trials.run(model, version)
@@ -283,14 +382,30 @@ class ResidentVersions:
         return any((key[0], v.version) in self._cache for v in versions if v.version != key[1])
 
     async def _withdraw(self) -> None:
-        for key in self._cache.idle():
-            is_gone = find_version(self._find(key[0]), key[1]) is None
-            if is_gone and self._cache.is_idle(key):  # a run may have begun meanwhile
-                await self._unload(key)
+        self._dropped.clear()
+        for key in self._cache.ready():
+            if find_version(self._find(key[0]), key[1]) is not None:
+                continue
+            if self._cache.is_idle(key):
+                await self._room.unload(key)
+            else:
+                self._dropped.add(key)
         for key in self._cache.failures():
             if self._is_spare(key):
                 self._cache.drop(key)
                 self._changed.set()
+
+    def evict(self, key: Key) -> None:
+        """Have :meth:`keep_warm` unload it once no run uses it, and not load it again before somebody asks for it."""
+        if key in self._cache and key not in self._cache.kept():
+            self._evicting.add(key)
+            self._due.set()
+
+    async def _evict(self) -> None:
+        for key in filter(self._cache.is_idle, [*self._evicting]):
+            await self._room.unload(key)
+            self._evicting.discard(key)
+            self._evicted.add(key)
 
     async def _retire(self) -> None:
         """Unload what requests no longer get, once what they get now is here, or only waits for the room."""
@@ -299,39 +414,37 @@ class ResidentVersions:
             if all(self._cache.state((key[0], v)) in {"ready", "crowded"} for v in targets):
                 is_due = key in self._retiring.due(self._loop.time())  # or a run has used it meanwhile
                 if is_due and self._cache.is_idle(key):
-                    await self._unload(key)
+                    await self._room.unload(key)
                 if key not in self._cache:
                     self._retiring.gone(key)
 
-    def _fits_freely(self, key: Key) -> bool:
-        """Whether it may be loaded ahead of need. What can never fit passes, so that its load says so."""
-        version = find_version(self._find(key[0]), key[1])
-        size = self._sizes.expected(key[0], version) if version else 0
-        free = self._cache.budget_bytes - self._cache.used_bytes
-        if size <= free or size > self._cache.budget_bytes:
-            return True
-        return size <= free + sum(self._cache.size_bytes(k) for k in self._cache.idle() if self._is_spare(k))
-
-    async def _load(self, key: Key, renew: Renew | None) -> None:
+    async def _load(self, key: Key, renew: Renew | None, *, is_beside: bool = True) -> None:
         """Load a version; without ``renew`` ahead of need: one try, and not kept if others would have to leave."""
         self._loading = key
         try:
-            await self._load_now(key, renew)
+            await self._load_now(key, renew, is_beside=is_beside)
         finally:
             self._loading = None
+            self.on_change(key[0])
 
-    async def _load_now(self, key: Key, renew: Renew | None) -> None:
+    async def _load_now(self, key: Key, renew: Renew | None, *, is_beside: bool) -> None:
         if not self._may_load():
             raise Unavailable("Another program computes on the GPU: nothing is loaded meanwhile.")
         name, number = key
-        version = find_version(self._find(name), number)
+        model = self._find(name)
+        version = find_version(model, number)
+        if model is None:  # the reconciler ends its jobs, if it was not lost
+            raise Unavailable(f"Model {name} is not in the catalog now.")
         if version is None:
-            raise NotServing(f"Version {number} of model {name} is no longer served.")
+            raise VersionDropped(
+                f"Version {number} of model {name} is not served any more: it left the catalog after the job was"
+                " accepted."
+            )
         size = self._sizes.expected(name, version)
         self._require_possible(key, size)
         place = await self._files.open(name, version)
         try:
-            report = await self._put_in_room(key, version, place, size, renew)
+            report = await self._put_in_room(key, version, place, size, renew, is_beside=is_beside)
         except BaseException:
             self._files.release(key)
             raise
@@ -340,22 +453,33 @@ class ResidentVersions:
         log.info(
             "model.loaded", model=name, version=number, size_bytes=report.size_bytes, seconds=round(report.seconds, 3)
         )
+        self._load_rate.measured(version.size_bytes, report.seconds)
+        gauges.LOAD_SECONDS.labels(name).observe(report.seconds)
         size = report.size_bytes or size
         self._sizes.measured(name, version, size)
+        self._cache.came_in(key, report.seconds + self._fetch_s(key))
         model = self._find(name)
         if model is not None and self._trials.is_due(model, version):
             if renew is None:
                 await self._try_new(model, version)
             else:
-                self._untried.set()
+                self._due.set()
         await self._book(key, size, is_needed=renew is not None)
 
+    def _fetch_s(self, key: Key) -> float:
+        """What the last fetch of a version took, 0 where none is remembered."""
+        fetched = self._files.fetched(key)
+        return max(0.0, fetched[1] - fetched[0]) if fetched is not None else 0.0
+
     async def _put_in_room(
-        self, key: Key, version: Version, place: Place, size: int, renew: Renew | None
+        self, key: Key, version: Version, place: Place, size: int, renew: Renew | None, *, is_beside: bool
     ) -> VersionLoaded:
-        await self._make_room(size)
         try:
-            report = await self._put(key, place, size, is_ahead=renew is None)
+            await self._room.make(size)
+        finally:
+            self.on_change(key[0])
+        try:
+            report = await self._put(key, place, size, is_beside=is_beside)
         except OutOfMemory as error:
             if renew is None:
                 raise
@@ -366,7 +490,7 @@ class ResidentVersions:
         try:
             await self._files.settle(key[0], version, report.digest)
         except BaseException as error:
-            await self._unload(key)
+            await self._room.unload(key)
             if isinstance(error, NotServing):
                 self._cache.fail(key, error.public_message)
             raise
@@ -379,12 +503,12 @@ class ResidentVersions:
         """
         self._cache.measure(key, size)
         if size > self._cache.budget_bytes:
-            await self._unload(key)
+            await self._room.unload(key)
             self._require_possible(key, size)
         if is_needed:
-            await self._shrink()
+            await self._room.shrink()
         else:
-            await self._shrink_freely(key)
+            await self._room.shrink_freely(key)
         if not self._cache.size_bytes(key):
             raise RunnerLost("The runner died while room was made.")
         self._cache.mark_ready(key)
@@ -402,25 +526,6 @@ class ResidentVersions:
             self._changed.set()
             raise DoesNotFit(message, needed=size, budget=budget)
 
-    async def _shrink(self) -> None:
-        """Unload what is idle until the budget is kept; wait for what is in use where that does not do."""
-        while self._cache.is_over:
-            self._freed.clear()
-            leaving = self._cache.excess(is_spare=self._is_spare)
-            if leaving:
-                await self._unload(leaving[0])  # what else is idle may be in use by then
-            else:
-                await self._freed.wait()  # bounded: every pin is a run with a time limit
-
-    async def _shrink_freely(self, key: Key) -> None:
-        """Evict only versions placed elsewhere for one loaded ahead of need; if that does not suffice, unload it."""
-        for idle in self._cache.excess(is_spare=self._is_spare):
-            if self._is_spare(idle) and self._cache.is_idle(idle):
-                await self._unload(idle)
-        if self._cache.is_over:
-            await self._unload(key)
-            raise DoesNotFit(f"Version {key[1]} of model {key[0]} takes more than is free here.")
-
     async def _put_alone(
         self, key: Key, version: Version, size: int, renew: Renew, error: OutOfMemory
     ) -> VersionLoaded:
@@ -437,16 +542,26 @@ class ResidentVersions:
             f"Version {key[1]} of model {key[0]} does not fit into the device: {error.public_message}"
         ) from error
 
-    async def _put(self, key: Key, place: Place, size: int, *, is_ahead: bool = False) -> VersionLoaded:
+    async def _put(self, key: Key, place: Place, size: int, *, is_beside: bool = False) -> VersionLoaded:
         """Have the runner load it. Its place tells how that ended, but for the size after a good end."""
         name, number = key
         self._cache.reserve(key, size)
         self._changed.set()
         try:
-            with self._activity.loading(key, is_ahead=is_ahead):
-                return await self._runner.load(
-                    name, number, place.folder, warm=True, digest=place.digest, is_ahead=is_ahead
+            with self._activity.loading(key, is_beside=is_beside):
+                model = self._find(name)
+                report = await self._runner.load(
+                    name,
+                    number,
+                    place.folder,
+                    warm=True,
+                    warm_ups=model.warm_ups if model is not None else (),
+                    digest=place.digest,
+                    timeout_s=self._load_s,
+                    is_beside=is_beside,
                 )
+                self._spans[key] = _spans(report, self._activity.clock())
+                return report
         except (RunnerLost, LeaseLost, Unavailable):  # nothing is known of this version
             self._cache.drop(key)
             raise
@@ -464,26 +579,8 @@ class ResidentVersions:
         finally:
             self._changed.set()
 
-    async def _make_room(self, size: int) -> None:
-        while (leaving := self._leaving(size)) != []:
-            self._freed.clear()
-            if leaving is None:
-                await self._freed.wait()  # bounded: every pin is a run with a time limit
-            else:
-                await self._unload(leaving[0])  # what else is idle may be in use by then
 
-    def _leaving(self, size: int) -> list[Key] | None:
-        """What to unload for ``size`` bytes; None if that is in use and may come free."""
-        try:
-            return self._cache.evictions(size, is_spare=self._is_spare)
-        except DoesNotFit:
-            if self._cache.is_pinned:
-                return None
-            raise
-
-    async def _unload(self, key: Key) -> None:
-        self._cache.drop(key)
-        self._files.release(key)
-        await self._runner.unload(*key)
-        log.info("model.unloaded", model=key[0], version=key[1])
-        self._changed.set()
+def _spans(report: VersionLoaded, ended: float) -> tuple[Span, ...]:
+    """What of a load that has ended now took how long. A hostile runner's figures spoil nothing but these."""
+    began = ended - report.seconds
+    return Span(VERIFY, began, began + report.verify_s), Span(WARM, ended - report.warm_s, ended)

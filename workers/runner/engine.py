@@ -8,8 +8,10 @@ import ctypes
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -21,6 +23,7 @@ from signalbox.program import errors
 from signalbox.wire import signatures, tensors
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.tensors import Tensor
+from signalbox.wire.warmups import WarmUp
 from workers.runner import arrays, operations, savedmodel, sessions, warmup
 from workers.runner.arrays import Array, Output
 from workers.runner.frames import LoadReport
@@ -32,7 +35,7 @@ _trim: Final = ctypes.CDLL(None).malloc_trim
 _MOST_HINTS: Final = 3
 _MOST_RUNS: Final = 8
 _MOST_SAMPLES: Final = 16
-"""Warm-up requests that are kept, to try joined requests with."""
+"""Warm-up requests of a version's files that are kept, to try joined requests with."""
 T = TypeVar("T")
 
 
@@ -120,39 +123,49 @@ class TensorFlowEngine:
             tf.config.experimental.set_memory_growth(gpu, True)
         self._is_open = True
 
-    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> LoadReport:
-        """Load a SavedModel directory and run its warm-up requests. Raises our errors.
+    def load(
+        self, model: str, version: int, path: str, *, is_warm: bool, digest: str, warm_ups: Sequence[WarmUp] = ()
+    ) -> LoadReport:
+        """Load a SavedModel directory and run its warm-up requests, then ``warm_ups``. Raises our errors.
 
         digest: of the files when they were registered; other files are refused unread. Empty = any.
         """
         self.open()
         with self._at_rest:
+            _trim(0)  # what runs have left would hide what the version takes
             before = self._memory_bytes()
         directory = Path(path)
-        graph, signatures, digest = _verified(directory, digest)
+        graph, signatures, digest, verify_s = _verified(directory, digest)
         session = _of_the_model(lambda: GraphSession(graph, directory, self._config))
         functions = {
             name: Function(session, signature) for name, signature in signatures.items() if name not in operations.OWN
         }
         self._loaded[model, version] = LoadedVersion(session, functions)
+        began = time.perf_counter()
         try:
-            warmed = self._warm_up(model, version, directory) if is_warm else []
+            requests = warmup.read(directory) if is_warm else []
+            made = warmup.made(warm_ups, signatures) if is_warm else ()
+            warmed = self._warm_up(model, version, chain(requests, made))
         except errors.SignalboxError:
             self.unload(model, version)
             raise
+        warm_s = time.perf_counter() - began
         _settle()
         with self._at_rest:
             size = max(self._memory_bytes() - before, _stored_bytes(directory))
-        samples = [(request.signature, request.frame) for request in warmed[:_MOST_SAMPLES]]
-        return LoadReport(size, len(warmed), signatures, samples, digest)
+        samples = [(request.signature, request.frame) for request in requests[:_MOST_SAMPLES]]
+        return LoadReport(size, warmed, signatures, samples, digest, verify_s, warm_s)
 
     def unload(self, model: str, version: int) -> None:
-        """Forget a version. What it took goes back to TensorFlow's allocator, not to the device."""
+        """Forget a version. What it took goes back to TensorFlow's allocator, not to the device.
+
+        What a load has frozen is freed as nothing refers to it any more: a search for garbage among all that TensorFlow
+        is stops every run for as long as a small version takes to load.
+        """
         loaded = self._loaded.pop((model, version), None)
         if loaded is not None:
             loaded.session.close()
             del loaded
-            gc.unfreeze()
             _settle()
 
     def run(
@@ -207,11 +220,13 @@ class TensorFlowEngine:
             first = error
         return _bisected(together, inputs, first)
 
-    def _warm_up(self, model: str, version: int, directory: Path) -> list[warmup.Warmup]:
-        requests = warmup.read(directory)
+    def _warm_up(self, model: str, version: int, requests: Iterable[warmup.Warmup]) -> int:
+        """How many runs it took."""
+        count = 0
         for request in requests:
             self._run(model, version, request.signature, [request.frame], request.outputs)
-        return requests
+            count += 1
+        return count
 
     def _memory_bytes(self) -> int:
         if self._kind != "cpu":
@@ -219,17 +234,19 @@ class TensorFlowEngine:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
 
 
-def _verified(directory: Path, digest: str) -> tuple[memoryview, dict[str, Signature], str]:
-    """The graph to serve, its signatures, and the files' digest.
+def _verified(directory: Path, digest: str) -> tuple[memoryview, dict[str, Signature], str, float]:
+    """The graph to serve, its signatures, the files' digest, and the seconds that it took.
 
     Raises :class:`ModelError` for files that are not the registered ones.
     """
     try:
         next(directory.iterdir(), None)  # what may not be read looks empty to those that walk it
+        began = time.perf_counter()
         found = savedmodel.manifest(directory)[1]
+        seconds = time.perf_counter() - began
         if digest and found != digest:
             raise errors.ModelError("The files are not those that were registered: their digest differs.")
-        return *savedmodel.served(directory), found
+        return *savedmodel.served(directory), found, seconds
     except PermissionError as error:
         raise errors.ModelError(
             f"{directory} may not be read by the process that runs models;"

@@ -12,6 +12,7 @@ import msgspec
 
 from signalbox.program.errors import Bug
 from signalbox.wire.messages import Signature
+from signalbox.wire.warmups import WarmUp
 from workers.sandbox.confinement import Confinement
 
 LENGTH_BYTES: Final = 4
@@ -19,9 +20,9 @@ BEAT_S: Final = 0.5
 
 
 class Load(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Load a SavedModel directory; ``is_warm`` asks for its warm-up requests to be run too.
+    """Load a SavedModel directory; ``is_warm`` asks for its warm-up requests to be run too, and for ``warm_ups``.
 
-    digest: what the manifest of its files must have, empty = any. is_ahead: no job waits for it, so runs go on
+    digest: what the manifest of its files must have, empty = any. is_beside: it has a thread to itself, runs go on
     beside it.
     """
 
@@ -31,7 +32,8 @@ class Load(msgspec.Struct, frozen=True, array_like=True, tag=True):
     path: str
     is_warm: bool
     digest: str = ""
-    is_ahead: bool = False
+    is_beside: bool = False
+    warm_ups: tuple[WarmUp, ...] = ()
 
 
 class Unload(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -58,6 +60,23 @@ class RunSignature(msgspec.Struct, frozen=True, array_like=True, tag="Run"):
     outputs: tuple[str, ...]
 
 
+class RunShadow(msgspec.Struct, frozen=True, array_like=True, tag="Shadow"):
+    """Run a signature as :class:`RunSignature` does, and compare what it gives with what another version gave.
+
+    expected: that version's frame of each job, in their order. tolerance: relative, of floats.
+    """
+
+    id: int
+    token: int
+    model: str
+    version: int
+    signature: str
+    inputs: list[bytes]
+    outputs: tuple[str, ...]
+    expected: list[bytes]
+    tolerance: float
+
+
 class TryJoining(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Try whether joined requests of a loaded version get the same answers as alone, beside other requests.
 
@@ -70,7 +89,7 @@ class TryJoining(msgspec.Struct, frozen=True, array_like=True, tag=True):
     seconds: float
 
 
-Request = Load | Unload | RunSignature | TryJoining
+Request = Load | Unload | RunSignature | RunShadow | TryJoining
 
 
 class RunnerStarted(msgspec.Struct, frozen=True, array_like=True, tag="Ready"):
@@ -87,7 +106,8 @@ class RunnerStarted(msgspec.Struct, frozen=True, array_like=True, tag="Ready"):
 class VersionLoaded(msgspec.Struct, frozen=True, array_like=True, tag="Loaded"):
     """What a load cost. size_bytes: growth of the process (or of the GPU's memory). warmed: warm-up requests run.
 
-    digest: of the files that it was loaded from; empty = the engine does not tell.
+    digest: of the files that it was loaded from; empty = the engine does not tell. verify_s, warm_s: which of
+    ``seconds`` went into that digest, at their begin, and into warm-up requests, at their end.
     """
 
     id: int
@@ -96,6 +116,8 @@ class VersionLoaded(msgspec.Struct, frozen=True, array_like=True, tag="Loaded"):
     warmed: int
     signatures: dict[str, Signature]
     digest: str = ""
+    verify_s: float = 0.0
+    warm_s: float = 0.0
 
 
 class LoadReport(NamedTuple):
@@ -107,6 +129,8 @@ class LoadReport(NamedTuple):
     samples: Sequence[tuple[str, bytes]] = ()
     """Some of its warm-up requests: signature and frame."""
     digest: str = ""
+    verify_s: float = 0.0
+    warm_s: float = 0.0
 
 
 class JoiningTried(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -133,6 +157,20 @@ class Ran(msgspec.Struct, frozen=True, array_like=True, tag=True):
     errors: dict[int, tuple[str, str]]
 
 
+class ShadowRan(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What the comparison has found; see :class:`signalbox.wire.shadows.ShadowFigures`. seconds: of the run alone.
+
+    tensors: by output, how often it was outside and the largest difference.
+    """
+
+    id: int
+    seconds: float
+    compared: int
+    outside: int
+    failed: int
+    tensors: dict[str, tuple[int, float]]
+
+
 class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag="Failed"):
     """The request failed as a whole; ``code`` is one of :mod:`signalbox.program.errors`."""
 
@@ -141,7 +179,7 @@ class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag="Failed"):
     message: str
 
 
-Answer = RunnerStarted | VersionLoaded | VersionUnloaded | Ran | JoiningTried | RequestFailed
+Answer = RunnerStarted | VersionLoaded | VersionUnloaded | Ran | ShadowRan | JoiningTried | RequestFailed
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _requests: Final = msgspec.msgpack.Decoder(Request)

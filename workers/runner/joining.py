@@ -8,35 +8,26 @@ not tried.
 """
 
 import math
-import string
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from signalbox.program.errors import OutOfMemory, RunnerCrashed, SignalboxError
 from signalbox.wire import tensors
 from signalbox.wire.messages import Signature
-from workers.runner.arrays import STRING, Array, Output, array_of
+from workers.runner.arrays import Array, Output, array_of
+from workers.runner.likeness import floor, is_inexact, unlike, wide
+from workers.runner.madeup import random_values
 
-TOLERANCE: Final = 1e-4
-"""Relative difference of floats that counts as none: another batch size may mean another algorithm."""
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Of the joined inputs of a trial; as much as a batch may have."""
 _ROWS: Final = (1, 3, 2)
 _FEW_ROWS: Final = (1, 1)
 _SIZES: Final = (8, 64, 224)
 """Tried in turn for inner dimensions of any size, all of them alike; the first that is not refused counts."""
-_TOP: Final = 10
-"""Integers are below it: they may be places in a table."""
-_BYTE_TOP: Final = 256
-"""The same for uint8, which pictures are made of."""
-_WORDS: Final = (1, 30, 4, 12, 2, 7)
-"""Words of a row's text."""
-_VOCABULARY: Final = 200
 _STRING_BYTES: Final = 256
 _SEED: Final = 45
 _MOST_SAMPLES: Final = 4
@@ -186,7 +177,7 @@ def _rows(job: Job) -> int:
 
 def _is_uniform(array: Array) -> bool:
     """Whether all rows are alike."""
-    return not _unlike(array, np.broadcast_to(array[:1], array.shape), np.zeros(array.shape)).any()
+    return not unlike(array, np.broadcast_to(array[:1], array.shape), np.zeros(array.shape)).any()
 
 
 # ---------------------------------------------------------------------------------- answers
@@ -209,53 +200,16 @@ def _difference(ones: Sequence[Job], others: Sequence[Job]) -> str:
 
 
 def _of_values(one: Array, other: Array) -> str:
-    if not _is_inexact(one):
+    if not is_inexact(one):
         count = int((one != other).sum())
         return f"differs in {count} of {one.size} values" if count else ""
-    wrong = _unlike(one, other, _floor(one))
+    wrong = unlike(one, other, floor(one))
     if not wrong.any():
         return ""
     with np.errstate(all="ignore"):
-        worst = np.abs(_wide(one) - _wide(other))[wrong] / np.maximum(np.abs(_wide(one)), np.abs(_wide(other)))[wrong]
+        worst = np.abs(wide(one) - wide(other))[wrong] / np.maximum(np.abs(wide(one)), np.abs(wide(other)))[wrong]
     finite = worst[np.isfinite(worst)]
     return f"differs by up to {100 * finite.max():.3g} % of its value" if finite.size else "is a number only one time"
-
-
-def _unlike(one: Array, other: Array, floor: Array) -> Array:
-    """Where values differ: floats by more than the tolerance and ``floor``; NaN is like NaN."""
-    if not _is_inexact(one):
-        return np.asarray(one != other, dtype=bool)
-    tolerance = max(TOLERANCE, 2 * _epsilon(one.dtype))  # a half float has fewer digits
-    one, other = _wide(one), _wide(other)
-    with np.errstate(all="ignore"):
-        near = np.abs(one - other) <= tolerance * np.maximum(np.abs(one), np.abs(other)) + floor
-        return np.asarray(~(near | (one == other) | (np.isnan(one) & np.isnan(other))), dtype=bool)
-
-
-def _epsilon(dtype: np.dtype[Any]) -> float:
-    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]  # it has no types
-
-
-def _floor(array: Array) -> Array:
-    """Differences that count as none though a value is near zero: sums of larger numbers leave so much there.
-
-    A hundred thousandth of the largest value at the same place of any row; a millionth, or that of the largest of all
-    where they are small.
-    """
-    size = np.abs(_wide(array))
-    size = np.where(np.isfinite(size), size, 0.0)
-    largest = float(size.max(initial=0.0))
-    return np.broadcast_to(
-        np.maximum(1e-5 * (size.max(axis=0) if size.ndim else size), 1e-6 * min(1.0, largest)), array.shape
-    )
-
-
-def _is_inexact(array: Array) -> bool:
-    return array.dtype.kind in "fc" or array.dtype == ml_dtypes.bfloat16
-
-
-def _wide(array: Array) -> Array:
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 # ---------------------------------------------------------------------------------- inputs
@@ -277,38 +231,10 @@ def _made_up(signature: Signature) -> Iterator[list[Job]]:
         if rows is not None:
             dice = np.random.default_rng(_SEED)
             whole = {
-                name: Output(spec.dtype, _random(dice, spec.dtype, (sum(rows), *shapes[name]), is_tame=is_tame))
+                name: Output(spec.dtype, random_values(dice, spec.dtype, (sum(rows), *shapes[name]), is_tame=is_tame))
                 for name, spec in signature.inputs.items()
             }
             yield _split(whole, rows)
-
-
-def _random(dice: np.random.Generator, name: str, shape: tuple[int, ...], *, is_tame: bool) -> Array:
-    """is_tame: only what nearly every model takes, integers of 0 and 1 and floats between."""
-    if name == STRING:
-        return _texts(dice, shape)
-    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-    if dtype.kind in "biu":
-        top = 2 if is_tame or dtype.kind == "b" else _BYTE_TOP if dtype == np.uint8 else _TOP
-        return dice.integers(0, top, shape).astype(dtype)
-    values = dice.random(shape) if is_tame else dice.normal(size=shape)
-    if not is_tame:
-        values[1::2] = dice.random(values[1::2].shape)  # a root or a logarithm shows something too
-    if dtype.kind == "c":
-        return np.asarray(values + 1j * dice.normal(size=shape)).astype(dtype)
-    return values.astype(dtype)
-
-
-def _texts(dice: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Words, in texts of unlike length."""
-    letters = list(string.ascii_lowercase)
-    words = ["".join(dice.choice(letters, size=size)) for size in dice.integers(2, 9, _VOCABULARY)]
-    found = np.empty(math.prod(shape), dtype=object)
-    in_row = max(1, len(found) // shape[0])
-    for at in range(len(found)):
-        chosen = dice.integers(0, _VOCABULARY, _WORDS[at // in_row % len(_WORDS)])
-        found[at] = " ".join(words[one] for one in chosen).encode()
-    return found.reshape(shape)
 
 
 def _sampled(signature: Signature, frames: Sequence[bytes]) -> Iterator[list[Job]]:

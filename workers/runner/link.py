@@ -11,11 +11,12 @@ import msgspec
 
 from signalbox.program import errors
 from signalbox.program.errors import LeaseLost, ResultTooLarge, RunnerCrashed, SignalboxError, TooLarge, Unavailable
+from signalbox.wire.warmups import WarmUp
 from workers.guard.link import RunnerEnds
 from workers.host import gauges
 from workers.runner import frames
 from workers.runner.errortext import without_paths
-from workers.runner.wire import FROZEN_S, RunnerLost, RunnerWire
+from workers.runner.wire import FROZEN_S, LOAD_S, RunnerLost, RunnerWire
 from workers.sandbox.confinement import Confinement
 
 _MESSAGE_CHARACTERS: Final = 2000
@@ -101,16 +102,18 @@ class RunnerLink:
         path: str,
         warm: bool = True,
         *,
+        warm_ups: tuple[WarmUp, ...] = (),
         digest: str = "",
-        timeout_s: float = 300.0,
-        is_ahead: bool = False,
+        timeout_s: float = LOAD_S,
+        is_beside: bool = False,
     ) -> frames.VersionLoaded:
         """Load the SavedModel directory ``path`` as (model, version); loading again is free.
 
         The process sees the files only meanwhile, staged: it digests what it loads.
+        warm_ups: run after those that the files bring, where ``warm`` is set.
         digest: of its files when they were registered; the runner refuses others. Empty = any.
         timeout_s: until they are staged, and again from then on.
-        is_ahead: no job waits for it: the process serves other requests meanwhile. One at a time.
+        is_beside: the process serves other requests meanwhile. One at a time.
         Raises :class:`ModelError` (it cannot be loaded), :class:`OutOfMemory`, :class:`Unavailable` (not staged).
         """
         wire = self._usable()
@@ -126,8 +129,13 @@ class RunnerLink:
                     " of SIGNALBOX_WORKER_STAGING_DIR is slow or away."
                 ) from error
             self._last_id += 1
-            request = frames.Load(self._last_id, model, version, str(staged), warm, digest, is_ahead)
-            answer = await self._ask(request, timeout_s, "load", is_ahead=is_ahead)
+            request = frames.Load(self._last_id, model, version, str(staged), warm, digest, is_beside, warm_ups)
+            try:
+                answer = await self._ask(request, timeout_s, "load", is_beside=is_beside)
+            except errors.DeadlineExceeded as error:
+                raise errors.DeadlineExceeded(
+                    f"The load did not end within {timeout_s:g} s; SIGNALBOX_WORKER_LOAD_S allows more."
+                ) from error
         if not isinstance(answer, frames.VersionLoaded) or answer.size_bytes < 0 or not _DIGEST.match(answer.digest):
             raise self._nonsense(answer)
         if self._usable() is not wire:
@@ -143,7 +151,7 @@ class RunnerLink:
         """
         self._last_id += 1
         request = frames.TryJoining(self._last_id, model, version, seconds)
-        answer = await self._ask(request, timeout_s, "trial", is_ahead=True)
+        answer = await self._ask(request, timeout_s, "trial", is_beside=True)
         if not isinstance(answer, frames.JoiningTried):
             raise self._nonsense(answer)
         return answer
@@ -183,6 +191,28 @@ class RunnerLink:
             seconds=answer.seconds,
             errors={index: _error(*facts) for index, facts in answer.errors.items()},
         )
+
+    async def run_shadow(
+        self,
+        model: str,
+        version: int,
+        signature: str,
+        inputs: Sequence[bytes],
+        outputs: tuple[str, ...],
+        expected: Sequence[bytes],
+        *,
+        tolerance: float,
+        timeout_s: float,
+    ) -> frames.ShadowRan:
+        """Run as :meth:`run` and compare the outputs with the frames ``expected``, one a job. Raises as :meth:`run`."""
+        self._last_id += 1
+        request = frames.RunShadow(
+            self._last_id, self.token, model, version, signature, [*inputs], outputs, [*expected], tolerance
+        )
+        answer = await self._ask(request, timeout_s, "shadow")
+        if not isinstance(answer, frames.ShadowRan) or not 0 <= answer.failed <= answer.outside <= answer.compared:
+            raise self._nonsense(answer)
+        return answer
 
     def flooded(self) -> None:
         """The process prints without end: end it. Whom it worked for is told so, the others that it died."""
@@ -285,7 +315,7 @@ class RunnerLink:
         self.ready.set()
 
     async def _ask(
-        self, request: frames.Request, timeout_s: float, phase: str, *, is_ahead: bool = False
+        self, request: frames.Request, timeout_s: float, phase: str, *, is_beside: bool = False
     ) -> frames.Answer:
         wire = self._usable()
         if not self.entered.is_set():
@@ -294,7 +324,7 @@ class RunnerLink:
         if len(data) > self._limit:
             raise TooLarge(f"The inputs take {len(data)} bytes; {self._limit} are taken.")
         try:
-            answer = await wire.send(request.id, data, timeout_s, is_ahead=is_ahead)
+            answer = await wire.send(request.id, data, timeout_s, is_beside=is_beside)
         except ResultTooLarge:
             await self.died.wait()  # it was ended for that: no further request may go to it
             raise

@@ -1,8 +1,8 @@
 """The runner: the process that uses the device. Started by the guard, fed by the supervisor.
 
 It has one main thread on purpose: the runner is inside the device only between the guard's ``enter`` and its own
-``left``, and while TensorFlow works it answers no request. Only a load ahead of need and a trial of joined requests
-have a thread to themselves, so that runs go on beside them; the process sends ``left`` when those have ended too.
+``left``, and while TensorFlow works it answers no request. Only a load that runs go on beside and a trial of joined
+requests have a thread to themselves; the process sends ``left`` when those have ended too.
 Another thread only watches for the end of supervisor and guard, so that a runner never outlives both of them, and one
 sends heartbeats, whatever the others do (:func:`beat`). The process is confined (:mod:`workers.sandbox.confine`) before
 anything of TensorFlow, and long before any model, is in its memory.
@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
 
 from signalbox.program.errors import LeaseLost, NotFound, ResultTooLarge, RunnerCrashed, SignalboxError
+from signalbox.wire.warmups import WarmUp
 from workers.runner import frames
 from workers.runner.intervals import Intervals, now
 from workers.sandbox import privileges
@@ -38,7 +39,9 @@ _ORDER_BYTES: Final = 256
 class Engine(Protocol):
     """What computes; :class:`workers.runner.engine.TensorFlowEngine` says what each promises."""
 
-    def load(self, model: str, version: int, path: str, *, is_warm: bool, digest: str) -> frames.LoadReport:
+    def load(
+        self, model: str, version: int, path: str, *, is_warm: bool, digest: str, warm_ups: Sequence[WarmUp]
+    ) -> frames.LoadReport:
         """Load a version, or raise one of our errors."""
 
     def unload(self, model: str, version: int) -> None:
@@ -66,7 +69,7 @@ class Runner:
         self._splitter = frames.Splitter(frame_limit_bytes)
         self._limit = frame_limit_bytes
         self._token = 0
-        self._ahead: threading.Thread | None = None
+        self._beside: threading.Thread | None = None
         self._loaded: dict[tuple[str, int], frames.LoadReport] = {}
         self._one_answer = threading.Lock()
 
@@ -90,14 +93,14 @@ class Runner:
                     self._take(frames.request(body))
 
     def _take(self, request: frames.Request) -> None:
-        if isinstance(request, frames.TryJoining) or (isinstance(request, frames.Load) and request.is_ahead):
-            self._finish_ahead()
-            self._ahead = threading.Thread(target=self._answer_ahead, args=[request], daemon=True)
-            self._ahead.start()
+        if isinstance(request, frames.TryJoining) or (isinstance(request, frames.Load) and request.is_beside):
+            self._finish_beside()
+            self._beside = threading.Thread(target=self._answer_beside, args=[request], daemon=True)
+            self._beside.start()
         else:
             self._send(self._answer(request))
 
-    def _answer_ahead(self, request: frames.Request) -> None:
+    def _answer_beside(self, request: frames.Request) -> None:
         """Run in a thread of its own. An unforeseen error ends the process, as it does in the main thread."""
         try:
             self._send(self._answer(request))
@@ -105,10 +108,10 @@ class Runner:
             traceback.print_exc()
             os._exit(1)
 
-    def _finish_ahead(self) -> None:
-        if self._ahead is not None:
-            self._ahead.join()
-            self._ahead = None
+    def _finish_beside(self) -> None:
+        if self._beside is not None:
+            self._beside.join()
+            self._beside = None
 
     def _on_guard(self) -> None:
         order = self._guard.recv(_ORDER_BYTES).decode()
@@ -119,7 +122,7 @@ class Runner:
                 self._intervals.enter(self._token)
             self._guard.send(f"in {self._token}".encode())
         elif verb == "leave":
-            self._finish_ahead()
+            self._finish_beside()
             if self._token:
                 self._token = 0
                 self._intervals.leave()
@@ -151,12 +154,24 @@ class Runner:
             return frames.Ran(request.id, time.perf_counter() - start, results, failed)
         if isinstance(request, frames.Load):
             loaded = self._engine.load(
-                request.model, request.version, request.path, is_warm=request.is_warm, digest=request.digest
+                request.model,
+                request.version,
+                request.path,
+                is_warm=request.is_warm,
+                digest=request.digest,
+                warm_ups=request.warm_ups,
             )
             self._loaded[request.model, request.version] = loaded
             seconds = time.perf_counter() - start
             return frames.VersionLoaded(
-                request.id, loaded.size_bytes, seconds, loaded.warmed, loaded.signatures, loaded.digest
+                request.id,
+                loaded.size_bytes,
+                seconds,
+                loaded.warmed,
+                loaded.signatures,
+                loaded.digest,
+                loaded.verify_s,
+                loaded.warm_s,
             )
         if isinstance(request, frames.Unload):
             self._loaded.pop((request.model, request.version), None)
@@ -164,6 +179,8 @@ class Runner:
             return frames.VersionUnloaded(request.id)
         if isinstance(request, frames.TryJoining):
             return self._try_joining(request)
+        if isinstance(request, frames.RunShadow):
+            return self._run_shadow(request, start)
         raise NotFound(type(request).__name__)
 
     def _try_joining(self, request: frames.TryJoining) -> frames.JoiningTried:
@@ -180,6 +197,18 @@ class Runner:
         with self._engine.without_tensor_float_32():
             found = joining.tried(loaded.signatures, loaded.samples, run, seconds=request.seconds)
         return frames.JoiningTried(request.id, *found)
+
+    def _run_shadow(self, request: frames.RunShadow, start: float) -> frames.ShadowRan:
+        from workers.runner import shadow  # as above
+
+        if request.token != self._token:
+            raise LeaseLost("The token is not the one the runner was let in with.")
+        results, failed = self._engine.run(
+            request.model, request.version, request.signature, request.inputs, request.outputs
+        )
+        seconds = time.perf_counter() - start
+        found = shadow.compare(results, request.expected, failed, tolerance=request.tolerance)
+        return frames.ShadowRan(request.id, seconds, *found)
 
     def _send(self, answer: frames.Answer) -> None:
         data = frames.pack(answer)

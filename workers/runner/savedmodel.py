@@ -5,7 +5,7 @@ those of TensorFlow's saved_model.proto, meta_graph.proto, tensor_shape.proto an
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from signalbox.program.errors import InvalidRequest
+from signalbox.repositories.triton import TritonConfig
 from signalbox.wire.messages import Signature, TensorSpec
 from workers.runner import completeness
 from workers.runner.operations import OperationFindings, Operations, judge, rules
@@ -63,7 +64,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
 class GraphFindings(msgspec.Struct, frozen=True, kw_only=True):
     """What ``saved_model.pb`` says by itself. name: of its folder. restores: the graph has variables to restore.
-    assets: files that it names, below ``assets``. error: why it is refused, empty where it is not."""
+    assets: files that it names, below ``assets``. error: why it is refused, empty where it is not. config: what the
+    ``config.pbtxt`` beside it says, if there is one; config_error: why that is refused."""
 
     name: str
     signatures: dict[str, Signature] = {}
@@ -72,6 +74,8 @@ class GraphFindings(msgspec.Struct, frozen=True, kw_only=True):
     restores: bool = False
     assets: tuple[str, ...] = ()
     error: str = ""
+    config: TritonConfig | None = None
+    config_error: str = ""
 
 
 def inspect(directory: Path) -> Inspection:
@@ -132,23 +136,27 @@ def served(directory: Path) -> tuple[memoryview, dict[str, Signature]]:
         return graph, dict(_signatures(graph))
 
 
-def manifest(directory: Path, known: Mapping[str, str] = _NONE_KNOWN) -> tuple[int, str]:
+def manifest(
+    directory: Path, known: Mapping[str, str] = _NONE_KNOWN, *, check: Callable[[], object] = bool
+) -> tuple[int, str]:
     """(bytes in all files, digest of the manifest). Two directories with equal files are equal.
 
-    known: sha256 by path of files that need not be read.
+    known: sha256 by path of files that need not be read. check: called for each MiB that is read; what it raises ends
+    the reading.
     """
     whole, total = hashlib.sha256(), 0
     for path in sorted(p for p in directory.rglob("*") if p.is_file()):
         name, size = path.relative_to(directory).as_posix(), path.stat().st_size
         total += size
-        whole.update(f"{name}\0{size}\0{known.get(name) or _sha256(path)}\n".encode())
+        whole.update(f"{name}\0{size}\0{known.get(name) or _sha256(path, check)}\n".encode())
     return total, whole.hexdigest()
 
 
-def _sha256(path: Path) -> str:
+def _sha256(path: Path, check: Callable[[], object]) -> str:
     found = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
+            check()
             found.update(chunk)
     return found.hexdigest()
 

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
+from tensorflow.python.framework import ops
 
 INITIALIZER: Final = "__saved_model_init_op"
 _INITIALIZERS: Final = ("saved_model_main_op", "legacy_init_op")
@@ -39,7 +40,9 @@ def settings(kind: str, intra_threads: int, inter_threads: int) -> Any:
 
 
 class GraphSession:
-    """One version, restored and initialized. What it holds is freed when it is closed and nothing refers to it."""
+    """One version, restored and initialized. What it holds is freed when it is closed and nothing refers to it: nothing
+    is left for Python's collector.
+    """
 
     def __init__(self, meta_graph: memoryview, directory: Path, config: Any) -> None:
         """meta_graph: the MetaGraphDef to load, of the SavedModel in ``directory``. Raises what TensorFlow raises."""
@@ -69,6 +72,7 @@ class GraphSession:
     def close(self) -> None:
         """End it. Idempotent."""
         self._session.close()
+        ops.dismantle_graph(self._graph)  # a graph and its operations refer to one another
 
     def _callable(self, **names: Sequence[str]) -> Run:
         # The public make_callable goes through Session.run, which judges shapes by the placeholder's and takes longer.

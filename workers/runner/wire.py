@@ -16,6 +16,8 @@ from workers.runner.heartbeat import Heartbeat
 
 FROZEN_S: Final = 3.0
 """A process that has not beaten for so long is frozen."""
+LOAD_S: Final = 300.0
+"""Longest time of a load."""
 
 
 class RunnerLost(RunnerCrashed):
@@ -94,8 +96,8 @@ class _Thread:
 class RunnerWire(asyncio.Protocol):
     """One process's socket. Answers are matched to requests by id; whatever does not parse ends it.
 
-    The process serves requests one after another, and beside them a load ahead of need. If it dies during both, the
-    load counts as the cause and is not tried ahead of need again, so that the real cause runs alone the next time.
+    The process serves requests one after another, and beside them one load. If it dies during both, the load counts as
+    the cause and is not tried beside runs again, so that the real cause runs alone the next time.
     kill: ends the process when it sends an invalid frame, works on one request for too long, or is frozen (which
     counts against no request).
     heartbeat: of the process's other socket; it must beat from when the process is ready.
@@ -115,7 +117,7 @@ class RunnerWire(asyncio.Protocol):
         self._frozen_s = frozen_s
         self._beat_at = math.inf
         self._work = _Thread(self._on_overdue)
-        self._ahead = _Thread(self._on_overdue_ahead)
+        self._beside = _Thread(self._on_overdue_beside)
         self.heartbeat = Heartbeat(frozen_s, on_beat=self._on_beat, on_silent=self._on_silent)
         self._transport: asyncio.Transport | None = None
         self.is_broken = False
@@ -142,7 +144,7 @@ class RunnerWire(asyncio.Protocol):
             if isinstance(answer, frames.RunnerStarted):
                 self.heartbeat.expect()
                 self._on_ready(answer)
-            elif asked := self._work.take(answer.id) or self._ahead.take(answer.id):
+            elif asked := self._work.take(answer.id) or self._beside.take(answer.id):
                 if not asked.future.done():
                     asked.future.set_result(answer)
             elif not 0 < answer.id <= self._highest:
@@ -151,9 +153,9 @@ class RunnerWire(asyncio.Protocol):
 
     def _on_overdue(self, asked: _Pending) -> None:
         self.is_ended_by_us = True
-        self._on_overdue_ahead(asked)
+        self._on_overdue_beside(asked)
 
-    def _on_overdue_ahead(self, asked: _Pending) -> None:
+    def _on_overdue_beside(self, asked: _Pending) -> None:
         if not asked.future.done():
             message = f"The model did not finish within {asked.timeout_s:g} s."
             asked.future.set_exception(DeadlineExceeded(message))
@@ -165,11 +167,11 @@ class RunnerWire(asyncio.Protocol):
         self._beat_at = now_s
         silent_s = min(late_s, self._frozen_s) if late_s > frames.BEAT_S else 0.0
         self._work.beat(silent_s)
-        self._ahead.beat(silent_s)
+        self._beside.beat(silent_s)
 
     def _on_silent(self) -> None:
         gauges.RUNNER_REFUSED.labels("silence").inc()
-        log.error("runner.frozen", requests=len(self._work.asked) + len(self._ahead.asked))
+        log.error("runner.frozen", requests=len(self._work.asked) + len(self._beside.asked))
         self.fail(RunnerLost("The runner was frozen."))
         self.end()
 
@@ -187,27 +189,29 @@ class RunnerWire(asyncio.Protocol):
         """Called by asyncio."""
         self.fail()
 
-    def send(self, id_: int, data: bytes, timeout_s: float, *, is_ahead: bool = False) -> asyncio.Future[frames.Answer]:
-        """Send a request; the future gets its answer. is_ahead: it is worked on beside the others."""
+    def send(
+        self, id_: int, data: bytes, timeout_s: float, *, is_beside: bool = False
+    ) -> asyncio.Future[frames.Answer]:
+        """Send a request; the future gets its answer. is_beside: it is worked on beside the others."""
         future: asyncio.Future[frames.Answer] = asyncio.get_running_loop().create_future()
         if self.is_broken or self.is_dying or self._transport is None:
             future.set_exception(RunnerLost())
         else:
             self._highest = id_
             self._transport.write(data)
-            (self._ahead if is_ahead else self._work).add(id_, _Pending(future, timeout_s))
+            (self._beside if is_beside else self._work).add(id_, _Pending(future, timeout_s))
         return future
 
     def fail(self, first: SignalboxError | None = None) -> None:
         """The process is gone: fail all requests that wait, with ``first`` the one that it worked on."""
         self.is_broken = True
-        ahead = None if self.is_ended_by_us else self._ahead.first
-        culprit = ahead or self._work.first
-        for asked in (*self._work.asked.values(), *self._ahead.asked.values()):
+        beside = None if self.is_ended_by_us else self._beside.first
+        culprit = beside or self._work.first
+        for asked in (*self._work.asked.values(), *self._beside.asked.values()):
             if not asked.future.done():
                 asked.future.set_exception(first or RunnerCrashed() if asked is culprit else RunnerLost())
         self._work.clear()
-        self._ahead.clear()
+        self._beside.clear()
         self.heartbeat.end()
         if self._transport is not None:
             self._transport.close()

@@ -22,14 +22,24 @@ def make(user: SystemUser | None) -> Path:
     sweep(user)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        if folder.exists():  # else somebody has found it without a lock
+        if _is_locked(folder):  # else somebody has found it without a lock
             break
-        os.close(fd)
     if user is not None:
         os.chown(folder, user.uid, user.gid)
     return folder
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether it was still there to be locked, until this process ends."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    if folder.exists():
+        return True
+    os.close(fd)
+    return False
 
 
 def sweep(user: SystemUser | None) -> None:

@@ -75,6 +75,10 @@ class BatchQueue(Generic[H]):
         self._queues[job.priority].append((key, held))
         self._rows[key] = self._rows.get(key, 0) + job.rows
 
+    def first(self) -> H | None:
+        """The job that leaves next; None when none waits."""
+        return next((queue[0][1] for queue in self._queues.values() if queue), None)
+
     def head(self, now_s: float) -> tuple[H, float] | None:
         """The job that leaves next, and in how many seconds its batch may leave (0 = now); None when none waits."""
         for queue in self._queues.values():
@@ -85,6 +89,10 @@ class BatchQueue(Generic[H]):
                     return head, 0.0
                 return head, max(0.0, head.arrived_s + self.model.batching.max_delay_ms / 1000 - now_s)
         return None
+
+    def of(self, version: int) -> list[H]:
+        """The jobs of one version, in the order in which they would leave."""
+        return [held for queue in self._queues.values() for key, held in queue if key[0] == version]
 
     def take(self) -> list[H]:
         """The batch of the head, at least one job of it whatever its rows; empty when none waits."""

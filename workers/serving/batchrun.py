@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from signalbox.program.errors import SignalboxError
 from workers.residency.activity import Request
 from workers.serving.inflight import InFlightJob
+from workers.serving.shadows import Sample
 from workers.statistics import batchlimits
 
 Outcome = bytes | SignalboxError
@@ -17,9 +18,11 @@ class BatchRun:
 
     is_long: jobs are left to other workers until it is over. generation: of the runner that it runs in; the death of
     another one is not its fault. tries: runs that ended and are no job's fault. request: the last one for a run.
+    failure: what became of the load of its version, where none of its jobs can run. sample: of it, to be run in shadow.
     """
 
     __slots__ = (
+        "failure",
         "generation",
         "is_long",
         "jobs",
@@ -29,11 +32,12 @@ class BatchRun:
         "over",
         "part",
         "request",
+        "sample",
         "tries",
         "version",
     )
 
-    def __init__(self, jobs: list[InFlightJob]) -> None:
+    def __init__(self, jobs: list[InFlightJob], failure: Exception | None = None) -> None:
         first = jobs[0].job
         self.jobs = jobs
         self.model = first.model
@@ -46,6 +50,8 @@ class BatchRun:
         self.generation = 0
         self.tries = 0
         self.request: Request | None = None
+        self.failure = failure
+        self.sample: Sample | None = None
 
     @property
     def was_beside_load(self) -> bool:

@@ -5,11 +5,12 @@ device, so a lost claim only wastes a run. Only a job that ran alone is judged (
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from signalbox.bus.writes import Group
+from signalbox.jobs import times
 from signalbox.jobs.changes import RecordChange, WriteOutcome
 from signalbox.jobs.commits import Commits
 from signalbox.jobs.penalty import Penalty
@@ -109,13 +110,18 @@ class Committer:
     # ------------------------------------------------------------------------------ a batch
 
     async def expire(self, batch_run: BatchRun) -> list[Disposition]:
-        """End the jobs of a batch whose deadline has passed, and take them out of it."""
+        """End the jobs of a batch whose deadline has passed, and take them out of it.
+
+        The owner of a waiting job may have moved its deadline: then its record tells, and its message does not.
+        """
         now = self._clock()
-        late = [held for held in batch_run.jobs if held.job.deadline_at < now]
-        if not late:
+        suspects = [held for held in batch_run.jobs if held.deadline_at < now]
+        if not suspects:
             return []
-        batch_run.jobs = [held for held in batch_run.jobs if held.job.deadline_at >= now]
-        return await self._write([self._commits.expiry(held) for held in late], {})
+        await asyncio.gather(*(self._commits.learn_deadline(held) for held in suspects))
+        late = {held for held in suspects if held.deadline_at < now}
+        batch_run.jobs = [held for held in batch_run.jobs if held not in late]
+        return await self._write([self._commits.expiry(held) for held in suspects if held in late], {})
 
     def claim(self, batch_run: BatchRun) -> Claims:
         """Claim the jobs of a batch that runs now, in a moment where its run may well be over by then."""
@@ -182,16 +188,22 @@ class Committer:
         """Count the ends that were written."""
         ended: Counter[tuple[str, str]] = Counter()
         stored: Counter[str] = Counter()
+        waits_ms: defaultdict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
         for change in changes:
             record = change.record
             if change.outcome is not WriteOutcome.OURS or record is None or not record.state.is_terminal:
                 continue
             ended[record.model, record.state.value] += 1
+            part = record.parts.get
+            load_ms = part(times.VERIFY, 0.0) + part(times.LOAD, 0.0) + part(times.WARM, 0.0)
+            waits_ms[record.model, record.version].append((part(times.FETCH, 0.0), load_ms))
             stored[record.account_id] += _MESSAGE_BYTES + len(change.text) + len(change.body)
             if record.ref is not None:
                 self._statistics.large_results.add(record.account_id, record.ref.size)
         for account, size in stored.items():
             self._statistics.results.add(account, size)
+        for key, waited in waits_ms.items():
+            gauges.count_cached(*key, waited)
         for (model, state), number in ended.items():
             gauges.ENDED.labels(model, state).inc(number)
             self._statistics.done += number * (state == State.SUCCEEDED)

@@ -14,7 +14,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import joblog
 from signalbox.jobs.commits import persist
 from signalbox.jobs.payloads import fetch
-from signalbox.jobs.times import BATCH, COMMIT, INPUT, LOAD, OTHER_MODEL, RUN, RUNNER
+from signalbox.jobs.times import BATCH, COMMIT, INPUT, LOAD, OTHER_MODEL, RUN, RUNNER, split_stages
 from signalbox.program import log
 from signalbox.program.errors import (
     InputLost,
@@ -26,18 +26,20 @@ from signalbox.program.errors import (
     SignalboxError,
     Unavailable,
 )
+from signalbox.wire.messages import Limits
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.residency.activity import Activity
+from workers.residency.cache import Key
 from workers.residency.versions import ResidentVersions
 from workers.runner.link import RunnerLink
-from workers.runner.wire import RunnerLost
 from workers.serving import cause
 from workers.serving.batchrun import BatchRun, Outcome, halves, rows_of
 from workers.serving.cause import Again
 from workers.serving.inflight import InFlightJob
 from workers.serving.results import MAX_RESULT_BYTES, within
 from workers.serving.revival import Revival
+from workers.serving.shadows import Shadows
 from workers.statistics.lru import Lru
 from workers.statistics.worker import Statistics
 
@@ -70,6 +72,14 @@ class Executor:
         self._activity = activity
         self._clock = clock
         self.revival = Revival(runner, residency)
+        self.shadows = Shadows(
+            runner=runner,
+            residency=residency,
+            revival=self.revival,
+            fleet=fleet,
+            activity=activity,
+            statistics=statistics,
+        )
         self._fatal_loads: Lru[tuple[str, int], None] = Lru(_MOST_FATAL)
         """Versions under whose loading a runner has died in this session."""
 
@@ -92,6 +102,16 @@ class Executor:
             batch_run.part = ()
             self._activity.trust(batch_run)
         return [found[held] for held in batch_run.jobs]
+
+    async def load(self, key: Key, begins: Callable[[], None]) -> None:
+        """Load a version that jobs wait for, beside runs. begins: called when its turn has come.
+
+        Raises what those jobs end with, or :class:`LeaseLost`.
+        """
+        if not self._residency.is_loading_another(key[0]):
+            begins()
+        await self._make_ready(key, begins)
+        self._residency.unpin(key)
 
     async def stop(self, batch_run: BatchRun, held: InFlightJob, *, grace_s: float) -> None:
         """Stop a job whose cancellation was requested: let its run end, or end the runner."""
@@ -138,9 +158,10 @@ class Executor:
         if not self._runner.entered.is_set():
             self._mark(part, RUNNER)
             await self.revival.admitted()
-        batch_run.generation = self.revival.generation
         batch_run.request = None
         try:
+            if batch_run.failure is not None:
+                raise batch_run.failure
             outcomes = await self._run(batch_run, part)
         except LeaseLost:
             raise
@@ -150,7 +171,7 @@ class Executor:
         return []
 
     async def _apart(self, batch_run: BatchRun, part: list[InFlightJob]) -> None:
-        """Wait until no load ahead runs beside a part that may kill the runner, so that none counts as failed."""
+        """Wait until no load goes on beside a part that may kill the runner, so that none counts as failed."""
         for held in part:
             if held.record is not None and held.record.strikes:
                 self._activity.suspect(batch_run)
@@ -200,12 +221,15 @@ class Executor:
     async def _run(self, batch_run: BatchRun, jobs: list[InFlightJob]) -> list[Outcome]:
         key = batch_run.key
         first = jobs[0].job
-        if not self._residency.is_ready(key):
+        model = self._fleet.find(batch_run.model)
+        if not self._residency.take(key):  # it has left since, with its runner or for another one
             self._mark(jobs, OTHER_MODEL if self._residency.is_loading_another(batch_run.model) else LOAD)
-            await self._make_ready(batch_run, partial(self._mark, jobs, LOAD))
+            await self._make_ready(key, partial(self._mark, jobs, LOAD))
+            spans, now = self._residency.load_spans(key), self._clock()
+            for held in jobs:
+                held.stages = split_stages(held.stages, {LOAD}, spans, now)
             self._mark(jobs, BATCH)
-        else:
-            await self._make_ready(batch_run)
+        batch_run.generation = self.revival.generation
         try:
             is_apart = any(held.job.ref is not None for held in jobs)
             if is_apart:
@@ -222,7 +246,7 @@ class Executor:
                     first.signature,
                     frames,
                     first.outputs,
-                    timeout_s=self._fleet.limits(batch_run.model).timeout_s,
+                    timeout_s=(model.limits if model is not None else Limits()).timeout_s,
                 )
         except NotFound:
             self._residency.lost(key)
@@ -235,30 +259,49 @@ class Executor:
         gauges.RUN_SECONDS.labels(batch_run.model).observe(seconds)
         self._statistics.ran(batch_run.model, jobs=len(jobs), seconds=seconds, size_bytes=sum(map(len, frames)))
         self._statistics.batch_limits.fitted(batch_run.limit_key, rows_of(jobs))
+        if model is not None and model.splits:
+            batch_run.sample = self.shadows.sample(model, jobs, frames, report, seconds) or batch_run.sample
         return [
             report.errors.get(at) or within(frame, self._max_result_bytes) for at, frame in enumerate(report.frames)
         ]
 
-    async def _make_ready(self, batch_run: BatchRun, begins: Callable[[], None] = lambda: None) -> None:
-        """Load the version where it is not resident. A load that ends the runner is the version's fault, not the jobs'.
+    async def _make_ready(self, key: Key, begins: Callable[[], None]) -> None:
+        """Load the version where it is not resident, and pin it. begins: called when its load begins.
 
-        The first time the kernel or an operator may have ended it: the version is loaded once more. begins: called when
-        the load begins.
+        A load that ends the runner is the version's fault, not the jobs'. The first time another run, the kernel or an
+        operator may have ended it: the version is loaded once more, with nothing beside it. So it is where the runner
+        died of others, a few times. Raises what the jobs that wait for it end with, or :class:`LeaseLost`.
         """
-        try:
-            await self._residency.pin(batch_run.key, lambda: self._renew(batch_run), begins)
-        except RunnerCrashed as error:
-            if not cause.is_cause(error, self._evidence(batch_run, len(batch_run.part))):
-                raise
-            if batch_run.key not in self._fatal_loads:
-                self._fatal_loads[batch_run.key] = None
-                raise RunnerLost("The runner died while it loaded the version.") from error
-            await self.revival.after(batch_run.generation)
-            message = (
-                f"Version {batch_run.version} of model {batch_run.model} took the runner down while it was loaded."
-            )
-            raise NotServing(message) from error
-        self._fatal_loads.pop(batch_run.key, None)
+        generation = 0
+
+        def begin() -> None:
+            nonlocal generation
+            generation = self.revival.generation
+            begins()
+
+        async def renew() -> None:
+            nonlocal generation
+            await self.revival.renew()
+            generation = self.revival.generation
+
+        for _ in range(cause.MAX_TRIES):
+            await self.revival.admitted()
+            is_suspect = key in self._fatal_loads
+            try:
+                await self._residency.pin(key, renew, begin, is_beside=not is_suspect)
+            except RunnerCrashed as error:
+                evidence = cause.Evidence(1, is_ended_by_us=self.revival.is_ended_by_us(generation))
+                await self.revival.after(generation)
+                if not cause.is_cause(error, evidence):
+                    continue
+                if is_suspect:
+                    message = f"Version {key[1]} of model {key[0]} took the runner down while it was loaded."
+                    raise NotServing(message) from error
+                self._fatal_loads[key] = None
+            else:
+                self._fatal_loads.pop(key, None)
+                return
+        raise Unavailable("Others kept taking the runner down.")
 
     async def _fetch(self, held: InFlightJob) -> bytes:
         ref = held.job.ref
@@ -267,11 +310,6 @@ class Executor:
             return await persist(lambda: fetch(self._bus, ref))
         except NotFound as error:
             raise InputLost from error
-
-    async def _renew(self, batch_run: BatchRun) -> None:
-        """Make the device empty for a load of ``batch_run``; what runs beside it runs again, without a strike."""
-        await self.revival.renew()
-        batch_run.generation = self.revival.generation
 
     def _mark(self, jobs: Sequence[InFlightJob], stage: str, *, began_ago_s: float | None = None) -> None:
         """Note that a stage begins. began_ago_s: how long ago the run began that has ended now."""

@@ -9,13 +9,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from signalbox.bus.client import Bus
+from msgspec import MsgspecError
+
+from signalbox.bus.client import Bus, Message
 from signalbox.jobs.commits import Commits, persist
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, RunnerCrashed, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
-from signalbox.wire.messages import Worker
+from signalbox.wire.messages import Worker, decode
+from signalbox.wire.names import ask_evict
+from signalbox.wire.steering import Evict
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
 from workers.diskcache.place import LocalFiles
@@ -67,6 +71,7 @@ class Hold:
         self._fleet = fleet
         self._settings = settings
         self._changed = changed
+        self._worker = worker
         self._catalog = asyncio.Event()
         """Set when there may be something to pull or to load."""
         self._tasks = Background()
@@ -88,9 +93,10 @@ class Hold:
             changed,
             is_spare=fleet.is_spare,
             may_load=lease.may_load,
-            untried=self._catalog,
+            due=self._catalog,
             statistics=statistics,
             retire_s=settings.retire_s,
+            load_s=settings.load_s,
             files=files,
         )
         self._executor = Executor(
@@ -110,6 +116,7 @@ class Hold:
             lease=lease,
             fleet=fleet,
             residency=self._residency,
+            files=files,
             executor=self._executor,
             committer=Committer(records, self._commits, fleet, statistics, clock=clock),
             statistics=statistics,
@@ -127,6 +134,7 @@ class Hold:
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until the lease is lost, must be yielded, or ``stop`` is set; then end in order."""
         cancels = await persist(lambda: self._bus.subscribe("cancel.*", self._pipeline.cancellations.receive))
+        evicts = await persist(lambda: self._bus.subscribe(ask_evict(self._worker), self._on_evict))
         self._bus.on_reconnect(self._reconnected)
         background = [
             asyncio.create_task(self._follow(), name="follow catalog"),
@@ -138,6 +146,7 @@ class Hold:
         finally:
             self._bus.forget_reconnect(self._reconnected)
             await cancels.close()
+            await evicts.close()
             for task in background:
                 task.cancel()
             await asyncio.wait(background)
@@ -155,6 +164,16 @@ class Hold:
     def worker_vanished(self, worker: Worker) -> None:
         """Another worker has gone; what it had in flight may have to be looked for here."""
         self._pipeline.intake.redeliver_lost(worker)
+
+    def _on_evict(self, message: Message) -> None:
+        """An operator evicts a version from the device's memory."""
+        try:
+            asked = decode(Evict, message.data)
+        except MsgspecError as error:
+            log.warning("residency.evict_refused", why=str(error))
+            return
+        log.info("residency.evict_asked", model=asked.model, version=asked.version, by=asked.by)
+        self._residency.evict((asked.model, asked.version))
 
     def _lease_changed(self) -> None:
         self._catalog.set()  # what could not be loaded may be loaded now
@@ -242,15 +261,17 @@ class Hold:
             await self._pipeline.follow(assigned)
             for name in self._fleet.published():
                 self._residency.retry_failed(name)
-            await self._warm([(m.name, v) for m in assigned.values() for v in self._fleet.targets(m)])
+            asked = [(name, version) for name in assigned if (version := self._fleet.prefetched(name))]
+            asked += self._fleet.pinned()
+            await self._warm(asked, [(m.name, v) for m in assigned.values() for v in self._fleet.targets(m)])
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._residency.due_in_s()):
                     await self._catalog.wait()
 
-    async def _warm(self, wanted: list[tuple[str, int]]) -> None:
+    async def _warm(self, asked: list[tuple[str, int]], wanted: list[tuple[str, int]]) -> None:
         try:
             await self._executor.admitted()
-            await self._residency.keep_warm(wanted, is_ahead=self._settings.is_warm)
+            await self._residency.keep_warm(wanted, is_ahead=self._settings.is_warm, asked=asked)
         except LeaseLost as error:
             log.info("residency.load_ahead_failed", why=str(error))
             if not self._lease.runner.entered.is_set():

@@ -19,7 +19,8 @@ class InFlightJob(Attempt):
     """One job in flight. looked_s: when its record was last known, or looked at for a cancel request.
 
     cancelled_s: when its owner's cancel request came to this worker, 0 = never. is_begun: its run has begun, and it is
-    not to run again in this attempt. seen_s: reading of the occupancy when it was queued.
+    not to run again in this attempt. seen_s: when its waits were last noted, at first its arrival, and readings of the
+    occupancy then.
     """
 
     __slots__ = ("arrived_s", "cancelled_s", "checked_s", "delivery", "is_begun", "seen_s")
@@ -31,7 +32,7 @@ class InFlightJob(Attempt):
         self.checked_s = now_s
         self.cancelled_s = 0.0
         self.is_begun = False
-        self.seen_s = (0.0, 0.0)
+        self.seen_s = (now_s, 0.0, 0.0)
 
     def begin_anew(self, now_s: float) -> None:
         """Note that the job waits for another attempt, from now on."""
@@ -83,10 +84,11 @@ class InFlightJobs(dict[str, InFlightJob]):
         return dict(counts.most_common(MAX_MODELS))
 
     def oldest(self) -> dict[str, float]:
-        """When the first of those was accepted, by model."""
+        """Since when the first of those waits, by model: it was accepted then, or was delayed until then."""
         first: dict[str, float] = {}
         for held in self._unbegun():
-            first[held.job.model] = min(held.job.created_at, first.get(held.job.model, math.inf))
+            waits_since = max(held.job.created_at, held.job.not_before)
+            first[held.job.model] = min(waits_since, first.get(held.job.model, math.inf))
         return {model: first[model] for model in self.waiting()}
 
     def has_unreported(self) -> bool:

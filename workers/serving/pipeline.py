@@ -1,9 +1,9 @@
 """The way of jobs through one session: delivered, examined, queued, run in batches, committed.
 
 What arrives is queued, after its record was read where it may have been delivered before; one short function starts
-batches while there are slots; a batch is one task: it is run, then committed, and what that returns is done with its
-deliveries. While one batch computes, the next is with the runner and earlier ones commit. While the lease is at risk no
-job is asked for and none begins.
+batches while there are slots, and beside them the load of a version that jobs wait for; a batch is one task: it is run,
+then committed, and what that returns is done with its deliveries. While one batch computes, the next is with the runner
+and earlier ones commit. While the lease is at risk no job is asked for and none begins.
 """
 
 import asyncio
@@ -19,16 +19,18 @@ from signalbox.jobs import joblog
 from signalbox.jobs.commits import persist
 from signalbox.jobs.deadletters import keep_unreadable
 from signalbox.jobs.records import Records
-from signalbox.jobs.times import BATCH, LEASE, QUEUE
+from signalbox.jobs.times import BATCH, FETCH, LEASE, QUEUE, Span, split_stages
 from signalbox.program import log
-from signalbox.program.errors import LeaseLost
+from signalbox.program.errors import LeaseLost, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
 from signalbox.wire.messages import Model, Newer
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
+from workers.diskcache.place import LocalFiles
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.queue.intake import JobIntake
+from workers.residency.cache import Key
 from workers.residency.versions import ResidentVersions
 from workers.serving.batchrun import BatchRun
 from workers.serving.cancellations import Cancellations
@@ -64,6 +66,7 @@ class Pipeline:
         lease: LeaseHandle,
         fleet: FleetTables,
         residency: ResidentVersions,
+        files: LocalFiles,
         executor: Executor,
         committer: Committer,
         statistics: Statistics,
@@ -76,15 +79,19 @@ class Pipeline:
         self._bus = bus
         self._lease = lease
         self._residency = residency
+        self._files = files
         self._executor = executor
         self._committer = committer
         self._tasks = tasks
+        self._loads = Background()
         self._clock = clock
         self._fleet = fleet
         self._wanted_at, self._held_since = wanted_at, clock()
         """Between them a job that is placed on no other device that is held has waited for the lease."""
         self._loop = asyncio.get_running_loop()
-        self._dispatcher = Dispatcher(statistics)
+        self._dispatcher = Dispatcher(statistics, is_ready=residency.is_ready, has_room=residency.has_room)
+        residency.is_waited = lambda key: self._dispatcher.is_due(key[0])
+        residency.on_change = self._version_changed
         self._deliveries = Deliveries(leased, delayed_bytes=settings.in_flight_bytes)
         self.intake = JobIntake(bus, fleet, self._receive, self._credits_changed)
         self.supply = Supply(self.intake, residency, self._deliveries, statistics, settings=settings)
@@ -150,6 +157,7 @@ class Pipeline:
 
     async def _let_go(self, jobs: Iterable[InFlightJob]) -> None:
         self._deliveries.let_go(jobs)
+        await self._loads.cancel()  # nobody waits for them any more
         await self.supply.give_back(self._deliveries.unread(math.inf))
 
     # ------------------------------------------------------------------------------ arriving
@@ -178,16 +186,26 @@ class Pipeline:
         held = InFlightJob(delivery, job, now_s=now_s)
         if job.created_at < self._held_since and self._fleet.is_alone(model):
             held.stages += (LEASE, max(job.created_at, self._wanted_at)), (QUEUE, self._held_since)
+        if job.created_at < self._files.fetched_until:
+            self._note_fetch(held)
         held.stages.append((BATCH, self._clock()))
         if log.is_debug:
             joblog.step("job.pulled", job, is_known=is_known)
         self._deliveries.take(held)
         if is_known:
             gauges.REDELIVERED.labels(model).inc()
+        if is_known or job.not_before:  # one that was delayed has a record
             self._examine_soon([held])
         else:
             self._dispatcher.add(held, served)
             self.wake()
+
+    def _note_fetch(self, held: InFlightJob) -> None:
+        """Write down how long a job that is pulled now has waited for the files of its version."""
+        job = held.job
+        if fetched := self._files.fetched((job.model, job.version)):
+            stages = ((QUEUE, job.created_at), *held.stages)
+            held.stages = split_stages(stages, {QUEUE, LEASE}, [Span(FETCH, *fetched)], self._clock())
 
     def _enqueue(self, held: InFlightJob) -> None:
         model = self._served.get(held.job.model)
@@ -226,8 +244,12 @@ class Pipeline:
         self._dispatcher.credits_changed(model)
         self.wake()
 
+    def _version_changed(self, model: str) -> None:
+        self._dispatcher.version_changed(model)
+        self.wake()
+
     def _dispatch(self) -> None:
-        """Start the batches that may start, and ask for more jobs."""
+        """Start the batches and the load that may start, and ask for more jobs."""
         self._is_woken = False
         if self._is_closing:
             return
@@ -239,8 +261,14 @@ class Pipeline:
             self._dispatcher.credits_changed(*self.supply.take_short())
         if self._deliveries.next_s <= now_s:
             self._take_up(now_s)
-        for batch_run in self._dispatcher.begin(now_s):
-            self._tasks.start(self._run_batch(batch_run), name="run a batch")
+        if self._residency.may_run:
+            for batch_run in self._dispatcher.begin(now_s):
+                self._tasks.start(self._run_batch(batch_run), name="run a batch")
+            shadows = self._executor.shadows
+            if shadows.waiting is not None and shadows.may_begin and self._dispatcher.is_idle:
+                self._tasks.start(self._run_shadow(), name="run in shadow")
+        if (key := self._dispatcher.load(now_s)) is not None:
+            self._loads.start(self._load(key), name="load a version")
         due_s = min(self._dispatcher.due_s(), self._deliveries.next_s)
         if due_s < math.inf:
             self._arm(due_s)
@@ -252,10 +280,15 @@ class Pipeline:
             is_running = self._dispatcher.is_running(model)
             self.supply.ask(served, self._dispatcher.waiting(model), self._unexamined, is_running=is_running)
 
+    async def _run_shadow(self) -> None:
+        await self._executor.shadows.run()
+        self.wake()
+
     def _take_up(self, now_s: float) -> None:
         """Try again what is due, and read the queues anew of which jobs were let go."""
         again = self._deliveries.due(now_s)
         for held in again:
+            self._note_fetch(held)
             held.stages.append((BATCH, self._clock()))
         self._examine_soon(again)
         for model in self._deliveries.unread(now_s):
@@ -265,6 +298,25 @@ class Pipeline:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(at_s, self.wake)
+
+    async def _load(self, key: Key) -> None:
+        """Load a version that jobs wait for; where that fails, one batch of them ends so. The edge of a task."""
+        failure: Exception | None = None
+        try:
+            if self._residency.is_at_hand(key):
+                await self._executor.load(key, lambda: self._dispatcher.load_begins(self._loop.time()))
+            else:
+                failure = Unavailable("The files of the version are on their way.")
+        except SignalboxError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001  the edge of a task
+            log.exception("session.load_failed", model=key[0])
+            failure = error
+        spans = self._residency.load_spans(key)
+        batch_run = self._dispatcher.loaded(self._loop.time(), self._clock(), spans, failure)
+        self.wake()
+        if batch_run is not None:
+            self._tasks.start(self._run_batch(batch_run), name="end a batch")
 
     async def _run_batch(self, batch_run: BatchRun) -> None:
         """Run one batch from its start to its durable ends. The edge of a task: no error escapes."""
@@ -276,6 +328,9 @@ class Pipeline:
                 self._try_again(batch_run.jobs, FETCH_AGAIN_S)  # unclaimed: a fetch may take long
             elif batch_run.jobs:
                 self._apply(await self._run_and_commit(batch_run))
+                if batch_run.sample is not None:
+                    self._executor.shadows.waiting = batch_run.sample
+                    self.wake()
         except LeaseLost:
             self._try_again(batch_run.jobs, AGAIN_S)
         except Exception:  # noqa: BLE001  the edge of a task

@@ -22,6 +22,7 @@ from signalbox.program.errors import (
     SignalboxError,
 )
 from workers.residency.cache import DoesNotFit
+from workers.residency.versions import VersionDropped
 
 MAX_DELAY_S: Final = 60.0
 MAX_STRIKES: Final = 3
@@ -57,7 +58,7 @@ def judge(error: SignalboxError, *, strikes: int, failures: int, max_delivery: i
     """
     counted = strikes + failures
     is_last = 0 < max_delivery <= counted + 1
-    if isinstance(error, DoesNotFit):
+    if isinstance(error, DoesNotFit | VersionDropped):
         return Decision(Action.FAIL)
     if isinstance(error, RunnerCrashed | OutOfMemory):
         is_poison = strikes + 1 >= min(MAX_STRIKES, max_delivery or MAX_STRIKES)

@@ -6,8 +6,10 @@ from itertools import islice
 from typing import Final
 
 from workers.statistics.batchlimits import BatchLimits
+from workers.statistics.byterate import ByteRate
 from workers.statistics.joinings import Joinings
 from workers.statistics.lru import Lru
+from workers.statistics.shadowed import Shadowed
 from workers.statistics.sizes import Sizes
 from workers.statistics.storedbytes import StoredBytes
 
@@ -20,11 +22,11 @@ MOST_REPORTED: Final = 128
 
 
 class Statistics:
-    """Moving averages per model, counts since the process started, the batch limits of the device, and joinings.
+    """Moving averages per model, counts since the process started, the device's batch limits, joinings and shadows.
 
     run_s, load_s: mean seconds of a run and of a load, by model. mean_bytes: of a job's inputs. Not there before the
-    first. used_s: seconds that runs and loads have taken, by activity. results_kept_s: the least time that results are
-    kept.
+    first. load_rate: bytes of a version that a load takes a second. used_s: seconds that runs and loads have taken, by
+    activity. results_kept_s: the least time that results are kept.
     """
 
     def __init__(self, *, results_kept_s: float = 600.0) -> None:
@@ -33,11 +35,13 @@ class Statistics:
         self.batch_limits = BatchLimits()
         self.sizes = Sizes()
         self.joinings = Joinings()
+        self.shadowed = Shadowed()
         self.done = 0
         self.failed = 0
         self.used_s: defaultdict[str, float] = defaultdict(float)
         self.run_s: Lru[str, float] = Lru(MOST_MODELS)
         self.load_s: Lru[str, float] = Lru(MOST_MODELS)
+        self.load_rate = ByteRate()
         self.mean_bytes: Lru[str, float] = Lru(MOST_MODELS)
         self._rate: Lru[str, float] = Lru(MOST_MODELS)
 
@@ -63,7 +67,12 @@ class Statistics:
 
     def rates(self) -> dict[str, float]:
         """Jobs a second this worker manages while it serves a model; the models that ran last, the last one first."""
-        return {
-            model: float(f"{rate:.3g}")  # a run of minutes has a rate, too
-            for model, rate in islice(reversed(self._rate.items()), MOST_REPORTED)
-        }
+        return _latest(self._rate)  # a run of minutes has a rate, too
+
+    def usual_loads(self) -> dict[str, float]:
+        """Mean seconds of a load by model; the models that were loaded last, the last one first."""
+        return _latest(self.load_s)
+
+
+def _latest(table: Lru[str, float]) -> dict[str, float]:
+    return {model: float(f"{value:.3g}") for model, value in islice(reversed(table.items()), MOST_REPORTED)}

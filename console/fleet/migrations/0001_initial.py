@@ -19,6 +19,9 @@ class Migration(migrations.Migration):
                 ('is_on', models.BooleanField(default=False)),
                 ('actor_name', models.CharField(max_length=150)),
                 ('reason', models.CharField(blank=True, max_length=200)),
+                ('version', models.PositiveBigIntegerField(default=0)),
+                ('until', models.DateTimeField(null=True)),
+                ('hosts', models.JSONField(default=list)),
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={

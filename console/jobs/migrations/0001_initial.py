@@ -43,10 +43,13 @@ class Migration(migrations.Migration):
                 ('revision', models.PositiveBigIntegerField(default=0)),
                 ('updated_at', models.DateTimeField()),
                 ('redrive_of', models.CharField(blank=True, db_default='', default='', max_length=36)),
+                ('tags', models.JSONField(default=list)),
+                ('not_before', models.DateTimeField(null=True)),
+                ('is_sync', models.BooleanField(default=False)),
             ],
             options={
                 'default_permissions': (),
-                'indexes': [models.Index(fields=['-created_at'], name='job_newest'), models.Index(fields=['state', '-created_at'], name='job_by_state'), models.Index(fields=['model', '-created_at'], name='job_by_model'), models.Index(fields=['account_id', '-created_at'], name='job_by_account'), models.Index(fields=['key_id', '-created_at'], name='job_by_key'), models.Index(fields=['worker', '-created_at'], name='job_by_worker'), models.Index(fields=['gpu', '-created_at'], name='job_by_gpu'), models.Index(condition=models.Q(('error_code', models.Func(output_field=models.CharField(), template="''")), _negated=True), fields=['error_code', '-created_at'], name='job_by_error')],
+                'indexes': [models.Index(fields=['-created_at'], name='job_newest'), models.Index(fields=['state', '-created_at'], name='job_by_state'), models.Index(fields=['model', '-created_at'], name='job_by_model'), models.Index(fields=['account_id', '-created_at'], name='job_by_account'), models.Index(condition=models.Q(('is_sync', False)), fields=['account_id', 'state', '-created_at'], name='job_of_owner'), models.Index(fields=['key_id', '-created_at'], name='job_by_key'), models.Index(fields=['worker', '-created_at'], name='job_by_worker'), models.Index(fields=['gpu', '-created_at'], name='job_by_gpu'), models.Index(condition=models.Q(('error_code', models.Func(output_field=models.CharField(), template="''")), _negated=True), fields=['error_code', '-created_at'], name='job_by_error')],
             },
         ),
         migrations.CreateModel(
@@ -69,6 +72,20 @@ class Migration(migrations.Migration):
                 'ordering': ('seq',),
                 'default_permissions': (),
                 'indexes': [models.Index(fields=['job_id', 'seq'], name='event_of_job')],
+            },
+        ),
+        migrations.CreateModel(
+            name='JobTag',
+            fields=[
+                ('pk', models.CompositePrimaryKey('job_id', 'tag', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('job', models.ForeignKey(db_constraint=False, db_index=False, on_delete=models.deletion.DO_NOTHING, related_name='labels', to='jobs.job')),
+                ('tag', models.CharField(max_length=64)),
+                ('account_id', models.CharField(blank=True, max_length=32)),
+                ('created_at', models.DateTimeField()),
+            ],
+            options={
+                'default_permissions': (),
+                'indexes': [models.Index(fields=['account_id', 'tag', '-created_at'], name='tag_of_owner'), models.Index(fields=['tag', '-created_at'], name='tag_newest')],
             },
         ),
     ]

@@ -30,6 +30,8 @@ class Migration(migrations.Migration):
                 ('changed_by', models.CharField(max_length=150)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('deleted_at', models.DateTimeField(blank=True, null=True)),
+                ('deleted_by', models.CharField(blank=True, default='', max_length=150)),
             ],
             options={
                 'ordering': ('name',),

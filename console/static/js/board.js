@@ -2,6 +2,7 @@
 
 import { Throughput } from "./charts.js";
 import { attribute, el, icon, text } from "./dom.js";
+import { Fetches } from "./fetches.js";
 import { onKey } from "./keys.js";
 import { Lanes } from "./lanes.js";
 import { LiveLink } from "./live.js";
@@ -74,6 +75,7 @@ $("release-form")?.addEventListener("submit", async (event) => {
 
 const views = {
   lanes: new Lanes($("lanes"), { mayRelease: Boolean(dialog), ask: askRelease }),
+  fetches: new Fetches($("fetches")),
   queues: new Queues($("queues"), $("queues-none")),
   workers: new Workers($("workers"), $("workers-none")),
   ticker: new Ticker($("ticker")),

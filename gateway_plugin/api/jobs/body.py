@@ -12,7 +12,10 @@ from gateway_plugin.codec.decoder import INPUT_FIELDS
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest
 
-SUBMIT_FIELDS: Final = ("model", "version", "label", "signature_name", "priority", "deadline_s", *sorted(INPUT_FIELDS))
+SUBMIT_FIELDS: Final = (
+    *("model", "version", "label", "signature_name", "priority", "deadline_s", "tags", "not_before"),
+    *sorted(INPUT_FIELDS),
+)
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 60
 _EMPTY_BOUNDS: Final = Bounds(65_536, 1_000)
@@ -56,8 +59,11 @@ def require_empty(body: bytes) -> None:
         require_known(parse(body, _EMPTY_BOUNDS).doc, ())
 
 
-def require_known(fields: Collection[str], known: Collection[str]) -> None:
-    """Raise :class:`InvalidRequest` for fields that are not ``known``; it names a similar known one."""
+def require_known(fields: Collection[str], known: Collection[str], what: str = "body", one: str = "field") -> None:
+    """Raise :class:`InvalidRequest` for fields that are not ``known``; it names a similar known one.
+
+    what, one: of what they are the fields, and what one is called there.
+    """
     unknown = [name for name in fields if name not in known]
     if not unknown:
         return
@@ -66,9 +72,9 @@ def require_known(fields: Collection[str], known: Collection[str]) -> None:
     more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
     near = get_close_matches(first.lower(), known, n=1)
     hint = f' Did you mean "{near[0]}"?' if near else ""
-    takes = ", ".join(f'"{name}"' for name in known) or "no fields"
+    takes = ", ".join(f'"{name}"' for name in known) or f"no {one}s"
     raise InvalidRequest(
-        f"The body has {'an unknown field' if len(unknown) == 1 else 'unknown fields'}: {listed}{more}."
+        f"The {what} has {f'an unknown {one}' if len(unknown) == 1 else f'unknown {one}s'}: {listed}{more}."
         f"{hint} This call takes {takes}.",
         field=first,
         nearest=near[0] if near else None,

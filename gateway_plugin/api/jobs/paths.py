@@ -1,13 +1,13 @@
 """Maps the job API's methods and paths to routes. Pure; nothing is looked up."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from signalbox.program.errors import MethodNotAllowed, NotFound
 
-_SUBMIT: Final = frozenset({"/v1/jobs", "/v1/predict"})
-_JOB: Final = re.compile(r"/v1/jobs/(?P<id>[^/]+)(?P<cancel>/cancel)?\Z")
+_JOB: Final = re.compile(r"/v1/jobs/(?P<id>[^/]+)(?P<below>/[a-z]+)?\Z")
 _SHOWN: Final = 200
 
 
@@ -15,8 +15,17 @@ class Operation(StrEnum):
     """What a request asks for."""
 
     SUBMIT = "submit"
+    LIST = "list"
     READ = "read"
+    RESULT = "result"
+    EVENTS = "events"
     CANCEL = "cancel"
+    CHANGE = "change"
+    RETRY = "retry"
+    DELETE = "delete"
+    CANCEL_MANY = "cancel many"
+    RETRY_MANY = "retry many"
+    DELETE_MANY = "delete many"
 
 
 class Route(NamedTuple):
@@ -26,24 +35,41 @@ class Route(NamedTuple):
     job_id: str = ""
 
 
+_READ: Final = ("GET", "HEAD")
+_FIXED: Final[Mapping[str, Mapping[str, Operation]]] = {
+    "/v1/predict": {"POST": Operation.SUBMIT},
+    "/v1/jobs": {**dict.fromkeys(_READ, Operation.LIST), "POST": Operation.SUBMIT},
+    "/v1/jobs/cancel": {"POST": Operation.CANCEL_MANY},
+    "/v1/jobs/retry": {"POST": Operation.RETRY_MANY},
+    "/v1/jobs/delete": {"POST": Operation.DELETE_MANY},
+}
+"""Operations by path and method."""
+_OF_ONE: Final[Mapping[str | None, Mapping[str, Operation]]] = {
+    None: {**dict.fromkeys(_READ, Operation.READ), "PATCH": Operation.CHANGE, "DELETE": Operation.DELETE},
+    "/result": dict.fromkeys(_READ, Operation.RESULT),
+    "/events": {"GET": Operation.EVENTS},
+    "/cancel": {"POST": Operation.CANCEL},
+    "/retry": {"POST": Operation.RETRY},
+}
+"""Operations by what follows a job's path, and by method."""
+
+
+def is_of_events(url: str) -> bool:
+    """Whether an address, with its query or without, is that of a job's events."""
+    found = _JOB.match(url.partition("?")[0])
+    return found is not None and found["below"] == "/events"
+
+
 def route_of(method: str, path: str) -> Route:
     """The route of a request. Raises :class:`NotFound`, and :class:`MethodNotAllowed` (with ``allow``)."""
-    if path in _SUBMIT:
-        _allow(method, path, "POST")
-        return Route(Operation.SUBMIT)
-    found = _JOB.match(path)
-    if found is None:
+    methods, job_id = _FIXED.get(path), ""
+    if methods is None and (found := _JOB.match(path)) is not None:
+        methods, job_id = _OF_ONE.get(found["below"]), found["id"]
+    if methods is None:
         raise NotFound(f"There is nothing at {path[:_SHOWN]}.")
-    if found["cancel"]:
-        _allow(method, path, "POST")
-        return Route(Operation.CANCEL, found["id"])
-    _allow(method, path, "GET", "HEAD", "DELETE")
-    return Route(Operation.CANCEL if method == "DELETE" else Operation.READ, found["id"])
-
-
-def _allow(method: str, path: str, *methods: str) -> None:
     if method not in methods:
         allowed = ", ".join(methods)
         raise MethodNotAllowed(
             f"Malformed request: {method} {path[:_SHOWN]}; this path takes {allowed}.", allow=allowed
         )
+    return Route(methods[method], job_id)

@@ -1,98 +1,77 @@
 """The job API over HTTP, and the answer to every path that is nobody's."""
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
 
-from gateway_plugin.admission.keyring import CANCEL, require_model, require_scope, require_urgent
-from gateway_plugin.admission.submission import SubmitOptions, read_options
-from gateway_plugin.api.answers import accepted, preference, result_headers
-from gateway_plugin.api.jobs.body import require_empty, target_of
-from gateway_plugin.api.jobs.paths import Operation, Route, route_of
-from gateway_plugin.codec.bodies import BodyCodec
-from gateway_plugin.codec.prepared import PreparedVersion
-from gateway_plugin.jsonresponses import JOB_ID, JsonResponse, json_response, problem_response, retry_after
+from gateway_plugin.api.jobs.acts import Acts
+from gateway_plugin.api.jobs.events import CORS, PREFLIGHT, Events
+from gateway_plugin.api.jobs.listing import Listing
+from gateway_plugin.api.jobs.manyacts import ActsOnMany
+from gateway_plugin.api.jobs.paths import Operation, Route, is_of_events, route_of
+from gateway_plugin.api.jobs.reads import Reads
+from gateway_plugin.api.jobs.submissions import Submissions
+from gateway_plugin.jsonresponses import JSON, JsonResponse, StreamResponse, problem_response
 from gateway_plugin.request import Request
-from gateway_plugin.service.jobs import Jobs, Patience, Prediction, failure
-from gateway_plugin.tables.catalog import Catalog, require_open
-from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import ApiKey, State
-from signalbox.wire.names import PRIORITIES
+from signalbox.program.errors import MethodNotAllowed, SignalboxError
+from signalbox.wire.messages import ApiKey
+
+DESCRIBED_AT: Final = "/v1/openapi.json"
+_DESCRIPTION: Final = Path(__file__).with_name("openapi.json")
+_READ: Final = ("GET", "HEAD")
+_Act = Callable[[Request, Route, ApiKey], Awaitable[JsonResponse | StreamResponse]]
 
 
 class JobsRest:
     """The dialect of ``/v1/jobs`` and ``/v1/predict``, and of what no other takes. limit_bytes: of a body."""
 
-    def __init__(self, jobs: Jobs, catalog: Catalog, codec: BodyCodec, limit_bytes: int) -> None:
-        self._jobs = jobs
-        self._catalog = catalog
-        self._codec = codec
+    def __init__(
+        self,
+        submissions: Submissions,
+        listing: Listing,
+        reads: Reads,
+        events: Events,
+        acts: Acts,
+        on_many: ActsOnMany,
+        limit_bytes: int,
+    ) -> None:
+        self._acts: Final[Mapping[Operation, _Act]] = {
+            Operation.SUBMIT: submissions.submit,
+            Operation.LIST: listing.list,
+            Operation.READ: reads.read,
+            Operation.RESULT: reads.read,
+            Operation.EVENTS: events.follow,
+            Operation.CANCEL: acts.cancel,
+            Operation.CHANGE: acts.change,
+            Operation.RETRY: acts.retry,
+            Operation.DELETE: acts.delete,
+            Operation.CANCEL_MANY: on_many.act,
+            Operation.RETRY_MANY: on_many.act,
+            Operation.DELETE_MANY: on_many.act,
+        }
+        self._description = _DESCRIPTION.read_bytes()
         self.limit_bytes = limit_bytes
 
     def takes(self, _head: str) -> bool:
         """Whether this dialect answers a path."""
         return True
 
-    def keyless(self, _request: Request) -> None:
-        """The answer to a request without a key; None where one is needed."""
+    def keyless(self, request: Request) -> JsonResponse | None:
+        """The description of this API, and what a page asks before it follows a job; None where a key is needed."""
+        if request.method == "OPTIONS" and is_of_events(request.url):
+            return PREFLIGHT
+        if request.url.partition("?")[0] != DESCRIBED_AT:
+            return None
+        if request.method not in _READ:
+            raise MethodNotAllowed(f"{DESCRIBED_AT} takes GET.", allow=", ".join(_READ))
+        return JsonResponse(200, self._description, {"Content-Type": JSON})
 
-    def refusal(self, error: SignalboxError) -> JsonResponse:
+    def refusal(self, error: SignalboxError, url: str = "") -> JsonResponse:
         """An RFC 9457 problem."""
-        return problem_response(error)
+        given = problem_response(error)
+        return given._replace(headers={**given.headers, **CORS}) if is_of_events(url) else given
 
-    async def answer(self, request: Request, key: ApiKey) -> JsonResponse:
-        """The whole answer. Raises errors of ours."""
+    async def answer(self, request: Request, key: ApiKey) -> JsonResponse | StreamResponse:
+        """The answer. Raises errors of ours."""
         route = route_of(request.method, request.url.partition("?")[0])
-        if route.operation is Operation.SUBMIT:
-            return await self._submit(request, route, key)
-        if route.operation is Operation.CANCEL:
-            return await self._cancel(request, route, key)
-        return await self._read(route, key)
-
-    async def _submit(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
-        """202 at once, or the job when ``Prefer: wait=n`` was long enough."""
-        prefer = preference(request.headers.get("Prefer", ""))
-        patience = Patience(prefer.wait_s, is_kept=True) if prefer.wait_s is not None else None
-        outcome = await self._jobs.submit(key, request, route, partial(self._asked, request, key), patience)
-        end = outcome.end
-        if end is None:
-            return await accepted(self._jobs, outcome, prefer)
-        if end.record.state is State.EXPIRED:
-            raise failure(end.record)
-        return json_response(200, await self._jobs.describe(outcome.found), result_headers(outcome, prefer))
-
-    async def _asked(self, request: Request, key: ApiKey) -> Prediction:
-        encoding = request.headers.get("Content-Encoding", "").lower()
-        choose = partial(self._choose, key)
-        options, ready, inputs = await self._codec.read(key.account_id, request.raw_body, encoding, choose)
-        return Prediction(ready, inputs, options)
-
-    def _choose(self, key: ApiKey, fields: Mapping[str, Any]) -> tuple[SubmitOptions, PreparedVersion]:
-        """What a submission asks for, and the version it is for."""
-        name, version, label = target_of(fields)
-        require_model(key, name)
-        ready = self._catalog.ready(name, version, label, key)
-        require_open(ready.model)
-        options = read_options(fields)
-        if options.priority == PRIORITIES[0]:
-            require_urgent(key)
-        return options, ready
-
-    async def _read(self, route: Route, key: ApiKey) -> JsonResponse:
-        found = await self._jobs.find(key, route.job_id)
-        record = found.record
-        if record.state is State.EXPIRED:
-            raise failure(record)
-        doc = await self._jobs.describe(found)
-        headers = {JOB_ID: record.id}
-        if not record.state.is_terminal:
-            headers["Retry-After"] = str(retry_after(doc["estimated_wait_s"]))
-        return json_response(200, doc, headers)
-
-    async def _cancel(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
-        require_scope(key, CANCEL)  # before the body is looked at
-        require_empty(request.raw_body)
-        found = await self._jobs.cancel(key, route.job_id)
-        status = 200 if found.record.state.is_terminal else 202
-        doc = await self._jobs.describe(found, with_result=False)
-        return json_response(status, doc, {JOB_ID: found.record.id})
+        return await self._acts[route.operation](request, route, key)

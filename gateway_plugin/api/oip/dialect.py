@@ -12,6 +12,7 @@ from gateway_plugin.api.oip.views import ModelViews
 from gateway_plugin.codec.bodies import BodyCodec
 from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.service.jobs import Jobs
+from gateway_plugin.service.loading import Loading
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
@@ -30,6 +31,7 @@ def open_inference(
     workers: LiveWorkers,
     codec: BodyCodec,
     jobs: Jobs,
+    loading: Loading,
     offloading: Offloading,
     is_healthy: Callable[[], bool],
 ) -> OpenInference:
@@ -41,10 +43,14 @@ def open_inference(
             targets,
             views,
             inference,
+            jobs,
+            loading,
             codec,
             offloading,
             is_healthy=is_healthy,
             max_binary_bytes=settings.max_upstream_bytes,
         ),
-        OipGrpc(targets, views, inference, offloading, is_healthy=is_healthy, max_elements=settings.max_elements),
+        OipGrpc(
+            targets, views, inference, loading, offloading, is_healthy=is_healthy, max_elements=settings.max_elements
+        ),
     )

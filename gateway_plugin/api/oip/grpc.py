@@ -22,6 +22,7 @@ from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.codec.oip import messages as oipmessages
 from gateway_plugin.codec.oip.inputs import require_dtype
 from gateway_plugin.proto import inference_pb2 as messages
+from gateway_plugin.service.loading import Loading
 from signalbox.program.errors import InvalidRequest, NotFound, TooLarge, Unimplemented
 
 SERVICE: Final = "/inference.GRPCInferenceService/"
@@ -29,8 +30,6 @@ _MOST_SMALL: Final = 65_536
 _STREAM: Final = "Send each inference as a ModelInfer of its own; gRPC carries many of them at once."
 _MISSING: Final = {
     "ModelStreamInfer": _STREAM,
-    "RepositoryModelLoad": paths.LOADING,
-    "RepositoryModelUnload": paths.LOADING,
     "TraceSetting": paths.TRACE,
     "LogSettings": paths.LOGGING,
     **{
@@ -51,6 +50,7 @@ class OipGrpc:
         targets: Targets,
         model_views: ModelViews,
         inference: Inference,
+        loading: Loading,
         offloading: Offloading,
         *,
         is_healthy: Callable[[], bool],
@@ -59,6 +59,7 @@ class OipGrpc:
         self._targets = targets
         self._views = model_views
         self._inference = inference
+        self._loading = loading
         self._offloading = offloading
         self._is_healthy = is_healthy
         self._max_elements = max_elements
@@ -72,6 +73,8 @@ class OipGrpc:
             "ModelConfig": self._model_config,
             "ModelStatistics": self._model_statistics,
             "RepositoryIndex": self._repository_index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
             "ModelInfer": self._model_infer,
         }
         missing = {name: _missing(name, why) for name, why in _MISSING.items()}
@@ -116,11 +119,22 @@ class OipGrpc:
         entries: Any = await self._views.index(self._targets.all(call.key), is_ready=asked.ready)
         return _reply(messages.RepositoryIndexResponse(models=entries))
 
+    async def _load(self, call: GrpcCall) -> GrpcReply:
+        asked = _read(messages.RepositoryModelRequest, call.body)
+        options.refuse_files(asked.parameters)
+        await self._loading.load(call.key, asked.model_name, call.timeout_s)
+        return _reply(messages.RepositoryModelResponse())
+
+    async def _unload(self, call: GrpcCall) -> GrpcReply:
+        asked = _read(messages.RepositoryModelRequest, call.body)
+        await self._loading.unload(call.key, asked.model_name)
+        return _reply(messages.RepositoryModelResponse())
+
     async def _model_infer(self, call: GrpcCall) -> GrpcReply:
         key = call.key
         account, size = key.account_id, len(call.body)
         message = await self._offloading.read(account, size, partial(oipmessages.read, call.body))
-        ready = self._inference.target(key, message.model, message.version)
+        ready = self._inference.target(key, call.headers, message.model, message.version)
         asked = options.read(ready, message.fields, is_binary=True)
         require_names([one.name for one in message.inputs], asked.plan)
         for one in message.inputs:

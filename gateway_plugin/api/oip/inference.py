@@ -27,6 +27,13 @@ class InferenceResult(NamedTuple):
     outputs: list[Tensor]
 
 
+def narrowed(inputs: DecodedInputs, options: InferOptions) -> DecodedInputs:
+    """Inputs for no other outputs than those that are asked for."""
+    if len(options.outputs) == len(options.plan.signature.outputs):
+        return inputs
+    return replace(inputs, outputs=tuple(sorted(options.outputs)))
+
+
 class Inference:
     """Checks who asks for what, runs it, and counts it."""
 
@@ -35,13 +42,13 @@ class Inference:
         self._jobs = jobs
         self._statistics = statistics
 
-    def target(self, key: ApiKey, name: str, version: str) -> PreparedVersion:
+    def target(self, key: ApiKey, headers: Mapping[str, str], name: str, version: str) -> PreparedVersion:
         """The version that a request is for, before its inputs are looked at.
 
         Raises as :meth:`Targets.version`, :class:`Forbidden` and :class:`NotServing`.
         """
         require_scope(key, SUBMIT)
-        ready = self._targets.version(key, name, version)
+        ready = self._targets.chosen(key, headers, name, version)
         require_open(ready.model)
         return ready
 
@@ -69,8 +76,7 @@ class Inference:
         Raises as :meth:`Jobs.predict`.
         """
         wait_s = min((time_s for time_s in (timeout_s, options.timeout_s) if time_s is not None), default=None)
-        if len(options.outputs) < len(options.plan.signature.outputs):
-            inputs = replace(inputs, outputs=tuple(sorted(options.outputs)))
+        inputs = narrowed(inputs, options)
         account, began = key.account_id, perf_counter()
         try:
             ran = await self._jobs.predict(key, headers, Prediction(ready, inputs, options.submit), wait_s=wait_s)

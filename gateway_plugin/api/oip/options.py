@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, SubmitOptions
+from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, SubmitOptions, read_options
 from gateway_plugin.codec.inputs import Plan
 from gateway_plugin.codec.oip.datatypes import BINARY_ONLY, datatype
 from gateway_plugin.codec.oip.inputs import signature_of
@@ -18,6 +18,8 @@ _US: Final = 1e6
 _SHOWN: Final = 120
 _SEQUENCE: Final = "sequence_id"
 _CLASSIFICATION: Final = "classification"
+_OF_JOBS: Final = ("deadline_s", "tags", "not_before")
+"""Our request parameters of an inference that is submitted as a job."""
 
 
 class InferOptions(NamedTuple):
@@ -34,10 +36,13 @@ class InferOptions(NamedTuple):
     timeout_s: float | None
 
 
-def read(ready: PreparedVersion, fields: Mapping[str, Any], *, is_binary: bool = False) -> InferOptions:
+def read(
+    ready: PreparedVersion, fields: Mapping[str, Any], *, is_binary: bool = False, is_job: bool = False
+) -> InferOptions:
     """The options of a request. fields: ``id``, ``parameters`` and ``outputs``. is_binary: outputs, unless they say so.
 
-    Raises :class:`InvalidRequest`, and :class:`InvalidInput` for an output that the signature has not.
+    is_job: it is submitted, and takes what a job of ours does. Raises :class:`InvalidRequest`, and
+    :class:`InvalidInput` for an output that the signature has not.
     """
     parameters = parameters_of(fields, REQUEST)
     plan = signature_of(parameters, ready.plans)
@@ -47,12 +52,13 @@ def read(ready: PreparedVersion, fields: Mapping[str, Any], *, is_binary: bool =
     asked = _outputs(fields.get("outputs"), plan.signature, is_binary=is_binary)
     plan.require_dense(asked)
     timeout_us = _whole(parameters, "timeout")
+    ours = read_options({name: parameters[name] for name in _OF_JOBS if is_job and name in parameters})
     return InferOptions(
         _id(fields.get("id")),
         plan,
         tuple(asked),
         frozenset(name for name, goes_binary in asked.items() if goes_binary),
-        SubmitOptions(_priority(_whole(parameters, "priority"))),
+        ours._replace(priority=_priority(_whole(parameters, "priority"))),
         min(timeout_us / _US, LONGEST_DEADLINE_S) if timeout_us else None,
     )
 
@@ -116,3 +122,16 @@ def _boolean(parameters: Mapping[str, Any], name: str, where: str, *, default: b
     if type(value) is not bool:
         raise InvalidRequest(f'The parameter "{name}" of {where} must be true or false, not {kind_of(value)}.')
     return value
+
+
+def refuse_files(parameters: object) -> None:
+    """Raise :class:`InvalidRequest` for a load with parameters that would bring a configuration, or files."""
+    if not isinstance(parameters, Mapping):
+        raise InvalidRequest('"parameters" is an object.', field="parameters")
+    given = [str(name)[:40] for name in parameters if name == "config" or str(name).startswith("file:")]
+    if given:
+        raise InvalidRequest(
+            f"A load brings no files here ({given[0]}): versions are registered in the console, or found in a"
+            " repository. Load the model by its name alone.",
+            field="parameters",
+        )

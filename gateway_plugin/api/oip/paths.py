@@ -27,6 +27,8 @@ class Operation(StrEnum):
     INFER = "infer"
     STATISTICS = "statistics"
     INDEX = "index"
+    LOAD = "load"
+    UNLOAD = "unload"
 
 
 class Route(NamedTuple):
@@ -37,10 +39,6 @@ class Route(NamedTuple):
     version: str = ""
 
 
-LOADING: Final = (
-    "Models are loaded by Signalbox as requests need them; what may be served is decided in the console "
-    "(PATCH /api/v1/models/<name>)."
-)
 SHARED_MEMORY: Final = "Callers share no memory with a GPU host; send tensors in the request (binary_data_size)."
 TRACE: Final = "Traces are recorded where a request carries a traceparent header; there is nothing to set."
 LOGGING: Final = "What is logged is set where Signalbox is operated (SIGNALBOX_LOG_LEVEL)."
@@ -66,12 +64,12 @@ _PARTS: Final = {
     "/infer": ("POST", Operation.INFER),
 }
 _MISSING: Final = (
-    (re.compile(r"/v2/repository/models/[^/]+/(?:un)?load"), LOADING),
     (re.compile(r"/v2/(?:system|cuda)sharedmemory/.*"), SHARED_MEMORY),
     (re.compile(r"/v2/(?:models/[^/]+/)?trace/setting"), TRACE),
     (re.compile(r"/v2/logging"), LOGGING),
     (re.compile(r"/v2/models/[^/]+(?:/versions/[^/]+)?/generate(?:_stream)?"), GENERATE),
 )
+_REPOSITORY: Final = re.compile(r"/v2/repository/models/(?P<model>[^/]+)/(?P<act>load|unload)")
 _READS: Final = frozenset({"GET", "HEAD"})
 _KEYLESS: Final = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
@@ -97,6 +95,8 @@ def route_of(method: str, path: str) -> Route:
     for pattern, why in _MISSING:
         if pattern.fullmatch(path):
             raise Unimplemented(f"{path[:_SHOWN]} is not offered. {why}")
+    if (found := _REPOSITORY.fullmatch(path)) is not None:
+        return Route(_allowed(method, path, "POST", Operation(found["act"])), unquote(found["model"]))
     found = _MODEL.fullmatch(path)
     if found is None:
         raise NotFound(f"There is nothing at {path[:_SHOWN]}.")

@@ -1,11 +1,13 @@
 """The Open Inference Protocol over HTTP."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
-from gateway_plugin.api.answers import job_headers
+from gateway_plugin.admission.keyring import require_urgent
+from gateway_plugin.api.answers import Preference, accepted, job_headers, preference, result_headers
 from gateway_plugin.api.oip import options, paths, views
-from gateway_plugin.api.oip.inference import Inference, InferenceResult
+from gateway_plugin.api.oip.inference import Inference, InferenceResult, narrowed
 from gateway_plugin.api.oip.options import InferOptions
 from gateway_plugin.api.oip.paths import Operation, Route
 from gateway_plugin.api.oip.targets import Targets
@@ -19,10 +21,13 @@ from gateway_plugin.codec.oip.request import HEADER
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.jsonresponses import JSON, JsonResponse, error_response, json_response
 from gateway_plugin.request import Request
+from gateway_plugin.service.jobs import Jobs, Prediction, failure
+from gateway_plugin.service.loading import Loading
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest, NotServing, SignalboxError, TooLarge
 from signalbox.wire import tensors
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.messages import ApiKey, State
+from signalbox.wire.names import PRIORITIES
 
 _BINARY: Final = "application/octet-stream"
 _INDEX_BOUNDS: Final = Bounds(65_536, 1_000)
@@ -41,6 +46,8 @@ class OipRest:
         targets: Targets,
         model_views: ModelViews,
         inference: Inference,
+        jobs: Jobs,
+        loading: Loading,
         codec: BodyCodec,
         offloading: Offloading,
         *,
@@ -50,6 +57,8 @@ class OipRest:
         self._targets = targets
         self._views = model_views
         self._inference = inference
+        self._jobs = jobs
+        self._loading = loading
         self._codec = codec
         self._offloading = offloading
         self._is_healthy = is_healthy
@@ -72,7 +81,7 @@ class OipRest:
             return json_response(200 if is_ready else 503, {"ready": is_ready})
         return self._model_ready(route)
 
-    def refusal(self, error: SignalboxError) -> JsonResponse:
+    def refusal(self, error: SignalboxError, _url: str = "") -> JsonResponse:
         """The answer that an error stands for; its Content-Type is bare, as KServe's client wants it."""
         return error_response(error)
 
@@ -80,11 +89,12 @@ class OipRest:
         """The whole answer to a request that :meth:`keyless` has none for. Raises errors of ours."""
         route = paths.route_of(request.method, request.url.partition("?")[0])
         if route.operation is Operation.INFER:
-            return await self._infer(request, key, route)
+            is_async = preference(request.headers.get("Prefer", "")).is_async
+            return await (self._submit if is_async else self._infer)(request, key, route)
         return json_response(200, await self._shown(request, key, route))
 
     async def _shown(self, request: Request, key: ApiKey, route: Route) -> Any:
-        """What there is to see of the server and its models."""
+        """What there is to see of the server and its models, and what is done to them."""
         operation = route.operation
         if operation is Operation.SERVER:
             return views.SERVER
@@ -92,6 +102,13 @@ class OipRest:
             return {"models": [model.name for model in self._targets.all(key)]}
         if operation is Operation.INDEX:
             return await self._views.index(self._targets.all(key), is_ready=_only_ready(request.raw_body))
+        if operation is Operation.LOAD:
+            _refuse_files(request.raw_body)
+            await self._loading.load(key, route.model)
+            return {}
+        if operation is Operation.UNLOAD:
+            await self._loading.unload(key, route.model)
+            return {}
         if operation is Operation.STATISTICS:
             return self._inference.statistics(key, route.model, route.version)
         ready = self._targets.version(key, route.model, route.version)
@@ -106,12 +123,37 @@ class OipRest:
         return json_response(200, {"name": route.model, "ready": True})
 
     async def _infer(self, request: Request, key: ApiKey, route: Route) -> JsonResponse:
-        ready = self._inference.target(key, route.model, route.version)
+        ready = self._inference.target(key, request.headers, route.model, route.version)
         asked, inputs = await self._read(request, key, ready)
         found = await self._inference.run(key, request.headers, ready, inputs, asked)
         return await self._answered(key, found, asked)
 
-    async def _read(self, request: Request, key: ApiKey, ready: PreparedVersion) -> tuple[InferOptions, DecodedInputs]:
+    async def _submit(self, request: Request, key: ApiKey, route: Route) -> JsonResponse:
+        """202 with a job, whose result is read as any job's; 200 where an earlier call with the Idempotency-Key
+        submitted it, and it has ended.
+        """
+        target = (*route, request.headers.get(HEADER, ""))
+        outcome = await self._jobs.submit(key, request, target, partial(self._asked, request, key, route), None)
+        prefer = Preference(is_async=True)
+        if outcome.end is None:
+            return await accepted(self._jobs, key, outcome, prefer)
+        if outcome.end.record.state is State.EXPIRED:
+            raise failure(outcome.end.record)
+        return json_response(200, await self._jobs.describe(key, outcome.found), result_headers(outcome, prefer))
+
+    async def _asked(self, request: Request, key: ApiKey, route: Route) -> Prediction:
+        ready = self._inference.target(key, request.headers, route.model, route.version)
+        asked, inputs = await self._read(request, key, ready, is_job=True)
+        if asked.submit.priority == PRIORITIES[0]:
+            require_urgent(key)
+        submit = asked.submit
+        if asked.timeout_s is not None and submit.deadline_s is None:
+            submit = submit._replace(deadline_s=min(asked.timeout_s, ready.model.limits.deadline_s))
+        return Prediction(ready, narrowed(inputs, asked), submit)
+
+    async def _read(
+        self, request: Request, key: ApiKey, ready: PreparedVersion, *, is_job: bool = False
+    ) -> tuple[InferOptions, DecodedInputs]:
         """Options and inputs of a body: JSON that is large, or compressed, is read by another process, and tensors that
         are large by a thread.
         """
@@ -120,7 +162,7 @@ class OipRest:
         encoding = headers.get("Content-Encoding", "").lower()
 
         def choose(fields: Mapping[str, Any]) -> tuple[InferOptions, PreparedVersion]:
-            asked = options.read(ready, fields, is_binary=header_bytes == 0)
+            asked = options.read(ready, fields, is_binary=header_bytes == 0, is_job=is_job)
             options.require_json(asked)
             return asked, ready
 
@@ -178,3 +220,11 @@ def _only_ready(body: bytes) -> bool:
     if type(value) is not bool:
         raise InvalidRequest('"ready" must be true or false.', field="ready")
     return value
+
+
+def _refuse_files(body: bytes) -> None:
+    """Raise :class:`InvalidRequest` for a load that brings files. Clients send ``{}`` or nothing."""
+    if body.strip() in {b"", b"null"}:
+        return
+    value = parse(body, _INDEX_BOUNDS).doc.get("parameters", {})
+    options.refuse_files(value)

@@ -19,7 +19,7 @@ from signalbox.wire.names import PRIORITIES
 SERVER: Final[Mapping[str, Any]] = {
     "name": "signalbox",
     "version": signalbox.__version__,
-    "extensions": ["binary_tensor_data", "model_configuration", "schedule_policy", "statistics"],
+    "extensions": ["binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics"],
 }
 _PLATFORM: Final = "tensorflow_savedmodel"
 _BACKEND: Final = "tensorflow"

@@ -38,6 +38,7 @@ from gateway_plugin.proto.serving_pb2 import (
 from gateway_plugin.service.jobs import Jobs, Prediction, PredictionResult
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import InvalidInput, InvalidRequest, SignalboxError, Unimplemented
+from signalbox.program.tasks import TaskGroup
 from signalbox.wire import tensors
 
 _VERBS: Final = {"tensorflow/serving/classify": CLASSIFY, "tensorflow/serving/regress": REGRESS}
@@ -84,14 +85,14 @@ class InferService:
         request = read(what, call.body)
         asked = [modelspec.parse(InferenceTask, bytes(head)) for head in request.heads]
         spec = asked[0].model_spec if asked else ModelSpec()
-        ready = modelspec.ready(spec, self._catalog, call.key)
+        ready = modelspec.chosen(spec, self._catalog, call)
         tasks = tasks_of(asked, ready)
         work = partial(decoded, what, request.input, ready, tasks)
         inputs = await self._offloading.read(call.key.account_id, len(call.body), work)
         call.hold(sum(len(each.frame) for each in inputs))
         jobs: list[asyncio.Task[PredictionResult]] = []
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 jobs += [group.create_task(self._run(call, ready, each)) for each in inputs]
         except ExceptionGroup as failed:  # the others were cancelled
             raise failed.exceptions[0] from None
@@ -104,7 +105,7 @@ class InferService:
     async def _infer(self, call: GrpcCall, what: str, verb: str, api: str) -> GrpcReply:
         request = read(what, call.body)
         spec = modelspec.read(request.heads)
-        ready = modelspec.ready(spec, self._catalog, call.key)
+        ready = modelspec.chosen(spec, self._catalog, call)
         with self._counts.counting(call.key, ready.model.name, api, GRPC):
             task = Task(verb, spec.signature_name or DEFAULT_SIGNATURE)
             work = partial(decoded, what, request.input, ready, [task])

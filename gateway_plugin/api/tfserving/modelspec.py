@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from gateway_plugin.admission.keyring import require_model
+from gateway_plugin.api.calls import GrpcCall
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto.serving_pb2 import ModelSpec
 from gateway_plugin.tables.catalog import Catalog
@@ -20,14 +21,12 @@ _MOST_BYTES: Final = 4_096
 M = TypeVar("M", bound=Message)
 
 
-def parse(kind: type[M], data: bytes) -> M:
+def parse(kind: type[M], data: bytes, most_bytes: int = _MOST_BYTES) -> M:
     """A small message. Raises :class:`InvalidRequest` for what is none, and :class:`TooLarge`."""
     name = kind.DESCRIPTOR.name
-    if len(data) > _MOST_BYTES:
+    if len(data) > most_bytes:
         raise TooLarge(
-            f"The {name} has {len(data)} bytes; at most {_MOST_BYTES} are taken.",
-            bound="bytes",
-            limit_bytes=_MOST_BYTES,
+            f"The {name} has {len(data)} bytes; at most {most_bytes} are taken.", bound="bytes", limit_bytes=most_bytes
         )
     try:
         return kind.FromString(data)
@@ -58,14 +57,24 @@ def label(spec: ModelSpec) -> str | None:
 
 
 def ready(spec: ModelSpec, catalog: Catalog, key: ApiKey) -> PreparedVersion:
-    """The version a call runs on.
+    """The version a call asks about.
 
     Raises :class:`InvalidRequest` for a spec without a name, and as :func:`require_model` and :meth:`Catalog.ready`.
     """
+    _require_named(spec, key)
+    return catalog.ready(spec.name, version(spec), label(spec), key)
+
+
+def chosen(spec: ModelSpec, catalog: Catalog, call: GrpcCall) -> PreparedVersion:
+    """The version a call runs on. Raises as :func:`ready`."""
+    _require_named(spec, call.key)
+    return catalog.chosen(call.key, call.headers, spec.name, version(spec), label(spec))
+
+
+def _require_named(spec: ModelSpec, key: ApiKey) -> None:
     if not spec.name:
         raise InvalidRequest("ModelSpec has no name specified. Give the model's name in model_spec.name.")
     require_model(key, spec.name)
-    return catalog.ready(spec.name, version(spec), label(spec), key)
 
 
 def effective(ready: PreparedVersion, signature: str = "") -> ModelSpec:

@@ -51,7 +51,7 @@ class PredictService:
     async def predict(self, call: GrpcCall) -> GrpcReply:
         """A PredictResponse. Raises errors of ours."""
         request = read(call.body)
-        ready = modelspec.ready(request.spec, self._catalog, call.key)
+        ready = modelspec.chosen(request.spec, self._catalog, call)
         with self._counts.counting(call.key, ready.model.name, "Predict", GRPC):
             inputs = await self._offloading.read(call.key.account_id, len(call.body), partial(decoded, request, ready))
             call.hold(len(inputs.frame))  # one value may stand for a whole tensor

@@ -60,7 +60,7 @@ class TfServingRest:
             return None
         return self._for_pages(httprules.preflight(request.headers))
 
-    def refusal(self, error: SignalboxError) -> JsonResponse:
+    def refusal(self, error: SignalboxError, _url: str = "") -> JsonResponse:
         """The answer that an error stands for."""
         return self._for_pages(error_response(error))
 
@@ -110,7 +110,7 @@ class TfServingRest:
         if end is None:
             if not prefer.is_async:
                 raise DeadlineExceeded("Timed out", job_id=outcome.found.record.id)
-            return await accepted(self._jobs, outcome, prefer)
+            return await accepted(self._jobs, key, outcome, prefer)
         if end.record.state is State.EXPIRED:
             raise DeadlineExceeded("Timed out: the job's deadline passed before it ran.", job_id=end.record.id)
         return JsonResponse(200, await self._jobs.result(end), result_headers(outcome, prefer))
@@ -122,12 +122,14 @@ class TfServingRest:
         encoding = request.headers.get("Content-Encoding", "")
         if encoding:
             encoding = httprules.encoding_of(encoding.lower())
-        choose = partial(self._choose, route, key)
+        choose = partial(self._choose, route, key, request.headers)
         _, ready, inputs = await self._codec.read(key.account_id, request.raw_body, encoding, choose, form)
         return Prediction(ready, inputs)
 
-    def _choose(self, route: Route, key: ApiKey, _fields: Mapping[str, Any]) -> tuple[None, PreparedVersion]:
-        ready = self._ready(route, key)
+    def _choose(
+        self, route: Route, key: ApiKey, headers: Mapping[str, str], _fields: Mapping[str, Any]
+    ) -> tuple[None, PreparedVersion]:
+        ready = self._catalog.chosen(key, headers, route.model, route.version, route.label)
         require_open(ready.model)
         return None, ready
 

@@ -70,6 +70,11 @@ CATALOG: Final[Mapping[str, Check]] = {
         "A process's environment is seen by its children, by `docker inspect` and in crash reports.",
         "Give it as <NAME>_FILE.",
     ),
+    "uploads.unwritable": Check(
+        _M,
+        "Uploads in the console fail: files are written there, and removed when an upload fails.",
+        "Set SIGNALBOX_CONSOLE_UPLOADS_URL and the credentials file uploads.json: docs/repositories.md, Uploads.",
+    ),
     "nats.anonymous": Check(
         _H,
         "Without users every client that reaches NATS may read every result and delete every job.",

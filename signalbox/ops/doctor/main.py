@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, nodes, tyk
+from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, nodes, tyk, uploads
 from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.ops.doctor.environment import Environment
 from signalbox.program import log
@@ -82,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         found += asyncio.run(_monitor(arguments.monitor))
     if not arguments.offline:
         found += asyncio.run(_server(env))
+        found += asyncio.run(uploads.examine(env))
     found = accept(found, _reasons(arguments))
     sys.stdout.write((as_json(found) if arguments.json else as_text(found)) + "\n")
     return _EXIT_WEAK if arguments.production and any(one.is_weak for one in found) else 0
@@ -171,7 +172,7 @@ async def _monitor(url: str) -> list[Finding]:
 
 
 def _varz(url: str) -> bytes:
-    """With the standard library: the doctor also runs in the programs' images, which have no HTTP client."""
+    """With the standard library, as the whole doctor: its contract has no HTTP client."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     with contextlib.closing(kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)) as connection:

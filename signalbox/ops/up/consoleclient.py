@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from signalbox.client.pool import ConnectionPool
+from signalbox.ops.httppool import ConnectionPool
 from signalbox.program.errors import NotFound, Unauthorized, Unavailable
 
 SLOW_S: Final = 180.0
@@ -47,6 +47,11 @@ class ConsoleClient(ConnectionPool):
     async def add_repository(self, name: str, url: str) -> None:
         """Have the models below ``url`` noticed; everybody may call them."""
         await self._call("POST", "/api/repositories", {"name": name, "url": url, "access": "everybody"})
+
+    async def import_config(self, files: dict[str, str]) -> dict[str, Any]:
+        """Have the console serve what a configuration of TensorFlow Serving names; what became of each model."""
+        found: dict[str, Any] = await self._call("POST", "/api/imports", files)
+        return found
 
     async def create_key(self, name: str) -> str:
         """A new API key with every scope; its text."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from signalbox.client import Client
+from signalbox.client import AsyncClient
 from signalbox.ops.demo import Digit, digits
 from signalbox.ops.up.consoleclient import ConsoleClient
 from signalbox.ops.up.datadir import DataDir, write_private
@@ -69,6 +69,7 @@ async def show(stack: StackView, folder: Path | None, repositories: Sequence[str
     """
     password = stack.data.admin_password().read_text().strip()
     if folder is None and not repositories:
+        await stack.operator_token()  # for `signalbox models import`
         return Greeting(ADMIN, password, "")
     async with await _console(stack) as console:
         if repositories:
@@ -103,17 +104,18 @@ async def _add(repositories: Sequence[str], stack: StackView, console: ConsoleCl
     known = await console.repositories()
     for url in repositories:
         if url not in known.values():
-            name = _name_for(url, known.keys())
+            name = name_for(url, known.keys())
             known[name] = url
-            stack.say(f"adding the repository {name}, {url}: its models come by themselves")
+            stack.say(f"adding the repository {name}, {url}: its models come by themselves in half a minute")
             await console.add_repository(name, url)
 
 
-def _name_for(url: str, taken: Collection[str]) -> str:
-    """The last part of the URL that makes a name, with a number where that name is taken."""
-    words = [re.sub(r"[^A-Za-z0-9_-]+", "-", part).strip("-_")[:40] for part in url.partition("://")[2].split("/")]
-    word = next(filter(None, reversed(words)), "models")
-    names = itertools.chain([word], (f"{word}-{number}" for number in itertools.count(2)))
+def name_for(url: str, taken: Collection[str]) -> str:
+    """The last part of the URL that makes a name; where that is taken, with the one before it, or with a number."""
+    parts = (re.sub(r"[^A-Za-z0-9_-]+", "-", part).strip("-_")[:40] for part in url.partition("://")[2].split("/"))
+    words = list(filter(None, parts)) or ["models"]
+    word, longer = words[-1], "-".join(words[-2:])
+    names = itertools.chain([word, longer], (f"{word}-{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)
 
 
@@ -139,7 +141,7 @@ async def _key(stack: StackView, console: ConsoleClient) -> str:
     if path.exists():
         kept = path.read_text()
         try:
-            async with Client(stack.front_url, kept) as client:
+            async with AsyncClient(stack.front_url, kept, retries=0) as client:
                 await client.models()
         except Unauthorized:
             stack.say("the kept API key was revoked or has expired; making another")
@@ -156,7 +158,7 @@ async def _predict(stack: StackView, api_key: str) -> None:
     """One held-out digit through the front, shown with the model's answer."""
     digit = random.choice(digits(stack.data.path))  # noqa: S311  any of them will do
     stack.say("asking the model about a handwritten digit it was not trained on")
-    async with Client(stack.front_url, api_key) as client:
+    async with AsyncClient(stack.front_url, api_key, retries=0) as client:
         reply = await _answered(client, digit)
     (found,) = reply["predictions"]
     print("\n" + picture(digit))
@@ -164,7 +166,7 @@ async def _predict(stack: StackView, api_key: str) -> None:
     stack.say(f"digits says {found['label']} ({sure:.1%} sure); the writer meant {digit.label}")
 
 
-async def _answered(client: Client, digit: Digit) -> dict[str, Any]:
+async def _answered(client: AsyncClient, digit: Digit) -> dict[str, Any]:
     """The answer, as soon as the tables have reached the front and the model is loaded."""
     fault: SignalboxError = Unavailable("The front did not answer.")
     try:

@@ -1,7 +1,6 @@
 """``signalbox up``: bring the stack up, show that it works, keep it up, take it down in order."""
 
 import argparse
-import asyncio
 import os
 
 from signalbox.ops import foreground
@@ -10,6 +9,7 @@ from signalbox.ops.up.first import Greeting, show, train
 from signalbox.ops.up.options import add_arguments, parsed
 from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Tyk, find
+from signalbox.program.tasks import TaskGroup
 
 __all__ = ["add_arguments", "bring_up", "note", "run"]
 
@@ -34,7 +34,7 @@ async def bring_up(stack: UpStack) -> Greeting:
     say("starting NATS")
     await stack.start_nats()
     say(f"starting {'Tyk and its plugin' if front else 'the edge'}, the console and the workers")
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         models = group.create_task(train(stack))
         if front:
             group.create_task(Tyk(stack, front).start())

@@ -16,6 +16,7 @@ from signalbox.bus.disk import Room
 from signalbox.ops.up.child import Child
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
+from signalbox.program.tasks import TaskGroup
 from signalbox.wire.names import NATS_FAULT
 
 MOST_RESTARTS: Final = 3
@@ -59,7 +60,7 @@ class NatsKeeper:
 
     async def run(self, server: Child, bus: Bus) -> None:
         """Until cancelled. Only while :meth:`Child.keep` of ``server`` runs too: that starts it again."""
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             group.create_task(self._watch(bus))
             group.create_task(self._mend(server, bus))
             group.create_task(self._tell(bus))

@@ -6,6 +6,9 @@ from typing import Final
 
 import msgspec
 
+from signalbox.program.errors import InvalidRequest
+from signalbox.repositories.location import Location
+
 FRONTS: Final = ("auto", "edge", "tyk")
 USUAL_FRONT_PORT: Final = 8080
 USUAL_CONSOLE_PORT: Final = 8000
@@ -18,7 +21,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to run and where. A port of None is the usual one when free; 0 is any free one.
 
     model_folders: models may be registered from these besides the stack's own. repositories: URLs whose models are
-    noticed and served, for everybody.
+    noticed and served, for everybody. uploads: URL where the console keeps what is uploaded; empty = a folder of data.
     """
 
     data: Path = Path(".signalbox")
@@ -31,6 +34,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     nats_port: int | None = None
     model_folders: tuple[Path, ...] = ()
     repositories: tuple[str, ...] = ()
+    uploads: str = ""
     has_demo: bool = True
 
 
@@ -72,12 +76,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--repository",
+        type=_repository,
         action="append",
         default=[],
         metavar="URL",
         help="serve every model found there, and what comes later: file:///folder, s3://bucket/prefix, gs://, az://;"
         " keys and endpoint as their own tools take them (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL)"
         " (may be given more than once)",
+    )
+    parser.add_argument(
+        "--uploads",
+        type=_bucket,
+        metavar="URL",
+        help="keep what is uploaded in the console there: s3://bucket/prefix, gs://, az:// (a folder below --data)",
     )
     parser.add_argument("--no-demo", action="store_true", help="no demonstration models, key and prediction")
 
@@ -99,7 +110,8 @@ def parsed(arguments: argparse.Namespace) -> UpOptions:
         console_port=port(arguments.console_port),
         nats_port=port(arguments.nats_port),
         model_folders=tuple(arguments.models),
-        repositories=tuple(arguments.repository),
+        repositories=tuple(dict.fromkeys(arguments.repository)),
+        uploads=arguments.uploads or UpOptions().uploads,
         has_demo=not arguments.no_demo,
     )
 
@@ -116,3 +128,27 @@ def _port(text: str) -> int:
     if not 0 <= number <= 65_535:
         raise argparse.ArgumentTypeError("must be a port, 0 to 65535")
     return number
+
+
+def _repository(text: str) -> str:
+    """The URL of a repository, as the console keeps it."""
+    location = _location(text)
+    if location.is_local and not location.folder.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}: {location.folder} is no folder on this machine.")
+    return location.url
+
+
+def _bucket(text: str) -> str:
+    location = _location(text)
+    if location.is_local:
+        raise argparse.ArgumentTypeError(f"{text!r}: name a bucket; without it a folder below --data is used.")
+    return location.url
+
+
+def _location(text: str) -> Location:
+    try:
+        return Location.parse(text)
+    except InvalidRequest as error:
+        is_path = "://" not in text
+        hint = f" For a folder: file://{Path(text).expanduser().absolute()}." if is_path else ""
+        raise argparse.ArgumentTypeError(f"{text!r}: {error.public_message}{hint}") from error

@@ -31,6 +31,7 @@ from signalbox.ops.up.options import (
 from signalbox.ops.up.streams import Streams
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import PREFIX, Wire, load
+from signalbox.program.tasks import TaskGroup
 from signalbox.wire import roles
 from signalbox.wire.assets import AGES, STORAGE_BYTES
 from signalbox.wire.names import MODEL_NAME
@@ -131,7 +132,7 @@ class UpStack:
         env = self._console_env()
         await self.run_to_end("bootstrap", "console", "bootstrap", env=env)
         ready = partial(probes.http, self.console_url, "/login")
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             group.create_task(self.start(self.spec("console", "console", "serve", env=env, ready=ready)))
             for name in ("controller", "projector"):
                 group.create_task(self.start(self.spec(name, "console", name, env=env)))
@@ -184,10 +185,10 @@ class UpStack:
 
     async def keep(self, changed: Callable[[], None]) -> None:
         """Start again what dies, until :meth:`stop`. changed: called after each end and each restart."""
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             beside = [group.create_task(work()) for work in self._beside]
             try:
-                async with asyncio.TaskGroup() as kept:
+                async with TaskGroup() as kept:
                     for child in self.children:
                         kept.create_task(child.keep(changed))
             finally:
@@ -237,9 +238,11 @@ class UpStack:
     def _model_roots(self) -> list[str]:
         """Folders of models for the console, with names: what lies below a folder with a name may move with it.
 
-        A folder given with ``--models`` is called as it is, unless another has that name too.
+        A folder given with ``--models`` is called as it is, unless another has that name too. Those of ``--repository``
+        are none: people register models from these, and nothing is noticed there.
         """
-        own, _, *given = self.model_folders()  # the second is where the console lays out uploads
+        own = self.data.path / "models"
+        given = [folder.resolve() for folder in self.options.model_folders]
         names = ["models", "uploads", *(folder.name for folder in given)]
         named = [
             f"{folder.name}={folder}"
@@ -265,6 +268,7 @@ class UpStack:
             "SIGNALBOX_CONSOLE_DATA_DIR": str(self.data.path / "console"),
             "SIGNALBOX_CONSOLE_REPOSITORY_ROOTS": ",".join(self._model_roots()),
             "SIGNALBOX_CONSOLE_REPOSITORY_URLS": ",".join(self.options.repositories),
+            **({"SIGNALBOX_CONSOLE_UPLOADS_URL": self.options.uploads} if self.options.uploads else {}),
             "SIGNALBOX_CONSOLE_FRONT_URL": self.front_url,
             "SIGNALBOX_CONSOLE_ADMIN_USER": ADMIN,
             "SIGNALBOX_CONSOLE_ADMIN_PASSWORD_FILE": str(self.data.admin_password()),

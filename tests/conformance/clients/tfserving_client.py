@@ -232,6 +232,7 @@ def a_deadline(target: Target) -> Any:
 def reload_the_configuration(target: Target) -> Any:
     stub = model_service_pb2_grpc.ModelServiceStub(_channel(target))
     request = model_management_pb2.ReloadConfigRequest()
+    request.config.model_config_list.config.add(name="half", base_path="/models/half", model_platform="tensorflow")
     return _refused(lambda: stub.HandleReloadConfigRequest(request, TIMEOUT_S, metadata=target.metadata))
 
 

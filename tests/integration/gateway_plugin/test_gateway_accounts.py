@@ -2,6 +2,7 @@
 
 import itertools
 import uuid
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from signalbox.jobs.records import Records
@@ -12,12 +13,23 @@ from tests.rigs.gateway import ALL_SCOPES, Key, Reply, Rig, key, model, reply_of
 
 BODY = {"model": "half", "input": {"x": [1.0]}}
 STATES = tuple(State)
-ROUTES = {"read": ("GET", "/v1/jobs/{}"), "delete": ("DELETE", "/v1/jobs/{}"), "cancel": ("POST", "/v1/jobs/{}/cancel")}
+ROUTES = {
+    "read": ("GET", "/v1/jobs/{}"),
+    "result": ("GET", "/v1/jobs/{}/result"),
+    "delete": ("DELETE", "/v1/jobs/{}"),
+    "cancel": ("POST", "/v1/jobs/{}/cancel"),
+    "change": ("PATCH", "/v1/jobs/{}"),
+    "retry": ("POST", "/v1/jobs/{}/retry"),
+}
+BODIES = {"PATCH": {"deadline_s": 60}}
 OWN = {
     "read": dict.fromkeys(STATES, 200) | {State.EXPIRED: 410},
-    "delete": dict.fromkeys(STATES, 409) | {State.QUEUED: 200, State.RUNNING: 202, State.CANCELLED: 200},
+    "result": dict.fromkeys(STATES, 409) | {State.SUCCEEDED: 200, State.EXPIRED: 410},
+    "delete": dict.fromkeys(STATES, 202) | {State.QUEUED: 409, State.RUNNING: 409},
+    "cancel": dict.fromkeys(STATES, 409) | {State.QUEUED: 200, State.RUNNING: 202, State.CANCELLED: 200},
+    "change": dict.fromkeys(STATES, 409) | {State.QUEUED: 200},
+    "retry": dict.fromkeys(STATES, 409),
 }
-OWN["cancel"] = OWN["delete"]
 MALFORMED = (
     "0",
     "x",
@@ -103,7 +115,7 @@ async def test_every_id_route_serves_the_owner_and_is_the_same_404_to_everybody_
         strange = [str(uuid.UUID(int=i)) for i in (0, 2**128 - 1)] + [str(uuid.uuid4())]
         answers = set()
         for job_id in (*foreign, *strange, *MALFORMED):
-            got = await front.call(method, path.format(job_id), key=caller)
+            got = await front.call(method, path.format(job_id), BODIES.get(method), key=caller)
             answers.add(comparable(got))
             cases += 1
         assert len(answers) == 1, f"{route}: foreign and unknown ids can be told apart: {answers}"
@@ -112,7 +124,7 @@ async def test_every_id_route_serves_the_owner_and_is_the_same_404_to_everybody_
     for (owner, route), owned in jobs.items():
         method, path = ROUTES[route]
         for job in owned:
-            got = await front.call(method, path.format(job.id), key=owner)
+            got = await front.call(method, path.format(job.id), BODIES.get(method), key=owner)
             assert got.status == OWN[route][job.state], (route, job.state, got)
             cases += 1
     assert cases >= 200
@@ -135,9 +147,9 @@ async def test_the_keys_of_one_account_own_one_another_s_jobs_and_nobody_else_s(
         assert got.status == 200
     for caller, job in itertools.product(strangers, jobs):
         for method, path in ROUTES.values():
-            got = await front.call(method, path.format(job.id), key=caller)
+            got = await front.call(method, path.format(job.id), BODIES.get(method), key=caller)
             assert got.status == 404
-    got = await front.call("DELETE", f"/v1/jobs/{jobs[0].id}", key=third)
+    got = await front.call("POST", f"/v1/jobs/{jobs[0].id}/cancel", key=third)
     assert got.status == 200
 
 
@@ -147,7 +159,10 @@ async def test_every_route_asks_for_its_scope_and_for_no_other(front: Rig) -> No
         ("POST", "/v1/predict"): "jobs:submit",
         ("POST", "/v1/models/half:predict"): "jobs:submit",
         ("GET", "/v1/jobs/{}"): "jobs:read",
+        ("GET", "/v1/jobs/{}/result"): "jobs:read",
         ("DELETE", "/v1/jobs/{}"): "jobs:cancel",
+        ("PATCH", "/v1/jobs/{}"): "jobs:cancel",
+        ("POST", "/v1/jobs/{}/retry"): "jobs:submit",
         ("POST", "/v1/jobs/{}/cancel"): "jobs:cancel",
         ("GET", "/v1/models"): "",
         ("GET", "/v1/models/half"): "",
@@ -159,7 +174,9 @@ async def test_every_route_asks_for_its_scope_and_for_no_other(front: Rig) -> No
         mine = key(scopes=scopes)
         await front.publish(mine)
         for (method, path), needed in routes.items():
-            body = None if method != "POST" else {**BODY} if "models" not in path else {"inputs": [1]}
+            body: Mapping[str, object] | None = BODIES.get(method)
+            if method == "POST" and not path.endswith("/retry"):
+                body = {**BODY} if "models" not in path else {"inputs": [1]}
             got = await front.call(
                 method, path.format(uuid.uuid4()), body, key=mine, headers={"Prefer": "respond-async"}
             )

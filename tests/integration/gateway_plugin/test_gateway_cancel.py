@@ -60,7 +60,7 @@ async def submitted(front: Rig, mine: Key) -> Job:
 
 
 async def cancel(front: Rig, mine: Key, job: Job) -> Reply:
-    return await front.call("DELETE", f"/v1/jobs/{job.id}", key=mine)
+    return await front.call("POST", f"/v1/jobs/{job.id}/cancel", key=mine)
 
 
 async def race(front: Rig, mine: Key, order: str, rng: random.Random) -> tuple[int, str, str]:

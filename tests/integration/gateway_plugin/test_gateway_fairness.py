@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from gateway_plugin.admission import queues
 from gateway_plugin.admission.queues import DEMOTED
 from signalbox.jobs import delivery
 from signalbox.wire import names
@@ -62,6 +63,19 @@ async def counted(front: Rig, number: int) -> None:
     async with asyncio.timeout(60):
         while sum(await queued(front)) < number:  # noqa: ASYNC110  no event tells when it has
             await asyncio.sleep(0.001)
+
+
+async def test_a_full_queue_is_found_full_after_it_was_forgotten_for_those_of_other_models(
+    fair: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "_MOST_QUEUES", 1)
+    mine = key()
+    await fair.publish(model(limits=limits(max_queue=1)), model("other"), mine)
+    await flood(fair, mine, 1)
+    other = await fair.call("POST", "/v1/jobs", {"model": "other", "input": {"x": [1.0]}}, key=mine)
+    assert other.status == 202
+    refused = await submit(fair, mine)
+    assert (refused.status, refused.doc["code"]) == (429, "queue_full")
 
 
 async def test_a_flood_goes_to_lo_and_a_newcomer_goes_before_it(fair: Rig) -> None:

@@ -9,13 +9,18 @@ import pytest
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
+from signalbox.bus.table import remove
+from signalbox.jobs import deadletters
+from signalbox.jobs.records import Records
 from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.messages import ErrorInfo, Share, Signature, TensorSpec, Version
-from signalbox.wire.names import Stream
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Share, Signature, TensorSpec, Version, decode
+from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.outage import becomes
+from workers.recovery.reconciler import JobReconciler
 
 
 @pytest.fixture
@@ -193,8 +198,18 @@ async def test_the_gateway_s_own_nats_user_may_do_all_it_needs(tmp_path: Path) -
             jobs = "/v1/jobs"
             body = {"model": "half", "instances": [1.0] * 80_000}
             left = await front.call("POST", jobs, {"model": "half", "instances": [1.0]}, key=mine)
-            gone = await front.call("DELETE", left.headers["Location"], key=mine)
-            assert (left.status, gone.status) == (202, 200)
+            raised = await front.call("PATCH", left.headers["Location"], {"priority": "hi"}, key=mine)
+            gone = await front.call("POST", f"{left.headers['Location']}/cancel", key=mine)
+            deleted = await front.call("DELETE", left.headers["Location"], key=mine)
+            assert (left.status, raised.status, gone.status, deleted.status) == (202, 200, 200, 202)
+            given_up = await front.call("POST", jobs, body, key=mine)
+            stored = await Records(front.bus).queued(given_up.doc["id"])
+            assert stored is not None
+            job, why = decode(Job, stored.headers[Header.JOB]), ErrorInfo(code="deadline_exceeded", message="It hung.")
+            await deadletters.keep(front.bus, job, b"", DeadLetter(error=why))
+            await front.call("POST", f"{given_up.headers['Location']}/cancel", key=mine)
+            again = await front.call("POST", f"{given_up.headers['Location']}/retry", key=mine)
+            assert (again.status, again.doc["redrive_of"]) == (202, given_up.doc["id"])
             async with ScriptedWorker(front.bus, "half") as worker:
                 got = await front.call("POST", jobs, body, key=mine, headers={"Prefer": "wait=20"})
                 assert got.status == 200
@@ -204,7 +219,7 @@ async def test_the_gateway_s_own_nats_user_may_do_all_it_needs(tmp_path: Path) -
                 worker.claimed.clear()
                 running = await front.call("POST", jobs, {"model": "half", "instances": [1.0]}, key=mine)
                 await asyncio.wait_for(worker.claimed.wait(), 60)
-                asked = await front.call("DELETE", running.headers["Location"], key=mine)
+                asked = await front.call("POST", f"{running.headers['Location']}/cancel", key=mine)
                 assert asked.status == 202
                 worker.go.set()
 
@@ -297,3 +312,37 @@ async def test_a_wait_that_ran_out_shows_the_job_as_it_is_by_then(front: Rig, mi
         )
         worker.go.set()
     assert (got.status, got.doc["state"]) == (202, "running")
+
+
+async def test_calls_that_wait_for_a_model_get_404_in_their_dialect_when_it_is_removed(front: Rig, mine: Key) -> None:
+    def ask(path: str, body: object, **headers: str) -> asyncio.Task[Reply]:
+        return asyncio.create_task(front.call("POST", path, body, key=mine, headers=headers))
+
+    async def are_queued() -> bool:
+        jobs = await front.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
+        return bool(jobs["state"]["messages"] == 3)
+
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1.0]}
+    serving = ask("/v1/models/half:predict", {"instances": [1.0]})
+    oip = ask("/v2/models/half/infer", {"inputs": [tensor]})
+    job = await ask("/v1/models/half:predict", {"instances": [1.0]}, Prefer="respond-async")
+    async with asyncio.timeout(30):
+        await becomes(are_queued, limit_s=30.0)
+        await remove(front.bus, Bucket.MODELS, "half")
+        reconciler = JobReconciler(
+            front.bus,
+            Records(front.bus),
+            workers=list,
+            models=dict,
+            is_removed=lambda name: name == "half",
+            worker="w1",
+            boot="b",
+        )
+        assert await reconciler.turn()
+        answers = await asyncio.gather(serving, oip)
+    why = "The model half is not in the catalog any more: it was deleted after the job was accepted."
+    assert [(answer.status, answer.doc["error"]) for answer in answers] == [(404, why)] * 2
+    read = await front.call("GET", f"/v1/jobs/{job.doc['id']}", key=mine)
+    assert (read.status, read.doc["state"], read.doc["error"]["code"]) == (200, "failed", "not_found")
+    late = await front.call("POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine)
+    assert late.status == 404

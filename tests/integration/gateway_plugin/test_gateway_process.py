@@ -24,8 +24,9 @@ from signalbox.jobs.records import Records
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.messages import RefusedConnections, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket, Header
+from signalbox.wire.refused import RefusedConnections
 from tests.rigs.gateway import PEPPER, Key, Rig, ScriptedWorker, key, model, reply_of, rig
 from tests.rigs.hostileclients import LIMIT_S, dial
 from tests.rigs.natsserver import NatsServer
@@ -34,7 +35,7 @@ from tests.rigs.processes import stop
 ROOT = Path(__file__).parents[3]
 
 
-def environment(url: str, listen: str, **settings: object) -> dict[str, str]:
+def environment(url: str, listen: str, *, metrics_port: int = 0, **settings: object) -> dict[str, str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("SIGNALBOX_")}
     return {
         **clean,
@@ -42,6 +43,7 @@ def environment(url: str, listen: str, **settings: object) -> dict[str, str]:
         "SIGNALBOX_NATS_URL": url,
         "SIGNALBOX_KEY_PEPPER": PEPPER,
         "SIGNALBOX_GATEWAY_LISTEN": listen,
+        "SIGNALBOX_METRICS_PORT": str(metrics_port),
         **{f"SIGNALBOX_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()},
     }
 
@@ -75,7 +77,7 @@ class Process:
 
 
 @asynccontextmanager
-async def plugin(url: str, listen: str, **settings: object) -> AsyncIterator[Process]:
+async def plugin(url: str, listen: str, **settings: Any) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -128,7 +130,7 @@ async def published(url: str) -> tuple[Bus, Key]:
     return bus, mine
 
 
-def run(url: str, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
+def run(url: str, *arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
     listen = str(settings.pop("listen", "127.0.0.1:0"))
     return subprocess.run(
         [sys.executable, "-m", "gateway_plugin", *arguments],
@@ -308,6 +310,26 @@ async def test_a_caller_who_waits_through_a_restart_gets_the_job_s_id(nats: Nats
     assert await Records(bus).queued(job_id) is not None
     assert await bus.leader_get("STATE", names.state(job_id)) is None
     await listening.close()
+    await bus.close()
+
+
+async def test_who_follows_a_job_is_sent_to_another_plugin_at_once_when_one_ends(nats: NatsServer) -> None:
+    port = free_port()
+    bus, mine = await published(nats.url)
+    address, headers = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {mine.text}"}
+    async with (
+        plugin(nats.url, "", edge_listen=f"127.0.0.1:{port}", drain_s=600) as process,
+        httpx.AsyncClient(base_url=address, headers=headers, timeout=60) as client,
+    ):
+        job = (await client.post("/v1/jobs", json={"model": "half", "input": {"x": [1.0]}})).json()
+        async with client.stream("GET", job["urls"]["events"]) as got, asyncio.timeout(60):
+            lines = got.aiter_lines()
+            while not (await anext(lines)).startswith("data: "):
+                pass
+            process.process.send_signal(signal.SIGTERM)
+            rest = [line async for line in lines if line]
+            assert await process.process.wait() == 0
+    assert [line.partition(":")[0] for line in rest] == ["", "retry"]
     await bus.close()
 
 

@@ -12,8 +12,9 @@ import pytest
 from signalbox.bus.client import Bus
 from signalbox.jobs.records import Records
 from signalbox.wire import names
-from signalbox.wire.messages import Job, RefusedInput, Share, State, decode, encode
+from signalbox.wire.messages import Job, Share, State, decode, encode
 from signalbox.wire.names import Header, Stream
+from signalbox.wire.refused import RefusedInput
 from signalbox.wire.tensors import Tensor
 from tests.rigs import gateway
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model

@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -251,6 +252,42 @@ async def test_the_highest_priority_needs_its_scope(nats: NatsServer, tmp_path: 
         assert (await at.rest("POST", "/v2/models/twice/infer", body)).status == 200
 
 
+async def test_arrays_are_submitted_as_bytes_and_the_job_is_read_as_any_other(nats: NatsServer, tmp_path: Path) -> None:
+    values = np.array([1.0, 2.5], "<f4")
+    head = json.dumps({"inputs": [bare(8, 2)], "outputs": [{"name": "y"}]}).encode()
+    sent = {HEADER.replace("-", "_"): str(len(head)), "Prefer": "respond-async, wait=60", "Idempotency_Key": "a"}
+    async with plugin(nats, tmp_path) as at:
+        at.worker.go.clear()
+        found = await at.infer(head + values.tobytes(), **sent)
+        assert (found.status, found.headers["Preference-Applied"]) == (202, "respond-async")
+        job = found.headers["Location"]
+        at.worker.go.set()
+        ended = await at.made.call("GET", f"{job}/result", key=at.key, headers={"Prefer": "wait=60"})
+        assert ended.doc == {"outputs": [2.0, 5.0]}
+        again = await at.infer(head + values.tobytes(), **sent)
+        assert (again.status, again.headers["Idempotent-Replayed"]) == (200, "true")
+        assert json.loads(again.body)["urls"]["self"] == job
+        other = await at.infer(head + values.tobytes(), **sent | {HEADER.replace("-", "_"): "0"})
+        assert other.status == 422
+        soon = {"inputs": [x([1.0])], "parameters": {"timeout": 10_000_000}}
+        short = json.loads((await at.infer(soon, Prefer="respond-async")).body)
+        begins, ends = (datetime.fromisoformat(short[name]) for name in ("created_at", "deadline_at"))
+        assert (ends - begins).total_seconds() == pytest.approx(10, abs=0.01)
+
+
+async def test_a_submission_is_refused_in_the_protocol_s_shape(nats: NatsServer, tmp_path: Path) -> None:
+    async with plugin(nats, tmp_path) as at:
+        plain, reader = key(scopes=("jobs:submit",)), key(scopes=("jobs:read",))
+        await at.made.publish(plain, reader)
+        urgent = json.dumps({"inputs": [x([1.0])], "parameters": {"priority": 1}}).encode()
+        later = {"Prefer": "respond-async"}
+        for body, by, status in ((urgent, plain, 403), (urgent, reader, 403), (b"{}", plain, 400)):
+            refused = await at.rest("POST", "/v2/models/twice/infer", body, later, by=by)
+            assert (refused.status, list(json.loads(refused.body))) == (status, ["error"])
+        assert (await at.rest("POST", "/v2/models/none/infer", urgent, later)).status == 404
+        assert (await at.rest("POST", "/v2/models/twice/infer", urgent, later)).status == 202
+
+
 async def test_a_timeout_ends_the_wait_with_the_job_s_id(nats: NatsServer, tmp_path: Path) -> None:
     async with plugin(nats, tmp_path) as at:
         at.worker.go.clear()
@@ -380,7 +417,7 @@ async def test_grpc_shows_what_rest_shows(nats: NatsServer, tmp_path: Path) -> N
 
 async def test_grpc_refuses_what_is_not_offered_and_what_is_no_message(nats: NatsServer, tmp_path: Path) -> None:
     async with plugin(nats, tmp_path) as at:
-        for name in ("ModelStreamInfer", "RepositoryModelLoad", "CudaSharedMemoryRegister", "TraceSetting"):
+        for name in ("ModelStreamInfer", "CudaSharedMemoryRegister", "TraceSetting"):
             with pytest.raises(Unimplemented, match=f"{name} is not offered"):
                 await at.grpc(name)
         with pytest.raises(InvalidRequest, match="no message of this method"):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import grpc.aio
 import pytest
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.codec.outputs import split_strings
@@ -32,8 +33,9 @@ from gateway_plugin.proto.serving_pb2 import (
 from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.grpc import GrpcUpstream
 from signalbox.wire.messages import Access, Model, Signature, TensorSpec, Version
+from signalbox.wire.splits import Split, gets_candidate
 from signalbox.wire.tensors import Tensor
-from tests.rigs.gateway import HALF_PLUS_TWO, Key, Rig, ScriptedWorker, key, model, rig
+from tests.rigs.gateway import HALF_PLUS_TWO, Key, Rig, ScriptedWorker, holds, key, model, rig
 from tests.rigs.natsserver import NatsServer
 
 PREDICTION = "/tensorflow.serving.PredictionService"
@@ -73,10 +75,10 @@ class Client:
         self._channel = channel
         self._metadata = (("authorization", f"Bearer {mine.text}"),)
 
-    def start(self, method: str, message: bytes, timeout_s: float = LIMIT_S) -> Any:
+    def start(self, method: str, message: bytes, timeout_s: float = LIMIT_S, **metadata: str) -> Any:
         """The call; awaited, it is the reply."""
         call = self._channel.unary_unary(method, request_serializer=bytes, response_deserializer=bytes)
-        return call(message, metadata=self._metadata, timeout=timeout_s)
+        return call(message, metadata=(*self._metadata, *metadata.items()), timeout=timeout_s)
 
     async def ask(self, kind: type[M], method: str, message: bytes) -> M:
         return kind.FromString(await self.start(method, message))
@@ -96,7 +98,7 @@ async def upstream(nats: NatsServer, folder: Path) -> AsyncIterator[Client]:
         server = GrpcUpstream(
             gateway.methods,
             {},
-            Callers(gateway.keyring, charge=KeyLimits().charge),
+            Callers(gateway.keyring, gateway.tokens, charge=KeyLimits().charge),
             gateway.bodies,
             gateway.settings,
             is_healthy=lambda: True,
@@ -164,6 +166,24 @@ async def test_predict_gives_the_outputs_the_version_and_the_job(client: Client)
             headers = dict(await call.initial_metadata())
             assert len(headers["x-signalbox-job-id"]) == 36
             assert headers["server-timing"].startswith("queue;dur=")
+
+
+async def test_calls_are_split_as_those_over_rest_are(client: Client) -> None:
+    versions = tuple(replace(model().versions[0], version=number) for number in (1, 2))
+    split = Split(candidate=2, weight=0.5, header="User")
+    async with ScriptedWorker(client.rig.bus, "half", versions=(1, 2)):
+        await client.rig.publish(model(versions=versions, labels={"stable": 1}, splits=(split,)))
+        serving = client.rig.gateway._serving
+        await holds(serving, lambda: (record := serving.get("half")) and record.candidates == (2,))
+        seen = set()
+        for user in map(str, range(8)):
+            wanted = 2 if gets_candidate(split, "half", "", {"User": user}) else 1
+            for asked, version in ((spec(), wanted), (spec(version=1), 1), (spec(label="stable"), 1)):
+                message = asked + floats("x", 1.0)
+                effective, _ = outputs(await client.start(f"{PREDICTION}/Predict", message, user=user))
+                assert effective.version.value == version
+            seen.add(wanted)
+        assert seen == {1, 2}
 
 
 async def test_only_the_outputs_of_the_filter_come_back(client: Client) -> None:
@@ -308,7 +328,7 @@ async def test_metadata_asks_for_signatures_and_nothing_else(client: Client, fie
 
 @pytest.mark.parametrize(
     ("method", "instead"),
-    [(f"{MODEL}/HandleReloadConfigRequest", "console"), ("/tensorflow.serving.SessionService/SessionRun", "Predict")],
+    [("/tensorflow.serving.SessionService/SessionRun", "Predict")],
 )
 async def test_what_is_not_served_says_why_and_what_to_use(client: Client, method: str, instead: str) -> None:
     error = await client.refusal(method, number(9, 1))

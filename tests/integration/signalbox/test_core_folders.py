@@ -48,7 +48,10 @@ def test_links_are_followed_within_the_root_and_no_further(tmp_path: Path) -> No
     (root / "file").symlink_to(tmp_path / "beside/secret")
     (root / "up").symlink_to("..")
     (root / "gone").symlink_to("nowhere")
-    assert paths(root) == ["blobs/1/saved_model.pb", "m/1/saved_model.pb"]
+    outside: list[str] = []
+    listed = [entry.path for page in folder.walk(root, outside=outside) for entry in page]
+    assert listed == ["blobs/1/saved_model.pb", "m/1/saved_model.pb"]
+    assert outside == ["file", "next", "out", "up"], "what a person may miss"
     (tmp_path / "link").symlink_to(root)
     assert paths(tmp_path / "link") == ["blobs/1/saved_model.pb", "m/1/saved_model.pb"]
 

@@ -4,13 +4,17 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Self
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from signalbox.program.errors import Conflict, Misconfigured, NotFound, TooLarge, Unavailable
+from signalbox.repositories import gaps
+from signalbox.repositories.entry import PAGE
+from signalbox.repositories.faults import UnlistableKey
 from signalbox.repositories.location import Location
 from signalbox.repositories.store import ObjectStore, Patience
 from tests.rigs.objectstore import ObjectStoreServer
@@ -90,6 +94,8 @@ async def test_a_file_comes_in_pieces_from_where_it_is_asked_for(
     assert len(pieces) > 1
     assert b"".join(pieces) == data
     assert await whole(store.stream("big", etag=entry.etag, start=4_000_000)) == data[4_000_000:]
+    assert await whole(store.stream("big", etag=entry.etag, start=10, end=4_000_000)) == data[10:4_000_000]
+    assert await whole(store.stream("big", etag=entry.etag, end=10)) == data[:10]
 
 
 async def test_a_file_that_changed_since_it_was_listed_is_a_conflict(
@@ -224,6 +230,76 @@ async def test_a_key_that_no_path_can_be_fails_the_listing_by_its_name(tmp_path:
     async with Answers("200 OK", listing) as server:
         with pytest.raises(Misconfigured, match=r"'m//b'\. Rename it"):
             await paths(server.store(tmp_path))
+
+
+class Keys(Answers):
+    """A bucket with these keys, whatever they are: SeaweedFS takes no odd ones."""
+
+    def __init__(self, keys: Iterable[str], prefix: str = "") -> None:
+        super().__init__("200 OK", "")
+        self._keys = sorted(keys, key=str.encode)
+        self._prefix = prefix
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked += 1
+        line = (await reader.readuntil(b"\r\n\r\n")).decode().split()[1]
+        asked = dict(parse_qsl(urlsplit(line).query))
+        prefix, after = asked.get("prefix", ""), asked.get("continuation-token") or asked.get("start-after", "")
+        left = [key for key in self._keys if key.startswith(prefix) and key > after]
+        folders: set[str] = set()
+        if asked.get("delimiter"):
+            folders = {prefix + key[len(prefix) :].partition("/")[0] + "/" for key in left if "/" in key[len(prefix) :]}
+            left = [key for key in left if "/" not in key[len(prefix) :]]
+        page, is_cut = left[:PAGE], len(left) > PAGE
+        contents = "".join(
+            f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>1</Size></Contents>"
+            for key in page
+        )
+        contents += "".join(f"<CommonPrefixes><Prefix>{each}</Prefix></CommonPrefixes>" for each in sorted(folders))
+        more = f"<NextContinuationToken>{page[-1]}</NextContinuationToken>" if is_cut else ""
+        body = f"<ListBucketResult><IsTruncated>{str(is_cut).lower()}</IsTruncated>{more}{contents}</ListBucketResult>"
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    def store(self, folder: Path) -> ObjectStore:
+        keys = {"access_key_id": "a", "secret_access_key": "b", "endpoint": self.endpoint, "allow_http": True}
+        (folder / "zoo.json").write_text(json.dumps(keys))
+        url = f"s3://bucket/{self._prefix}".rstrip("/")
+        return ObjectStore.open(Location.parse(url), folder, "zoo", patience=HASTY)
+
+
+@pytest.mark.parametrize("prefix", ["", "models/new"])
+async def test_a_key_that_no_path_can_be_costs_its_folder_alone(tmp_path: Path, prefix: str) -> None:
+    good = [f"m{number:04}{end}/1/{name}" for number in range(900) for end in ("", "-b") for name in ("a", "b")]
+    good += ["readme.txt", "m0500-b.txt"]
+    bad = ["m0500//x", "m0500/2/a", "m0777/1/../c", "m0899//z", "m0500/./y"]
+    inside = f"{prefix}/" if prefix else ""
+    async with Keys([inside + key for key in good + bad] + ["other//x"] * bool(prefix), prefix) as server:
+        unlisted: dict[str, str] = {}
+        turns: list[int] = []
+
+        async def turn() -> None:
+            turns.append(server.asked)
+
+        found = [entry.path async for page in gaps.pages(server.store(tmp_path), unlisted, turn) for entry in page]
+        hidden = {"m0500", "m0777", "m0899"}
+        assert unlisted.keys() == hidden
+        assert f"'{inside}m0777/1/../c'. Rename it" in unlisted["m0777"]
+        assert found == sorted(key for key in good if key.partition("/")[0] not in hidden)
+        assert server.asked < 1000, "no request a model, but of the pages that do not come"
+        assert all(asked <= turn for turn, asked in enumerate(turns)), "each in its turn"
+        assert server.asked <= len(turns)
+
+
+async def pause() -> None:
+    """Wait for nothing."""
+
+
+async def test_a_key_that_lies_in_no_folder_fails_the_listing(tmp_path: Path) -> None:
+    async with Keys(["a/1/saved_model.pb", "//x"]) as server:
+        with pytest.raises(UnlistableKey, match=r"'//x'\. Rename it"):
+            [page async for page in gaps.pages(server.store(tmp_path), {}, pause)]
 
 
 @pytest.mark.parametrize(

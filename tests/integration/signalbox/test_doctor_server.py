@@ -20,6 +20,7 @@ from signalbox.wire.roles import ROLES
 from tests.integration.gateway_plugin.test_edge_nats_cluster import Cluster, cluster, tries
 from tests.integration.repository.test_compose_file import OURS, different, local, secrets
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.objectstore import ObjectStoreServer
 
 __all__ = ["cluster", "secrets"]
 ROOT = Path(__file__).resolve().parents[3]
@@ -197,6 +198,24 @@ def test_a_server_that_is_away_is_said_to_be_away() -> None:
     status, found = doctor("--production", SIGNALBOX_NATS_URL="nats://127.0.0.1:1")
     assert status == 1
     assert "nats.away" in weak(found)
+
+
+def test_a_bucket_for_uploads_that_cannot_be_written_is_found(object_store: ObjectStoreServer, tmp_path: Path) -> None:
+    bucket = object_store.bucket()
+    object_store.put(bucket, {"here": b""})
+    place = f"s3://{bucket}/uploads"
+    places = {
+        "SIGNALBOX_CONSOLE_UPLOADS_URL": place,
+        "SIGNALBOX_CONSOLE_REPOSITORY_CREDENTIALS": str(tmp_path),
+    }
+    away = {"SIGNALBOX_NATS_URL": f"nats://127.0.0.1:{free_port()}"}
+    object_store.credentials(tmp_path, "uploads")
+    _, found = doctor(**places, **away)
+    assert "uploads.unwritable" not in weak(found)
+    object_store.credentials(tmp_path, "uploads", secret_access_key="wrong")
+    _, found = doctor(**places, **away)
+    (said,) = [one["what"] for one in found if one["id"] == "uploads.unwritable"]
+    assert said.startswith(f"{place}: The store of repository uploads refuses its credentials")
 
 
 def test_an_acceptance_nobody_can_need_is_refused(tmp_path: Path) -> None:

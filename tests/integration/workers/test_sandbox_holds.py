@@ -258,6 +258,25 @@ def test_a_private_folder_that_a_kill_left_goes_at_the_next_start_and_no_living_
         assert living.exists()
 
 
+def test_a_private_folder_is_had_while_others_clear_away_those_that_nobody_holds(tmp_path: Path) -> None:
+    code = """if True:
+        import threading
+        from workers.sandbox import scratch
+        ended = threading.Event()
+        def clear():
+            while not ended.is_set():
+                scratch.sweep(None)
+        others = [threading.Thread(target=clear) for _ in range(4)]
+        for each in others: each.start()
+        try:
+            print(all(scratch.make(None).exists() for _ in range(300)))
+        finally:
+            ended.set()
+    """
+    ended = run(["-c", code], env={"TMPDIR": str(tmp_path)})
+    assert (ended.stdout, ended.stderr) == ("True\n", "")
+
+
 def test_a_gpus_runner_may_start_programs_and_still_has_no_network() -> None:
     facts = tried(
         Sandbox(),

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.writes import Group, GroupedWrite
-from signalbox.jobs import life
+from signalbox.jobs import deadletters, deletion, life
 from signalbox.jobs.changes import WriteOutcome
 from signalbox.jobs.commits import Commits
+from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records
-from signalbox.program.errors import QueueFull, Unavailable
+from signalbox.program.errors import NotFound, QueueFull, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, Job, Lease, Record, State, encode, header
 from signalbox.wire.names import Bucket, Header, Stream, token
@@ -410,3 +411,23 @@ async def stored(bus: Bus, job: Job) -> tuple[Record, int, bytes]:
     found = await Records(bus).read(job.id)
     assert found is not None
     return found
+
+
+async def test_an_attempt_that_lost_its_job_keeps_no_letter_once_the_job_has_ended(bus: Bus, job: Job) -> None:
+    """Its owner may have deleted it, and whoever erases has looked already."""
+    mine, one = commits(bus, "w1", 5), held(job)
+    await mine.claim([one], Group())
+    later, same = commits(bus, "w2", 6), held(job)
+    await later.refresh(same)
+    await later.claim([same], Group())
+    why = ErrorInfo(code="worker_crashed", message="It ended the runner.")
+    await mine.dead_letter(one, one.delivery.data, why, penalty=Penalty.STRIKE)
+    assert (await deadletters.find(bus, job.id)).id == job.id, "it may yet be the only one"
+    await deadletters.discard(bus, job.id)
+    await later.apply([later.failure(same, why)])
+    found = await Records(bus).find(job.id)
+    assert found is not None
+    await deletion.delete(Records(bus), found, clock=time.time)
+    await mine.dead_letter(one, one.delivery.data, why, penalty=Penalty.STRIKE)
+    with pytest.raises(NotFound):
+        await deadletters.find(bus, job.id)

@@ -22,6 +22,8 @@ from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 from verification.chaos.evidence import intervals
 from workers.device import devices
+from workers.device.handle import LeaseHandle
+from workers.device.leased import LeasedDevice
 from workers.host.identity import WorkerIdentity
 from workers.settings import WorkerSettings
 from workers.supervisor import Supervisor
@@ -109,6 +111,35 @@ async def test_a_drained_worker_hands_its_gpu_and_jobs_to_another_and_comes_back
             await reported("w2", is_drained=True)
     await table.close()
     assert intervals.violations(intervals.read(tmp_path / "intervals.log")) == []
+
+
+async def test_a_drain_that_comes_just_before_the_lease_keeps_no_gpu(
+    nats: NatsServer, bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait for the lease has been given up when the runner enters the device."""
+    monkeypatch.setattr("workers.device.guardedrunner.RUNNER", "tests.rigs.lightrunner")
+    gained = LeasedDevice.held
+
+    async def too_late(device: LeasedDevice) -> LeaseHandle:
+        await gained(device)
+        await put(bus, Bucket.DESIRED, f"worker.{token('w1')}", Desired(is_draining=True))
+        return await asyncio.Future()
+
+    monkeypatch.setattr(LeasedDevice, "held", too_late)
+    table, changed = Table(bus, Bucket.WORKERS, Worker), asyncio.Event()
+    table.on_change(lambda *_: changed.set())
+    await table.start()
+    identity = WorkerIdentity.of_this_process("w1", tmp_path)
+    settings = WorkerSettings(lock_dir=str(tmp_path))
+    supervisor = Supervisor(bus, settings, identity, devices.virtual(0, tmp_path))
+    running = asyncio.create_task(supervisor.run())
+    async with asyncio.timeout(60):
+        while (found := table.get(token("w1"))) is None or not found.is_drained:
+            changed.clear()
+            await changed.wait()
+    supervisor.stop()
+    await running
+    await table.close()
 
 
 async def test_two_workers_on_one_gpu_take_turns_under_load(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ import pytest
 import pytest_asyncio
 
 from signalbox.bus.client import Bus
-from signalbox.bus.table import Table, put
-from signalbox.jobs import deadletters, life, payloads, times
+from signalbox.bus.table import Table, put, remove
+from signalbox.jobs import deadletters, life, message, payloads, times
 from signalbox.jobs.records import Records
-from signalbox.program.errors import Conflict
+from signalbox.program.errors import Conflict, NotFound
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Desired, Limits, State, Worker
 from signalbox.wire.names import Bucket, Header, Stream, token
+from signalbox.wire.warmups import WarmUp, WarmUpInput
 from tests.rigs import lightworker, models, workerhouse
 from tests.rigs.outage import becomes
 from tests.rigs.submit import floats, read_floats, register
@@ -64,11 +65,21 @@ async def test_a_job_runs_and_whoever_waits_is_told(house: House) -> None:
     assert [r.state for r in ledger.records[job_id]] == [State.RUNNING, State.SUCCEEDED]
     assert (record.attempt, record.worker) == (1, "w1")
     assert record.token > 0
-    moments = [record.phases[name] for name in ("pulled", "claimed", "started", "computed", "done")]
+    moments = [record.phases[name] for name in ("pulled", "started", "computed", "done")]
     assert moments == sorted(moments)
+    assert moments[0] <= record.phases["claimed"] <= moments[-1], "beside the run"
     assert {"queue", "batch", "run", "commit"} <= record.parts.keys() <= set(times.PARTS)
     assert sum(record.parts.values()) == pytest.approx(record.phases["done"], abs=0.05)
     await queue_is_empty(bus, "half")
+
+
+async def test_a_worker_runs_the_warm_ups_of_a_model_s_document_with_its_load(house: House) -> None:
+    bus, ledger, worker = house
+    busy = WarmUp("busy", {"seconds": WarmUpInput("float32", (64,), is_random=True)})
+    await register(bus, "warmed", models.slow(), warm_ups=(busy,))
+    await ledger.ended(await ledger.submit("warmed", floats(0.0, name="seconds")))
+    loaded = await worker.said("model.loaded", lambda line: line["model"] == "warmed")
+    assert loaded["seconds"] > 0.5, "the model computes for the largest of 64 numbers below 1, in seconds"
 
 
 async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbours_succeed(light: House) -> None:
@@ -139,6 +150,24 @@ async def test_a_message_that_is_no_job_becomes_a_dead_letter(light: House) -> N
     assert deadletters.summary(letter)["version"] is None
     assert deadletters.described(letter.body) == []
     await deadletters.discard(bus, job_id)
+
+
+@pytest.mark.parametrize(
+    ("of_message", "moved_to", "end"), [(-5.0, 600.0, State.SUCCEEDED), (600.0, -5.0, State.EXPIRED)]
+)
+async def test_a_deadline_that_its_owner_moved_counts_and_not_the_message_s(
+    light: House, of_message: float, moved_to: float, end: State
+) -> None:
+    bus, ledger, _ = light
+    now = time.time()
+    job = ledger.job("moved", floats(1.0), deadline_at=now + of_message)
+    moved = life.changed(life.first_record(job, State.QUEUED), priority="mid", deadline_at=now + moved_to)
+    await Records(bus).write(moved, expect=0)
+    await register(bus, "moved", lightworker.version("half"))
+    await message.submit(bus, job, floats(1.0))
+    (record,) = await ledger.ended(job.id)
+    assert record.state is end
+    assert (record.attempt, record.deadline_at) == (int(end is State.SUCCEEDED), now + moved_to)
 
 
 async def test_a_job_whose_deadline_has_passed_expires_without_a_run(light: House) -> None:
@@ -256,8 +285,31 @@ async def test_a_job_that_was_blocked_by_another_model_says_so(light: House) -> 
         parts = records[job].parts
         assert parts["other-model"] > 500
         assert 300 <= parts["run"] < parts["other-model"], "the own run alone"
-    assert records[behind].parts["batch"] >= 300, "behind the other job of its model"
+    assert records[behind].parts["batch"] > 250, "behind the other job of its model, most of whose time it was there"
     assert "other-model" not in records[first].parts
+
+
+async def test_a_job_of_a_version_that_left_the_catalog_ends_as_not_found_at_once(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "half", lightworker.version("half"))
+    job_id = await ledger.submit("half", floats(1.0), version=9)
+    (record,) = await ledger.ended(job_id)
+    assert record.error is not None
+    assert (record.state, record.error.code, record.attempt) == (State.FAILED, NotFound.code, 1)
+    assert "Version 9 of model half is not served any more" in record.error.message
+    assert (record.strikes, record.failures) == (0, 0)
+    with pytest.raises(NotFound):
+        await deadletters.find(bus, job_id)
+
+
+async def test_a_queued_job_of_a_model_that_is_removed_ends_as_not_found(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "unplaced", lightworker.version("half"), replicas=0)
+    job_id = await ledger.submit("unplaced", floats(1.0))
+    await remove(bus, Bucket.MODELS, "unplaced")
+    (record,) = await ledger.ended(job_id)
+    assert record.error is not None
+    assert (record.state, record.error.code) == (State.FAILED, NotFound.code)
 
 
 async def test_a_version_that_cannot_be_loaded_ends_its_jobs_with_the_reason(light: House) -> None:

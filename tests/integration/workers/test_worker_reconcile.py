@@ -11,17 +11,18 @@ from msgspec.structs import replace
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.jobs import life, payloads
+from signalbox.jobs import deadletters, deletion, life, payloads
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Bug, NotFound, RunnerCrashed, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import names
+from signalbox.wire.duties import ReconcilerPosition
 from signalbox.wire.messages import (
+    DeadLetter,
     Device,
     ErrorInfo,
     Job,
     Model,
-    ReconcilerPosition,
     Record,
     State,
     Worker,
@@ -114,6 +115,33 @@ async def test_a_job_beyond_its_deadline_ends_without_any_worker(rig: Rig) -> No
     assert await rig.record(early) is None
     assert await rig.is_queued(early)
     await rig.ledger.until(lambda: late.id in rig.ledger.reported)
+
+
+async def test_a_queued_job_of_a_model_that_was_removed_ends_as_not_found_and_tells_its_caller(rig: Rig) -> None:
+    gone = await rig.queue()
+    assert await rig.reconciler(is_removed=lambda model: model != "half").turn()
+    assert await rig.record(gone) is None
+    assert await rig.reconciler("w2", is_removed=lambda model: model == "half").turn() is False
+    first = rig.reconciler(is_removed=lambda model: model == "half")
+    assert await first.turn()
+    record = await rig.record(gone)
+    assert record is not None
+    assert record.error is not None
+    assert (record.state, record.error.code) == (State.FAILED, NotFound.code)
+    assert "The model half is not in the catalog any more" in record.error.message
+    assert not await rig.is_queued(gone)
+    await rig.ledger.until(lambda: gone.id in rig.ledger.reported)
+
+
+async def test_a_job_that_runs_when_its_model_is_removed_is_left_to_its_worker(rig: Rig) -> None:
+    job = await rig.queue()
+    await rig.claim(job, "w9", 7)
+    rig.present = [worker("w9", 7)]
+    assert await rig.reconciler(is_removed=lambda _: True).turn()
+    record = await rig.record(job)
+    assert record is not None
+    assert record.state is State.RUNNING
+    assert await rig.is_queued(job)
 
 
 async def test_reading_begins_anew_also_where_the_last_message_is_gone(rig: Rig) -> None:
@@ -474,6 +502,14 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
         await rig.records.write(life.cancelled(life.first_record(ended, State.QUEUED), now=time.time()), expect=0)
         await rig.claim(lost)
         await rig.drop(lost)
+        unwanted = await rig.queue()
+        cancelled = life.cancelled(life.first_record(unwanted, State.QUEUED), now=time.time())
+        revision = await rig.records.write(cancelled, expect=0)
+        await rig.records.write(life.deleted(cancelled, now=time.time()), expect=revision)
+        why = DeadLetter(error=ErrorInfo(code="model_error", message="no"))
+        await deadletters.keep(
+            buses[0], replace(unwanted, ref=await payloads.store(buses[0], "test", unwanted.id, "o", b"x")), b"", why
+        )
         reconciler = JobReconciler(
             buses[1],
             Records(buses[1]),
@@ -490,6 +526,9 @@ async def test_a_workers_user_may_do_all_that_the_reconciler_does(tmp_path: Path
         assert not await rig.is_queued(late)
         assert await rig.is_queued(lost)
         assert await stored_inputs(rig) == {lost.id}
+        tombstone = await rig.record(unwanted)
+        assert tombstone is not None
+        assert await deletion.is_gone(buses[1], tombstone)
         quarantine = Quarantine(buses[1])
         await quarantine.start()
         await quarantine.add(lost, b"", RunnerCrashed())

@@ -79,3 +79,15 @@ def test_every_test_that_the_fleets_table_names_is_there() -> None:
     functions = {name for file in files for name in re.findall(r"def (test_\w+)\(", file.read_text())}
     assert named
     assert named <= modules | functions
+
+
+@pytest.mark.parametrize("page", ["guarantees", "security"])
+def test_every_test_that_a_promise_names_is_there(page: str) -> None:
+    named = set(re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){4,})`", (DOCS / f"{page}.md").read_text("utf-8")))
+    sources = [
+        file.read_text("utf-8") for part in ("tests", "verification") for file in (DOCS.parent / part).rglob("*.py")
+    ]
+    functions = {name for text in sources for name in re.findall(r"def (?:test_)?(\w+)\(", text)}
+    metrics = (DOCS / "metrics.md").read_text("utf-8")
+    assert len(named) > 2
+    assert {name for name in named if f"signalbox_{name}" not in metrics} <= functions

@@ -1,9 +1,11 @@
-"""The stubs of the coprocess protocol import with the oldest protobuf that pyproject.toml allows."""
+"""The stubs that protoc has written import with the oldest protobuf that pyproject.toml allows."""
 
 import re
 import tomllib
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 ROOT: Final = Path(__file__).parents[3]
 FLOOR: Final = re.compile(r"protobuf>=([\d.]+)\Z")
@@ -13,10 +15,11 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
 
 
-def test_the_compiler_of_the_stubs_is_no_newer_than_the_floor_of_protobuf() -> None:
+@pytest.mark.parametrize(("extra", "program"), [("gateway", "gateway_plugin"), ("worker", "workers")])
+def test_the_compiler_of_the_stubs_is_no_newer_than_the_floor_of_protobuf(extra: str, program: str) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (floor,) = [found[1] for one in extras["gateway"] if (found := FLOOR.match(one))]
-    stubs = list((ROOT / "gateway_plugin").rglob("*_pb2.py"))
+    (floor,) = [found[1] for one in extras[extra] if (found := FLOOR.match(one))]
+    stubs = list((ROOT / program).rglob("*_pb2.py"))
     assert stubs
     for stub in stubs:
         text = stub.read_text()

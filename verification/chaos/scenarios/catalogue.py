@@ -92,7 +92,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "cancel": Scenario(
         [partial(rounds.cancel, run_s=rounds.BRIEF_S), partial(rounds.cancel, run_s=rounds.ENDLESS_S)],
         100,
-        {f"cancel: DELETE to the end of a run that {how}": (3.0, 3.0) for how in ("ends", "does not")},
+        {f"cancel: cancellation to the end of a run that {how}": (3.0, 3.0) for how in ("ends", "does not")},
         {"workers": 1, **TOYS},
         load="idle",
     ),

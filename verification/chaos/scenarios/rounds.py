@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from signalbox.bus import table
-from signalbox.client.pool import ConnectionPool
+from signalbox.ops.httppool import ConnectionPool
 from signalbox.ops.ports import HOST
 from signalbox.wire.messages import ApiKey, decode
 from signalbox.wire.names import Bucket, key
@@ -57,7 +57,7 @@ async def restart(made: Rig, rng: random.Random) -> None:
 
 
 async def cancel(made: Rig, rng: random.Random, run_s: float) -> None:
-    """DELETE of a running job until its record has ended."""
+    """Cancellation of a running job until its record has ended."""
     ann = made.load.accounts[0]
     job = await made.load.run(ann, run_s)
     await _is_running(made, job, 1)
@@ -65,10 +65,10 @@ async def cancel(made: Rig, rng: random.Random, run_s: float) -> None:
     began = now()
     status = await made.load.withdraw(ann, job)
     await _has_ended(made, job)
-    what = f"DELETE to the end of a run that {'ends' if run_s == BRIEF_S else 'does not'}"
+    what = f"cancellation to the end of a run that {'ends' if run_s == BRIEF_S else 'does not'}"
     measured(made, "cancel", made.holder(), what, now() - began, WIDE_S)
     if (status, made.recorder.states[job]) != (202, "cancelled"):
-        made.finding(f"DELETE was {status} and {job} {made.recorder.states[job]}")
+        made.finding(f"the answer was {status} and {job} {made.recorder.states[job]}")
 
 
 async def _is_running(made: Rig, job: str, attempt: int) -> None:

@@ -3,7 +3,7 @@
 import json
 from typing import Final
 
-from signalbox.client.pool import ConnectionPool, Response
+from signalbox.ops.httppool import ConnectionPool, Response
 from signalbox.program.errors import SignalboxError
 from verification.chaos.evidence.journal import Journal
 

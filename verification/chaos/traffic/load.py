@@ -8,14 +8,15 @@ import asyncio
 import json
 import random
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from signalbox.client.pool import Response
+from signalbox.ops.httppool import Response
 from verification.chaos.evidence.history import ENDED
 from verification.chaos.evidence.journal import Entry, Journal, now
 from verification.chaos.traffic.account import Account
 
-WEIGHTS: Final = {"predict": 53, "submit": 20, "once": 7, "wait": 12, "cancel": 5, "slow": 3}
+WEIGHTS: Final = {"predict": 48, "submit": 20, "once": 7, "wait": 12, "cancel": 5, "slow": 3, "later": 5}
 """What a caller does next, in per cent."""
 POLL_S: Final = 0.1
 PAUSE_S: Final = 0.1
@@ -83,6 +84,7 @@ class Load:
             "once": self._once,
             "cancel": self._cancel,
             "slow": self._slow,
+            "later": self._later,
         }
         while not self.stop.is_set():
             (act,) = self._rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
@@ -126,7 +128,7 @@ class Load:
     async def withdraw(self, account: Account, job: str) -> int:
         """Ask for the end of an open job. The status."""
         asked, expect = round(now(), 4), account.open[job]
-        got = await account.call("DELETE", f"/v1/jobs/{job}")
+        got = await account.call("POST", f"/v1/jobs/{job}/cancel")
         # 409 says that it has ended otherwise, and which way is seen when it is read.
         state = _json(got).get("state", "") if got is not None and got.status in {200, 202} else ""
         status = got.status if got is not None else 0
@@ -177,6 +179,12 @@ class Load:
         value = self._rng.choice((1 / 64, 1 / 16, 1 / 8, 5 / 16))  # exact as float32
         body = {"model": self.slow, "instances": [value]}
         return await self._step(account, "slow", "/v1/jobs", body, value)
+
+    async def _later(self, account: Account) -> int:
+        value = self._next()
+        due = datetime.now(UTC) + timedelta(seconds=self._rng.uniform(0.2, 2.0))
+        body = {"model": "half", "instances": [value], "not_before": due.isoformat()}
+        return await self._step(account, "later", "/v1/jobs", body, value / 2 + 2)
 
     async def _cancel(self, account: Account) -> int:
         model = self._rng.choice(("half", self.slow))

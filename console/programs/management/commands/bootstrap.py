@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand
 
 from console.accounts.rights import system_actor
 from console.accounts.roles import sync_groups
+from console.catalog.folders import clear_staging
 from console.catalog.roots import relocate
 from console.operators import services
 from console.repositories.services import sync_roots
@@ -34,6 +35,7 @@ class Command(BaseCommand):
         sync_groups()
         relocate()
         sync_roots()
+        clear_staging()
         password = services.first_admin(system_actor("bootstrap"), console.admin_user, console.admin_password)
         if password is None:
             self.stdout.write("The console is ready; its admin exists already.")

@@ -10,10 +10,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from console.audit.marks import keep_marked
-from console.controller import readiness
+from console.controller import canaries, leftovers, readiness, shadows
 from console.controller.reconciler import ConsoleReconciler
+from console.controller.retiring import keep_retired
 from console.controller.rows import keep_counted
 from console.controller.storage import keep_measured
+from console.deletion import leaving
 from console.jobs.retention import RowRetention
 from console.keys.usage import keep_noted
 from console.noticing import digests
@@ -55,8 +57,13 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         reconciler.run(),
         keep_noted(bus),
         readiness.keep_noted(bus),
+        canaries.keep_judged(console),
+        shadows.keep_noted(bus),
+        keep_retired(bus),
         Noticing(bus, console).run(),
         digests.keep_noted(bus),
+        leaving.keep_swept(console.reconcile_s),
+        leftovers.keep_forgotten(console.reconcile_s),
         keep_measured(bus),
         keep_counted(),
         keep_marked(bus, console.audit_mark_s),

@@ -1,6 +1,7 @@
 """What an Idempotency-Key is worth when a write's answer is lost, or the write is refused."""
 
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -80,10 +81,10 @@ async def submit(bus: FaultyBus, name: str = "order-17") -> Answered:
         return await send(gateway, name)
 
 
-async def send(gateway: Gateway, name: str = "") -> Answered:
+async def send(gateway: Gateway, name: str = "", body: bytes = BODY) -> Answered:
     obj = Object(hook_name="SignalboxPost", metadata={"key_id": "mine"})
     obj.spec.update(APIID="signalbox", OrgID="signalbox")
-    obj.request.method, obj.request.url, obj.request.raw_body = "POST", "/v1/jobs", BODY
+    obj.request.method, obj.request.url, obj.request.raw_body = "POST", "/v1/jobs", body
     if name:
         obj.request.headers["Idempotency-Key"] = name
     overrides = (await gateway.dispatcher.dispatch(obj)).request.return_overrides
@@ -151,3 +152,29 @@ async def test_a_retry_goes_where_the_first_try_went_so_that_a_late_first_write_
     job_id = headers["X-Signalbox-Job-Id"]
     late = names.job("half", "lo" if is_crowded else "mid", "mine", job_id)
     assert [subject for subject in bus.jobs if subject.endswith(job_id)] == [late]
+
+
+async def test_after_a_crash_a_repeat_of_many_completes_the_rest_each_where_it_was_named_for(bus: FaultyBus) -> None:
+    """The first call names five jobs, none of them for certain, and says nothing more."""
+    many = json.dumps({"jobs": [json.loads(BODY)] * 5}).encode()
+    bus.faults = [*[("jobs.", Ambiguous(), False)] * 6, *[("jobs.", Unavailable(), False)] * 2]
+    bus.faults.append(("$KV.idem.", Unavailable(), False))  # what would say that the first call is over
+    async with started(bus) as first:
+        bus.faults.insert(0, ("$KV.idem.", Ambiguous(), True))  # it is named all the same
+        _, _, doc = await send(first, "order-17", many)
+    assert len(bus.jobs) == doc["accepted"] < 5
+    assert (await submit_many(bus, many))[0] == 409, "it may still be under way"
+    subject = next(name for name in bus.stored if name.startswith("$KV.idem."))
+    bus.stored[subject] = bus.stored[subject]._replace(time=time.time() - 120.0)
+    for _ in range(2):
+        status, _, doc = await submit_many(bus, many, after=CROWD)
+        assert (status, doc["accepted"]) == (200, 5)
+        ids = [job["id"] for job in doc["jobs"]]
+        assert ids == [names.job_id_after(ids[0], number) for number in range(5)]
+        mine = [name for name in bus.jobs if names.job_of(name) in ids]
+        assert sorted(mine) == sorted(names.job("half", "mid", "mine", job_id) for job_id in ids)
+
+
+async def submit_many(bus: FaultyBus, body: bytes, *, after: int = 0) -> Answered:
+    async with started(bus, after=after) as gateway:
+        return await send(gateway, "order-17", body)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_plugin.admission.submission import LONGEST_DEADLINE_S
+from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, SubmitOptions
 from gateway_plugin.api.oip import options, paths, statistics, views
 from gateway_plugin.api.oip.paths import Operation, Route, is_keyless, route_of
 from gateway_plugin.api.oip.statistics import Statistics
@@ -83,8 +83,6 @@ def test_other_paths_are_not_found(path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v2/repository/models/m/load",
-        "/v2/repository/models/m/unload",
         "/v2/systemsharedmemory/status",
         "/v2/cudasharedmemory/region/r/register",
         "/v2/trace/setting",
@@ -129,7 +127,7 @@ def test_every_name_beside_models_in_a_path_is_reserved() -> None:
 def test_a_bare_request_wants_every_output_as_json() -> None:
     found = options.read(ready(), {})
     assert (found.id, found.outputs, found.binary, found.timeout_s) == (None, ("y", "z"), frozenset(), None)
-    assert found.submit == ("mid", None)
+    assert found.submit == SubmitOptions()
 
 
 def test_outputs_are_those_asked_for_in_that_order_and_each_in_its_way() -> None:
@@ -286,3 +284,12 @@ def test_what_was_not_used_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPa
     found = counts.of("a", [(name, 1) for name in ("one", "two", "three")])["model_stats"]
     assert [each["inference_stats"]["fail"]["count"] for each in found] == [2, 0, 1]
     assert msgspec.json.encode(found)
+
+
+def test_what_only_a_job_has_is_read_where_an_inference_is_one() -> None:
+    asked = {"parameters": {"deadline_s": 60, "tags": ["a"], "not_before": "2026-11-29T05:00:00Z", "priority": 3}}
+    found = options.read(ready(), asked, is_job=True).submit
+    assert found == SubmitOptions("lo", 60.0, ("a",), 1_795_928_400.0)
+    assert options.read(ready(), asked).submit == SubmitOptions("lo")
+    with pytest.raises(InvalidRequest, match="tags"):
+        options.read(ready(), {"parameters": {"tags": "a"}}, is_job=True)

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from gateway_plugin.hooks.dispatcher import AUTH, POST, Dispatcher
+from gateway_plugin.hooks.dispatcher import AUTH, GRPC, POST, UPSTREAM_AUTH, Dispatcher, Outcomes
 from gateway_plugin.jsonresponses import JsonResponse
 from gateway_plugin.proto.coprocess_pb2 import Object
-from signalbox.program import log
+from signalbox.program import log, metrics
 from tests.rigs.dialects import DIALECTS
 
 
@@ -50,3 +50,27 @@ async def test_an_error_nobody_foresaw_is_a_500_that_says_nothing_and_is_counted
     assert counter._value.get() == before + 1
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["event"] == "gateway.request_failed"
+
+
+def test_requests_and_failures_are_counted_under_tfservingcache_s_names_once_each() -> None:
+    def counted() -> list[float]:
+        names = [f"tfservingcache_proxy_{kind}_total" for kind in ("requests", "failures")]
+        return [
+            metrics.REGISTRY.get_sample_value(name, {"protocol": protocol}) or 0.0
+            for name in names
+            for protocol in ("rest", "grpc")
+        ]
+
+    before, outcomes = counted(), Outcomes()
+    for hook, status in [
+        (AUTH, 0),
+        (POST, 200),
+        (AUTH, 401),
+        (UPSTREAM_AUTH, 0),
+        ("upstream", 503),
+        ("edge", 404),
+        (GRPC, 0),
+        (GRPC, 503),
+    ]:
+        outcomes.count(hook, status)
+    assert [after - was for after, was in zip(counted(), before, strict=True)] == [4, 2, 1, 1]

@@ -33,9 +33,9 @@ def worker(**fields: Any) -> Worker:
 
 
 def run(
-    model: str = "slow", activity: str = "computing", *, ago_s: float, usual_s: float, is_ahead: bool = False
+    model: str = "slow", activity: str = "computing", *, ago_s: float, usual_s: float, is_beside: bool = False
 ) -> Run:
-    return Run(activity=activity, model=model, version=1, since=NOW - ago_s, expected_s=usual_s, is_ahead=is_ahead)
+    return Run(activity=activity, model=model, version=1, since=NOW - ago_s, expected_s=usual_s, is_beside=is_beside)
 
 
 def wait(*workers: Worker, ahead: int | None, now: float = NOW) -> float | None:
@@ -182,7 +182,7 @@ def test_a_load_is_waited_for_where_its_length_is_known() -> None:
 
 
 def test_a_load_ahead_of_need_is_no_job_s_wait() -> None:
-    ahead = run("half", "loading", ago_s=1.0, usual_s=30.0, is_ahead=True)
+    ahead = run("half", "loading", ago_s=1.0, usual_s=30.0, is_beside=True)
     both = (Residency(model="half", version=1, state="ready"), Residency(model="half", version=2, state="loading"))
     rolling = worker(models=both, run=ahead)
     assert wait(rolling, ahead=0) is None

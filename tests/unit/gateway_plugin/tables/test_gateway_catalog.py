@@ -5,12 +5,13 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
-from gateway_plugin.tables.access import may_use
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.bus.table import Table
-from signalbox.program.errors import NotFound, SignalboxError
+from signalbox.program.errors import InvalidRequest, NotFound, SignalboxError
+from signalbox.wire.access import may_use
 from signalbox.wire.messages import Access, ApiKey, Model, Serving, Signature, TensorSpec, Version
 from signalbox.wire.names import token
+from signalbox.wire.splits import Split
 
 T = TypeVar("T")
 SIGNATURES = {
@@ -52,6 +53,15 @@ def test_what_was_made_ready_is_used_again_until_the_document_changes() -> None:
     with pytest.raises(NotFound):
         catalog.ready(NAME, 1)
     assert catalog.ready(NAME, 2).version.version == 2
+
+
+def test_of_very_many_models_that_are_asked_for_some_stay_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway_plugin.tables.catalog._MOST_KEPT", 2)
+    names = ["a", "b", "c", "d"]
+    catalog = Catalog(Documents(**{name: replace(document(1), name=name) for name in names}), Documents[Serving]())
+    made = {name: catalog.ready(name) for name in names}
+    assert [catalog.ready(name) is made[name] for name in ("d", "a")] == [True, False]
+    assert catalog.ready("a").model.name == "a"
 
 
 def test_a_removed_model_is_not_remembered() -> None:
@@ -116,3 +126,22 @@ def test_a_key_is_told_of_a_closed_model_what_it_is_told_of_one_that_does_not_ex
             catalog.ready("half.ten", version, label, key)
         assert type(refused.value) is type(unknown.value)
         assert refused.value.public_message == unknown.value.public_message.replace("half.ten", NAME)
+
+
+@pytest.mark.parametrize(("target", "label"), [("", None), ("stable", "stable")])
+def test_a_split_gives_part_of_the_callers_the_candidate_and_each_the_same_one_again(
+    target: str, label: str | None
+) -> None:
+    split = Split(target=target, candidate=2, weight=0.5)
+    model = replace(document(1, 2), default_version=1, labels={"stable": 1}, splits=(split,))
+    serving = Documents(**{token(NAME): Serving(publication=1, default=1, labels={"stable": 1}, candidates=(2,))})
+    gateways = [Catalog(Documents(**{token(NAME): model}), serving) for _ in range(2)]
+    keys = [ApiKey(id=f"k{n}", account_id="shop", hmac="") for n in range(50)]
+    chosen = [[gateway.chosen(key, {}, NAME, None, label).version.version for key in keys] for gateway in gateways]
+    assert chosen[0] == chosen[1]
+    assert set(chosen[0]) == {1, 2}
+    for key in keys:
+        assert gateways[0].ready(NAME, None, label, key).version.version == 1, "what is told of it"
+        assert gateways[0].chosen(key, {}, NAME, 1).version.version == 1, "one that is named by its number"
+    with pytest.raises(InvalidRequest, match="nope"):
+        gateways[0].chosen(keys[0], {}, NAME, None, "nope")

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from signalbox.jobs import life, times
 from signalbox.jobs.penalty import Penalty
-from signalbox.jobs.times import PARTS, Stages, Times
+from signalbox.jobs.times import PARTS, Span, Stages, Times, split_stages
 from signalbox.wire.messages import ErrorInfo, Job, Record, State, decode, header
 
 DIED = ErrorInfo(code="runner_crashed", message="The process died.")
@@ -107,6 +108,37 @@ def test_a_load_that_fails_is_load_and_no_run() -> None:
     assert times.started_ms(ended.phases) is None
 
 
+def test_a_cold_job_s_time_is_split_by_what_was_on_its_way_and_what_the_load_did() -> None:
+    stages: Stages = [("queue", 0.0), ("lease", 4.0), ("batch", 5.0), ("load", 5.0), ("batch", 9.0)]
+    stages = split_stages(stages, {"queue", "lease"}, [Span("fetch", -1.0, 4.5)], 9.0)
+    stages = split_stages(stages, {"load"}, [Span("verify", 5.5, 6.5), Span("warm", 8.0, 9.5)], 9.0)
+    done = success(claim(None, 9.0, stages), 10.5, [*stages, ("run", 9.0), ("commit", 10.0)])
+    parts = {"fetch": 4.5, "lease": 0.5, "verify": 1.0, "load": 2.0, "warm": 1.0, "run": 1.0, "commit": 0.5}
+    assert reported(done) == [(1, "w1", "succeeded", {"queue": 0.0, "batch": 0.0} | parts)]
+    assert (done.phases["pulled"], done.phases["loading"]) == (5000.0, 5000.0)
+    assert times.split(done) == Times(wait_ms=9000.0, run_ms=1000.0, total_ms=10_500.0), "all but the run is a wait"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(PARTS), st.floats(0, 9)), max_size=6),
+    st.lists(st.tuples(st.floats(), st.floats()), max_size=3),
+    st.sampled_from(PARTS),
+)
+def test_whatever_is_said_of_a_stage_changes_the_sum_of_no_other(
+    stages: list[tuple[str, float]], spans: list[tuple[float, float]], name: str
+) -> None:
+    stages = sorted(stages, key=lambda stage: stage[1])
+    made = split_stages(stages, {name}, [Span("apart", *span) for span in spans], 9.0)
+    queued = life.first_record(JOB, State.QUEUED)
+    before, after = (times.spent(queued, those, 9.0).parts for those in (stages, made))
+    apart_ms = after.get("apart", 0.0) + after.get(name, 0.0)
+    assert apart_ms == pytest.approx(before.get(name, 0.0), abs=0.1)
+    assert sum(after.values()) == pytest.approx(sum(before.values()), abs=0.1)
+    assert {k: v for k, v in after.items() if k not in {name, "apart"}} == pytest.approx(
+        {k: v for k, v in before.items() if k != name}, abs=0.1
+    )
+
+
 def test_a_job_that_never_ran_has_only_waited_also_for_another_attempt() -> None:
     unclaimed = life.first_record(JOB, State.QUEUED)
     assert reported(life.cancelled(unclaimed, now=9.0)) == [(1, "", "cancelled", {"queue": 9.0})]
@@ -142,6 +174,21 @@ def test_a_waiting_job_s_open_part_grows_until_now() -> None:
     for now in (3.0, 9.0):
         reported = times.so_far(back, now * 1e3, is_known=True)
         assert reported == life.expired(back, now=now).parts
+
+
+def test_a_delayed_job_has_not_waited_until_it_might_run() -> None:
+    delayed = life.first_record(replace(JOB, not_before=4.0), State.QUEUED)
+    for now, parts in ((3.0, {"delay": 3000.0}), (9.0, {"delay": 4000.0, "queue": 5000.0})):
+        shown = times.so_far(delayed, now * 1e3, is_known=True, delay_ms=4e3)
+        ended = life.expired(delayed, now=now)
+        for found in (shown, ended.parts):
+            assert {name: ms for name, ms in found.items() if ms} == parts
+        assert times.split(ended).wait_ms == parts.get("queue", 0.0)
+    stages = [("lease", 1.0), ("queue", 4.5), ("batch", 5.0), ("run", 6.0)]
+    claimed = life.claimed(JOB, delayed, worker="w1", gpu="g", token=1, now=7.0, stages=stages)
+    assert reported(claimed) == [
+        (1, "w1", "running", {"delay": 4.0, "queue": 0.5, "lease": 0.5, "batch": 1.0, "run": 1.0})
+    ]
 
 
 def test_a_record_keeps_the_newest_attempts_and_the_number_of_each() -> None:

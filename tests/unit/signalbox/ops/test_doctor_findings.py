@@ -521,6 +521,7 @@ def test_every_finding_of_the_catalog_is_found_by_some_test_here() -> None:
         "nats.overcommitted",
         "nats.damaged",
         "certificate.refused",
+        "uploads.unwritable",
     }
     assert tried | of_a_running_server == set(CATALOG)
     assert len(BAD) + len(CONFS) + len(TYKS) + len(APIS) > 70

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from signalbox.ops.up.first import name_for
 from signalbox.ops.up.options import UpOptions, add_arguments, parsed
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import Misconfigured
@@ -83,3 +84,44 @@ def test_any_ports_lets_the_system_choose_those_not_given() -> None:
 def test_a_knob_that_cannot_be_is_refused(words: tuple[str, str]) -> None:
     with pytest.raises(SystemExit):
         arguments(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--repository", "/models"), "A repository's URL begins with file://"),
+        (("--repository", "/models"), "For a folder: file:///models."),
+        (("--repository", "file:///no/such/folder"), "/no/such/folder is no folder on this machine."),
+        (("--repository", "s3://"), "A bucket's name has 3 to 222 small letters"),
+        (("--uploads", "file:///models"), "name a bucket"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused_by_its_option_before_anything_starts(
+    words: tuple[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        arguments(*words)
+    assert f"argument {words[0]}: '{words[1]}'" in (printed := capsys.readouterr().err)
+    assert said in printed
+
+
+def test_a_repository_that_is_given_twice_is_one_by_the_url_that_the_console_keeps(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}"
+    words = [url, f"{url}/", "s3://bucket/models/"]
+    options = arguments(*(word for url in words for word in ("--repository", url)), "--uploads", "s3://bucket/more/")
+    assert options.repositories == (url, "s3://bucket/models")
+    assert options.uploads == "s3://bucket/more"
+
+
+@pytest.mark.parametrize(
+    ("url", "taken", "name"),
+    [
+        ("s3://fleet/models", set(), "models"),
+        ("s3://fleet/models", {"models"}, "fleet-models"),
+        ("s3://fleet/models", {"models", "fleet-models"}, "models-2"),
+        ("s3://my.fleet", {"my-fleet"}, "my-fleet-2"),
+        ("file:///", {"models"}, "models-2"),
+    ],
+)
+def test_a_repository_of_up_is_called_by_the_end_of_its_url(url: str, taken: set[str], name: str) -> None:
+    assert name_for(url, taken) == name

@@ -78,8 +78,10 @@ def test_a_secret_is_made_once_kept_and_readable_by_its_owner_only(tmp_path: Pat
 
 def test_model_folders_have_names_that_a_move_does_not_change(tmp_path: Path) -> None:
     given = tuple(tmp_path / name for name in ("mine", "x/same", "y/same", "models", "no name"))
-    options = UpOptions(front_port=0, console_port=0, nats_port=0, model_folders=given)
+    listed = (f"file://{tmp_path}/listed", "s3://bucket")
+    options = UpOptions(front_port=0, console_port=0, nats_port=0, model_folders=given, repositories=listed)
     stack = UpStack(options, DataDir(tmp_path / "data"), lambda _: None)
+    assert tmp_path / "listed" in stack.model_folders()
     assert stack._model_roots() == [f"models={tmp_path}/data/models", f"mine={tmp_path}/mine", *map(str, given[1:])]
 
 

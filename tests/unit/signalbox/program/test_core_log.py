@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import structlog
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from signalbox.jobs import joblog
 from signalbox.ops.ports import free_port
@@ -220,7 +221,10 @@ def test_lines_of_programs_sort_by_time(capsys: pytest.CaptureFixture[str]) -> N
     assert [msgspec.json.decode(line)["event"] for line in sorted(lines)] == ["b", "a", "c"]
 
 
-def test_metrics_are_served_and_a_taken_port_is_named() -> None:
+def test_metrics_are_served_and_a_taken_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        metrics, "REGISTRY", CollectorRegistry()
+    )  # else docs/metrics.md would have to name what is made
     accepted = metrics.counter("test_accepted", "For a test.", "model")
     accepted.labels("m").inc(3)
     assert metrics.serve(0) == 0

@@ -45,6 +45,13 @@ def test_an_operator_s_token_is_hidden() -> None:
     assert redact(f"Bearer {text}!") == f"Bearer sbo_abcdefghijkl_{HIDDEN}!"
 
 
+def test_a_token_of_events_is_hidden_but_for_its_key() -> None:
+    text = "sbe_abcDEF012345_1795933919_" + "x-_" * 14 + "y"
+    assert redact(f"GET /v1/jobs/1/events?token={text} 200") == (
+        f"GET /v1/jobs/1/events?token=sbe_abcDEF012345_1795933919_{HIDDEN} 200"
+    )
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -8,7 +8,7 @@ import pytest
 
 from signalbox.program import log
 from signalbox.program.errors import Unavailable
-from signalbox.program.tasks import Background, SingleFlight, end
+from signalbox.program.tasks import Background, SingleFlight, TaskGroup, end
 
 
 @pytest.fixture
@@ -94,6 +94,39 @@ async def test_the_failure_of_a_call_whose_callers_have_all_left_is_not_left_unr
     await flight.close()
     assert "k" not in flight
     assert unread == []
+
+
+async def _fail() -> NoReturn:
+    await asyncio.sleep(0)
+    raise ValueError("unforeseen")
+
+
+async def test_a_timeout_after_a_group_that_failed_is_a_timeout() -> None:
+    async def work() -> None:
+        with contextlib.suppress(ExceptionGroup):
+            async with TaskGroup() as group:
+                group.create_task(_fail())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await task
+    assert not task.cancelling()
+
+
+async def test_who_waits_for_a_group_that_fails_may_be_cancelled_meanwhile() -> None:
+    async def work() -> None:
+        async with TaskGroup() as group:
+            group.create_task(_fail())
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelling() == 1
 
 
 async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:

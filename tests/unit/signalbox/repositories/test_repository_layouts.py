@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from signalbox.repositories.entry import Entry
 from signalbox.repositories.layouts import MOST_VERSIONS, Found, FoundModel, find
 from signalbox.repositories.version import MOST_FILES
-from signalbox.wire.messages import ManifestFile
+from signalbox.wire.manifests import ManifestFile
 
 INDEX = "variables/variables.index"
 PARTS = ["", ".", "..", "m", "Models", "1", "01", "0", "9" * 25, "v1", "saved_model.pb", "model.savedmodel"]
@@ -120,6 +120,7 @@ def test_a_savedmodel_that_lies_elsewhere_is_refused(path: str) -> None:
     where, why = refusal(path)
     assert f"{where}/saved_model.pb" == path
     assert why.startswith("A SavedModel is taken from <model>/<number>/saved_model.pb or <model>/<number>/model.savedm")
+    assert ("Add a repository for what lies deeper" in why) is (path.count("/") > 2)
 
 
 @pytest.mark.parametrize("name", ["-m", "m m", "é", "m\n", "x" * 101, "..", ".", "", "jobs", "Stats"])
@@ -127,11 +128,14 @@ def test_a_name_that_no_model_can_have_is_refused(name: str) -> None:
     path, why = refusal(f"{name}/1/saved_model.pb")
     if name:
         assert why.startswith("No model can be called")
+        assert ": it takes 1 to 100 letters" in why or why.endswith(": an API's paths have that word.")
     assert path.isprintable()
 
 
 def test_a_repository_whose_name_no_model_can_have_serves_no_model_alone() -> None:
-    assert refusal("saved_model.pb", name="models")[1] == "No model can be called 'models'."
+    assert (
+        refusal("saved_model.pb", name="models")[1] == "No model can be called 'models': an API's paths have that word."
+    )
 
 
 @pytest.mark.parametrize("number", ["0", "000", str(2**63), "9" * 30])

@@ -55,7 +55,9 @@ def test_a_document_of_any_length_fits_and_tells_first_what_serves(
         Residency(model="used", version=1, state="ready"),
         Residency(model="new", version=2, state="loading"),
     )
-    whole = worker(rates=rates, waiting={f"w{n}": n for n in range(waiting)}, models=models)
+    fetch_rates = {f"r{n:0100}": 1e9 / 3 for n in range(32)}
+    waits = {f"w{n}": n for n in range(waiting)}
+    whole = worker(rates=rates, load_s=rates, fetch_rates=fetch_rates, waiting=waits, models=models)
     reported = fitting(whole)
     assert len(encode(reported)) <= LIMIT_BYTES
     assert "loading" in {r.state for r in reported.models}
@@ -77,6 +79,9 @@ def test_rates_are_of_the_models_that_ran_last() -> None:
     rates = statistics.rates()
     assert list(rates)[:2] == ["m4000", f"m{MANY - 1}"]
     assert len(rates) == MOST_REPORTED
+    statistics.loaded("m1", 2.0)
+    statistics.loaded("m0", 1.25)
+    assert list(statistics.usual_loads().items()) == [("m0", 1.25), ("m1", 2.0)]
     assert f"m{MANY - MOST_MODELS - 1}" not in statistics.run_s
     assert statistics.run_s["m4000"] == 0.5
 

@@ -29,7 +29,7 @@ def in_virtual_time(test: Callable[[Activity, Statistics, list[float]], Coroutin
         loop.run_until_complete(run())
 
 
-def run(activity: str, *jobs: str, since: float, expected_s: float = 0.0, is_ahead: bool = False) -> Run:
+def run(activity: str, *jobs: str, since: float, expected_s: float = 0.0, is_beside: bool = False) -> Run:
     return Run(
         activity=activity,
         model=KEY[0],
@@ -37,7 +37,7 @@ def run(activity: str, *jobs: str, since: float, expected_s: float = 0.0, is_ahe
         jobs=jobs,
         since=EPOCH + since,
         expected_s=expected_s,
-        is_ahead=is_ahead,
+        is_beside=is_beside,
     )
 
 
@@ -74,7 +74,7 @@ def test_what_is_under_way_is_used_time_and_of_requests_behind_one_another_each_
             await asyncio.sleep(2.0)
             assert dict(activity.under_way()) == {"computing": pytest.approx(2.0)}
             assert not statistics.used_s
-        with activity.loading(KEY, is_ahead=True), activity.computing(KEY, ("third",)):
+        with activity.loading(KEY, is_beside=True), activity.computing(KEY, ("third",)):
             await asyncio.sleep(1.0)
             assert dict(activity.under_way()) == pytest.approx({"computing": 1.0, "loading": 1.0})
         assert statistics.used_s == pytest.approx({"computing": 3.0, "loading": 1.0})
@@ -133,13 +133,13 @@ def test_a_load_is_told_at_once_and_what_it_took_is_expected_of_the_next() -> No
 def test_a_load_ahead_of_need_delays_no_turn_and_is_told_while_nothing_runs() -> None:
     async def test(activity: Activity, statistics: Statistics, reported: list[float]) -> None:
         turns: list[float] = []
-        with activity.loading(KEY, is_ahead=True):
-            assert activity.now() == run("loading", since=0.0, is_ahead=True)
+        with activity.loading(KEY, is_beside=True):
+            assert activity.now() == run("loading", since=0.0, is_beside=True)
             await asyncio.sleep(1.0)
             with activity.computing(KEY, ("a",), lambda: turns.append(time.time() - EPOCH)):
                 assert activity.now() == run("computing", "a", since=1.0)
                 await asyncio.sleep(0.1)
-            assert activity.now() == run("loading", since=0.0, is_ahead=True)
+            assert activity.now() == run("loading", since=0.0, is_beside=True)
         assert turns == [1.0], "it did not wait for the load"
         assert reported == [0.0, 1.1]
         assert statistics.load_s[KEY[0]] == 1.1
@@ -152,7 +152,7 @@ def test_a_run_knows_of_a_load_ahead_beside_it_whichever_began_first() -> None:
         with activity.computing(KEY, ("alone",)) as alone:
             await asyncio.sleep(1.0)
         with activity.computing(KEY, ("a",)) as before:
-            with activity.loading(KEY, is_ahead=True), activity.computing(KEY, ("b",)) as during:
+            with activity.loading(KEY, is_beside=True), activity.computing(KEY, ("b",)) as during:
                 await asyncio.sleep(1.0)
             with activity.computing(KEY, ("c",)) as after:
                 await asyncio.sleep(1.0)

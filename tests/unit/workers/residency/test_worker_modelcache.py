@@ -1,15 +1,19 @@
 from contextlib import suppress
+from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.program.errors import OutOfMemory
+from signalbox.wire.eviction import ResidencyUse
 from workers.residency.cache import ModelCache
 
 
 def cache(**sizes: int) -> ModelCache:
-    made = ModelCache(100)
+    """A cache whose clock is a second further each time that it is looked at."""
+    seconds = count()
+    made = ModelCache(100, lambda: float(next(seconds)))
     for name, size in sizes.items():
         made.reserve((name, 1), size)
         made.mark_ready((name, 1))
@@ -26,6 +30,85 @@ def test_the_least_recently_used_leaves_first_and_only_as_much_as_needed() -> No
     made.unpin(("a", 1))
     assert made.evictions(20) == [("b", 1)]
     assert made.evictions(50) == [("b", 1), ("c", 1)]
+
+
+def test_a_version_that_comes_back_was_asked_for_before_and_its_neighbour_that_was_not_leaves_first() -> None:
+    now_s = 0.0
+    made = ModelCache(100, lambda: now_s)
+    for name in "aba":
+        for key in made.evictions(60):
+            made.drop(key)
+        made.reserve((name, 1), 60)
+        made.mark_ready((name, 1))
+        made.pin((name, 1))
+        made.unpin((name, 1))
+        now_s += 30.0
+    made.reserve(("c", 1), 40)
+    made.mark_ready(("c", 1))
+    made.pin(("c", 1))
+    made.unpin(("c", 1))
+    now_s += 1.0
+    assert made.evictions(30) == [("c", 1)], "though it is smaller and was used later"
+
+
+def test_the_run_of_a_trial_is_no_use() -> None:
+    now_s = 0.0
+    made = ModelCache(100, lambda: now_s)
+    made.reserve(("a", 1), 10)
+    made.came_in(("a", 1), 2.5)
+    made.mark_ready(("a", 1))
+    now_s = 20.0
+    made.pin(("a", 1), is_asked=False)
+    assert [r.use for r in made.residencies()] == [ResidencyUse(20.0, None, 2.5, is_used=True)]
+    made.unpin(("a", 1))
+    made.pin(("a", 1))
+    now_s = 40.0
+    made.unpin(("a", 1))
+    now_s = 45.0
+    made.pin(("a", 1))
+    assert [r.use for r in made.residencies()] == [ResidencyUse(0.0, 25.0, 2.5, is_used=True)]
+
+
+def test_no_more_versions_are_in_memory_at_once_than_the_setting_says() -> None:
+    seconds = count()
+    made = ModelCache(100, lambda: float(next(seconds)), most=2)
+    for name in "ab":
+        assert made.evictions(1) == []
+        made.reserve((name, 1), 1)
+        made.mark_ready((name, 1))
+    assert made.excess() == []
+    assert made.evictions(1) == [("a", 1)]
+    assert made.has_room(1, is_waited=lambda _: False)
+    assert not made.has_room(1, is_waited=lambda _: True)
+    assert not made.fits_freely(1, is_spare=lambda _: False)
+    assert made.fits_freely(1, is_spare=lambda key: key[0] == "b")
+    for name in "ab":
+        made.pin((name, 1))
+    made.fail(("broken", 1), "takes no place")
+    with pytest.raises(OutOfMemory, match="SIGNALBOX_WORKER_MOST_VERSIONS"):
+        made.evictions(1)
+
+
+def test_what_is_pinned_stays_as_far_as_pins_may_take_the_memory_and_the_first_one_pinned_has_the_room() -> None:
+    seconds = count()
+    made = ModelCache(100, lambda: float(next(seconds)), pin_bytes=50)
+    for name in "abc":
+        made.reserve((name, 1), 30)
+        made.mark_ready((name, 1))
+    made.pinned = lambda: [("a", 1), ("c", 1), ("absent", 1)]
+    assert made.kept() == {("a", 1)}, "both together take more"
+    assert made.evictions(70, is_spare=lambda key: key[0] == "a") == [("b", 1), ("c", 1)]
+    with pytest.raises(OutOfMemory):
+        made.evictions(71)
+    assert [r.use.is_pinned for r in made.residencies() if r.use] == [True, False, False]
+    assert not made.has_room(71, is_waited=lambda _: False)
+    assert not made.fits_freely(11, is_spare=lambda key: key[0] == "a")
+
+
+def test_what_was_dear_to_bring_here_stays_longer() -> None:
+    made = cache(a=40, b=40)
+    made.came_in(("a", 1), 30.0)
+    assert made.evictions(40) == [("b", 1)]
 
 
 def test_what_is_in_use_or_loading_stays() -> None:

@@ -11,7 +11,7 @@ from signalbox.program.errors import LeaseLost, ModelError, NotServing, Unavaila
 from signalbox.wire.messages import Model, Version
 from workers.residency.activity import Activity
 from workers.residency.cache import DoesNotFit, Key, ModelCache
-from workers.residency.versions import ResidentVersions
+from workers.residency.versions import ResidentVersions, VersionDropped
 from workers.runner.frames import VersionLoaded
 from workers.runner.wire import RunnerLost
 from workers.statistics.worker import Statistics
@@ -26,7 +26,8 @@ class Memory:
         self.loaded: dict[Key, VersionLoaded] = {}
         self.sizes: dict[str, int] = {}
         self.loads: list[str] = []
-        self.ahead: list[Key] = []
+        self.timeouts_s: list[float] = []
+        self.beside: list[Key] = []
         self.refused: set[Key] = set()
         self.error: Exception = ModelError("broken")
         self.gate: asyncio.Event | None = None
@@ -36,15 +37,18 @@ class Memory:
     def used_bytes(self) -> int:
         return sum(report.size_bytes for report in self.loaded.values())
 
-    async def load(self, model: str, version: int, path: str, warm: bool, digest: str, is_ahead: bool) -> VersionLoaded:
-        del path, warm, digest
+    async def load(
+        self, model: str, version: int, path: str, *, is_beside: bool, timeout_s: float, **_: object
+    ) -> VersionLoaded:
+        del path
+        self.timeouts_s.append(timeout_s)
         await asyncio.sleep(0)
         if (model, version) in self.refused:
             raise self.error
         if self.gate is not None:
             await self.gate.wait()
-        if is_ahead:
-            self.ahead.append((model, version))
+        if is_beside:
+            self.beside.append((model, version))
         size = self.sizes.get(model, 40 * MIB)
         report = VersionLoaded(0, size, 0.0, 0, {})
         self.loaded[model, version] = report
@@ -114,6 +118,58 @@ async def test_what_is_placed_here_is_not_pushed_out_ahead_of_need(memory: Memor
     assert ("c", 1) in memory.loaded
 
 
+async def test_what_is_asked_for_takes_the_place_of_what_is_idle_and_never_of_what_a_job_waits_for(
+    memory: Memory,
+) -> None:
+    made = residency(memory, {"a", "b", "c", "d"})
+    await made.keep_warm([("a", 1), ("b", 1)], asked=[("c", 1)])
+    assert set(memory.loaded) == {("a", 1), ("c", 1)}, "what is asked for comes first"
+    made.is_waited = lambda key: key[0] == "a"
+    await made.keep_warm([], asked=[("d", 1)])
+    assert set(memory.loaded) == {("a", 1), ("d", 1)}
+    made.is_waited = lambda _: True
+    await made.keep_warm([], asked=[("b", 1)])
+    assert set(memory.loaded) == {("a", 1), ("d", 1)}
+
+
+async def test_a_load_for_a_job_goes_beside_runs_unless_one_may_be_what_takes_runners_down(memory: Memory) -> None:
+    made = residency(memory, {"a", "b", "c"})
+    await made.pin(("a", 1), never)
+    made._activity.suspect("a batch")
+    await made.pin(("b", 1), never)
+    made._activity.trust("a batch")
+    for name in "ab":
+        made.unpin((name, 1))
+    await made.pin(("c", 1), never, is_beside=False)
+    assert memory.beside == [("a", 1)]
+    assert memory.loads == ["a", "b", "c"]
+
+
+async def test_what_jobs_wait_for_leaves_last_and_nothing_begins_while_a_load_waits_for_room(memory: Memory) -> None:
+    made = residency(memory, {"a", "b", "c", "d"})
+    changed: list[str] = []
+    made.on_change = lambda model: changed.append(f"{model}, may run: {made.may_run}")
+    made.is_waited = lambda key: key == ("a", 1)
+    for name in "ab":
+        await made.pin((name, 1), never)
+        made.unpin((name, 1))
+    assert made.has_room(("c", 1))
+    await made.pin(("c", 1), never)
+    assert set(memory.loaded) == {("a", 1), ("c", 1)}, "though the other was used later"
+    assert not made.has_room(("d", 1))
+    await made.pin(("a", 1), never)
+    changed.clear()
+    waiting = asyncio.create_task(made.pin(("d", 1), never))
+    await settled()
+    assert not changed
+    may_run = made.may_run
+    assert not may_run
+    made.unpin(("c", 1))
+    await waiting
+    assert changed == ["d, may run: True"] * 2, "there is room, and it is ready"
+    assert set(memory.loaded) == {("a", 1), ("d", 1)}
+
+
 async def test_what_a_run_uses_does_not_leave_though_it_is_spare(memory: Memory) -> None:
     placed = {"a", "b"}
     made = residency(memory, placed)
@@ -141,6 +197,69 @@ async def test_beside_a_stranger_what_is_there_serves_and_nothing_is_loaded(memo
     assert set(memory.loaded) == {("a", 1)}
     is_alone = True
     assert await made.pin(("b", 1), never)
+
+
+async def test_a_load_waits_for_a_run_to_end_where_no_more_versions_may_be_in_memory(memory: Memory) -> None:
+    cache = ModelCache(100 * MIB, most=1)
+    made = ResidentVersions(cast("Any", memory), cache, catalog, activity(), asyncio.Event(), load_s=7.0)
+    await made.pin(("a", 1), never)
+    waiting = asyncio.create_task(made.pin(("b", 1), never))
+    await settled()
+    assert set(memory.loaded) == {("a", 1)}
+    made.unpin(("a", 1))
+    assert await waiting
+    assert set(memory.loaded) == {("b", 1)}
+    assert memory.timeouts_s == [7.0, 7.0]
+
+
+async def test_what_is_evicted_by_hand_leaves_after_its_run_and_comes_back_only_when_it_is_asked_for(
+    memory: Memory,
+) -> None:
+    made = residency(memory, {"a", "b"})
+    wanted = [("a", 1), ("b", 1)]
+    await made.keep_warm(wanted)
+    await made.pin(("a", 1), never)
+    made.evict(("a", 1))
+    made.evict(("absent", 1))
+    await made.keep_warm(wanted)
+    assert set(memory.loaded) == {("a", 1), ("b", 1)}, "a run uses it"
+    made._due.clear()
+    made.unpin(("a", 1))
+    assert made._due.is_set()
+    for _ in range(2):
+        await made.keep_warm(wanted)
+        assert set(memory.loaded) == {("b", 1)}
+    await made.pin(("a", 1), never)
+    made.unpin(("a", 1))
+    await made.keep_warm(wanted)
+    assert set(memory.loaded) == {("a", 1), ("b", 1)}
+    made.evict(("a", 1))
+    await made.keep_warm(wanted)
+    await made.keep_warm(wanted, asked=[("a", 1)])
+    assert set(memory.loaded) == {("a", 1), ("b", 1)}, "an operator loads it"
+
+
+async def test_what_is_pinned_is_loaded_is_not_evicted_by_hand_and_leaves_when_the_catalog_drops_it(
+    memory: Memory,
+) -> None:
+    cache = ModelCache(100 * MIB, pin_bytes=50 * MIB)
+    cache.pinned = lambda: [("a", 1)]
+    known = {"a", "b", "c"}
+
+    def find(name: str) -> Model | None:
+        return catalog(name) if name in known else None
+
+    made = ResidentVersions(cast("Any", memory), cache, find, activity(), asyncio.Event())
+    await made.keep_warm([], asked=cache.pinned())
+    made.evict(("a", 1))
+    for name in "bc":
+        await made.pin((name, 1), never)
+        made.unpin((name, 1))
+    await made.keep_warm([], asked=cache.pinned())
+    assert set(memory.loaded) == {("a", 1), ("c", 1)}
+    known -= {"a"}
+    await made.keep_warm([], asked=[])
+    assert set(memory.loaded) == {("c", 1)}
 
 
 async def test_what_is_larger_than_the_whole_budget_is_refused_and_ends_no_runner(memory: Memory) -> None:
@@ -218,6 +337,7 @@ class Rolling:
         self.versions: tuple[int, ...] = (1, 2, 3)
         self.reported: list[dict[int, str]] = []
         self.activity = activity()
+        self.due = asyncio.Event()
         changed = asyncio.Event()
         changed.set = lambda: self.reported.append(self.states())  # type: ignore[method-assign]
         self.made = ResidentVersions(
@@ -227,13 +347,14 @@ class Rolling:
             self.activity,
             changed,
             is_spare=lambda key: key not in self.targets,
+            due=self.due,
             retire_s=retire_s,
         )
 
-    async def want(self, *versions: int, **more: bool) -> dict[int, str]:
+    async def want(self, *versions: int, is_ahead: bool = True) -> dict[int, str]:
         """States after the targets have become these versions."""
         self.targets = [("m", version) for version in versions]
-        await self.made.keep_warm(self.targets, **more)
+        await self.made.keep_warm(self.targets, is_ahead=is_ahead)
         return self.states()
 
     def states(self) -> dict[int, str]:
@@ -246,13 +367,50 @@ async def test_a_version_is_loaded_beside_the_one_it_replaces_which_leaves_when_
     assert await rolling.want(1) == {1: "ready"}
     await rolling.made.pin(("m", 1), never)
     assert await rolling.want(2, 1) == {1: "ready", 2: "ready"}
-    assert memory.ahead == [("m", 1), ("m", 2)]
+    assert memory.beside == [("m", 1), ("m", 2)]
     assert await rolling.want(2) == {1: "ready", 2: "ready"}, "in use"
     rolling.made.unpin(("m", 1))
     assert await rolling.want(2) == {2: "ready"}
     await rolling.made.pin(("m", 1), never)
     rolling.made.unpin(("m", 1))
     assert await rolling.want(2) == {1: "ready", 2: "ready"}, "asked for by its number, it stays"
+
+
+async def test_a_version_in_use_that_the_catalog_drops_is_due_to_leave_when_its_last_run_ends(memory: Memory) -> None:
+    rolling = Rolling(memory)
+    await rolling.want(1, 2)
+    for _ in range(2):
+        await rolling.made.pin(("m", 1), never)
+    rolling.versions = (2,)
+    assert await rolling.want(2) == {1: "ready", 2: "ready"}
+    rolling.due.clear()
+    rolling.made.unpin(("m", 2))
+    assert not rolling.due.is_set()
+    rolling.made.unpin(("m", 1))
+    rolling.made.unpin(("m", 1))
+    assert rolling.due.is_set()
+    assert await rolling.want(2) == {2: "ready"}
+
+
+async def test_a_version_that_the_catalog_drops_while_it_is_loaded_leaves_after_the_run_that_asked(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rolling = Rolling(memory)
+    await rolling.want(2)
+    load = memory.load
+
+    async def dropped_meanwhile(*given: Any, **more: Any) -> Any:
+        rolling.versions = (2,)
+        return await load(*given, **more)
+
+    monkeypatch.setattr(memory, "load", dropped_meanwhile)
+    await rolling.made.pin(("m", 1), never)
+    assert await rolling.want(2) == {1: "ready", 2: "ready"}
+    rolling.made.unpin(("m", 1))
+    assert rolling.due.is_set()
+    assert await rolling.want(2) == {2: "ready"}
+    with pytest.raises(VersionDropped):
+        await rolling.made.pin(("m", 1), never)
 
 
 async def test_a_version_that_is_no_longer_got_stays_for_the_jobs_that_wait(memory: Memory) -> None:

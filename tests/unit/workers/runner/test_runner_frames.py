@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.program.errors import Bug
+from signalbox.wire.warmups import WarmUp, WarmUpInput
 from verification.chaos.evidence import intervals
 from workers.host import identity
 from workers.runner import frames
 from workers.runner.intervals import DeviceInterval
 
+WARM_UP = WarmUp("sample", {"x": WarmUpInput("float32", (2, 3), is_random=True)}, count=4)
 REQUESTS: list[frames.Request] = [
-    frames.Load(1, "m", 2, "/p", is_warm=True),
+    frames.Load(1, "m", 2, "/p", is_warm=True, warm_ups=(WARM_UP,)),
     frames.RunSignature(2, 9, "m", 2, "serving_default", [b"a", b""], ("y",)),
     frames.Unload(3, "m", 2),
 ]

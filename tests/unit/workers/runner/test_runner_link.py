@@ -82,7 +82,7 @@ class Peer:
         await self.say(frames.pack(frames.VersionLoaded(number, 1, 0.1, 0, {})))
 
     def load_ahead(self, timeout_s: float = 60.0) -> asyncio.Task[frames.VersionLoaded]:
-        return asyncio.create_task(self.link.load("n", 1, "/n/1", is_ahead=True, timeout_s=timeout_s))
+        return asyncio.create_task(self.link.load("n", 1, "/n/1", is_beside=True, timeout_s=timeout_s))
 
     def run(self, timeout_s: float = 60.0) -> asyncio.Task[RunReport]:
         return asyncio.create_task(self.link.run("m", 1, "s", [b"x"], timeout_s=timeout_s))
@@ -229,6 +229,13 @@ async def test_a_run_takes_its_time_only_from_when_the_runner_comes_to_it(peer: 
     assert (await working).frames == [b"r"]
     with pytest.raises(DeadlineExceeded):
         await waiting
+    assert peer.killed.is_set()
+
+
+async def test_a_load_that_takes_longer_than_its_setting_fails_and_names_it(peer: Peer) -> None:
+    async with asyncio.timeout(60):
+        with pytest.raises(DeadlineExceeded, match=r"within 0\.05 s; SIGNALBOX_WORKER_LOAD_S allows more"):
+            await peer.load_ahead(timeout_s=0.05)
     assert peer.killed.is_set()
 
 

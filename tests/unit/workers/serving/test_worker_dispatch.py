@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signalbox.jobs.times import BATCH
+from signalbox.jobs.times import BATCH, Span
+from signalbox.program.errors import NotServing
 from signalbox.wire.messages import Batching, Job, Model, Version
 from signalbox.wire.names import PRIORITIES, Priority
+from workers.serving.batchrun import BatchRun
 from workers.serving.dispatch import QUICK_RUN_S, Dispatcher
 from workers.serving.inflight import InFlightJob
 from workers.statistics.worker import Statistics
@@ -44,11 +46,31 @@ def served(max_size: int = 32, max_delay_ms: float = 0.0) -> Model:
     return Model(name="m", versions=(Version(version=1, path="/m", joined=("s",)),), batching=batching)
 
 
-def dispatcher(*quick: str) -> Dispatcher:
+def dispatcher(*quick: str, **more: Any) -> Dispatcher:
     statistics = Statistics()
     for model in quick:
         statistics.ran(model, jobs=1, seconds=QUICK_RUN_S / 10, size_bytes=1)
-    return Dispatcher(statistics)
+    return Dispatcher(statistics, **more)
+
+
+class Memory:
+    """The versions that are ready, and those for which nothing would have to leave."""
+
+    def __init__(self, *ready: str) -> None:
+        self.ready = {(model, 1) for model in ready}
+        self.has_room = True
+
+    def dispatcher(self, *quick: str) -> Dispatcher:
+        return dispatcher(*quick, is_ready=self.ready.__contains__, has_room=lambda _: self.has_room)
+
+    def loads(self, made: Dispatcher, *leaving: str, now_s: float = NOW_S) -> str:
+        """The model whose load begins and has ended at once, for which others have left; empty where none begins."""
+        if (key := made.load(now_s)) is None:
+            return ""
+        self.ready -= {(model, 1) for model in leaving}
+        self.ready.add(key)
+        assert made.loaded(now_s, now_s) is None
+        return key[0]
 
 
 def leaves(made: Dispatcher, now_s: float = NOW_S) -> str:
@@ -201,3 +223,142 @@ def test_while_the_lease_is_at_risk_jobs_wait_for_that() -> None:
     made.put_off(NOW_S + 1)
     assert leaves(made, NOW_S + 6) == "m"
     assert parts(job, NOW_S + 6) == {"lease": 5.0, "batch": 1.0}
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(PRIORITIES)), max_size=30))
+def test_versions_are_loaded_in_the_order_of_their_models_heads_and_their_jobs_leave_in_order(
+    arrivals: list[tuple[int, Priority]],
+) -> None:
+    memory = Memory()
+    made = memory.dispatcher()
+    heads: dict[str, tuple[int, float]] = {}
+    for at, (number, priority) in enumerate(arrivals):
+        job = held(f"m{number}", arrived_s=at, priority=priority)
+        made.add(job, served())
+        rank = (PRIORITIES.index(priority), job.arrived_s)
+        heads[job.job.model] = min(rank, heads.get(job.job.model, rank))
+    assert leaves(made) == "", "no version is ready"
+    assert [memory.loads(made) for _ in heads] == sorted(heads, key=heads.__getitem__)
+    assert memory.loads(made) == ""
+    left = [leaves(made) for _ in arrivals]
+    assert "" not in left
+    assert leaves(made) == ""
+
+
+def test_a_version_is_loaded_beside_what_runs_and_takes_no_slot() -> None:
+    memory = Memory("warm")
+    made = memory.dispatcher()
+    made.add(held("cold"), served())
+    for number in range(2):
+        made.add(held("warm", arrived_s=NOW_S + number), served())
+    (running,) = made.begin(NOW_S)
+    assert made.load(NOW_S) == ("cold", 1)
+    assert made.load(NOW_S) is None, "one at a time"
+    made.end(running, NOW_S + 1)
+    assert leaves(made, NOW_S + 2) == "warm", "though the other came first"
+    memory.ready.add(("cold", 1))
+    assert made.loaded(NOW_S + 3, NOW_S + 3) is None
+    assert leaves(made, NOW_S + 3) == "cold"
+
+
+def test_what_would_push_out_a_version_that_older_jobs_wait_for_is_loaded_after_they_have_left() -> None:
+    memory = Memory("a")
+    memory.has_room = False
+    made = memory.dispatcher()
+    for number in range(3):
+        made.add(held("a", arrived_s=NOW_S + number), served())
+    made.add(held("b", arrived_s=NOW_S + 10), served())
+    made.add(held("a", arrived_s=NOW_S + 20), served())
+    for _ in range(3):
+        assert memory.loads(made) == ""
+        assert leaves(made, NOW_S + 30) == "a"
+    assert memory.loads(made, "a") == "b", "the last one came after it"
+    assert leaves(made, NOW_S + 30) == "b"
+    assert leaves(made, NOW_S + 30) == ""
+    assert memory.loads(made, "b") == "a"
+    assert leaves(made, NOW_S + 30) == "a"
+
+
+def test_what_has_left_the_memory_is_loaded_again_and_what_was_loaded_ahead_is_not() -> None:
+    memory = Memory("a")
+    made = memory.dispatcher()
+    for model in "ab":
+        made.add(held(model), served())
+    made.due_s()
+    assert made.load(NOW_S) == ("b", 1)
+    memory.ready.clear()  # the runner has died
+    assert leaves(made) == ""
+    made.loaded(NOW_S, NOW_S)
+    memory.ready.add(("a", 1))
+    made.version_changed("a")
+    assert leaves(made) == "a"
+    assert memory.loads(made) == "b"
+
+
+def test_where_a_load_has_failed_one_batch_ends_with_that_and_the_next_head_is_tried() -> None:
+    memory = Memory()
+    made = memory.dispatcher()
+    bad, other = held("bad"), held("bad", arrived_s=NOW_S + 1)
+    for job in (bad, other):
+        made.add(job, served())
+    failure = NotServing("It cannot be loaded.")
+    for job in (bad, other):
+        assert made.load(NOW_S) == ("bad", 1)
+        batch_run = made.loaded(NOW_S, NOW_S, failure=failure)
+        assert batch_run is not None
+        assert (batch_run.jobs, batch_run.failure) == ([job], failure)
+        assert made.end(batch_run, NOW_S)
+    assert made.load(NOW_S) is None
+    made.add(held("bad"), served())
+    assert made.load(NOW_S) == ("bad", 1)
+    made.clear()
+    assert made.loaded(NOW_S, NOW_S, failure=failure) is None, "nobody waits for it any more"
+
+
+def test_a_job_says_how_long_its_version_was_loaded_and_how_long_that_of_another() -> None:
+    memory = Memory()
+    made = memory.dispatcher()
+    first, second, cancelled = held("a"), held("b"), held("b", arrived_s=NOW_S + 1)
+    for job in (first, second, cancelled):
+        made.add(job, served())
+    assert made.load(NOW_S) == ("a", 1)
+    made.load_begins(NOW_S + 2)
+    memory.ready.add(("a", 1))
+    made.loaded(NOW_S + 5, NOW_S + 5)
+    (running,) = made.begin(NOW_S + 5)
+    assert parts(first, NOW_S + 5) == {"other-model": 2.0, "load": 3.0, "batch": 0.0}
+    assert made.load(NOW_S + 5) == ("b", 1)
+    made.load_begins(NOW_S + 5)
+    assert made.remove(cancelled, NOW_S + 6)
+    assert parts(cancelled, NOW_S + 6) == {"other-model": 4.0, "load": 1.0, "batch": 0.0}
+    memory.ready.add(("b", 1))
+    made.loaded(NOW_S + 10, NOW_S + 10, [Span("verify", NOW_S + 4, NOW_S + 7), Span("warm", NOW_S + 9, NOW_S + 10)])
+    made.end(running, NOW_S + 12)
+    made.begin(NOW_S + 12)
+    assert parts(second, NOW_S + 13) == {
+        "other-model": 7.0,
+        "verify": 2.0,
+        "load": 2.0,
+        "warm": 1.0,
+        "batch": 1.0,
+    }
+
+
+def test_it_is_idle_only_while_no_job_waits_and_no_batch_is_with_the_runner() -> None:
+    memory = Memory("m")
+    one = dispatcher(is_ready=lambda key: key in memory.ready)
+
+    def look(at_s: float) -> tuple[list[BatchRun], bool]:
+        begun = one.begin(at_s)
+        return begun, one.is_idle
+
+    assert look(NOW_S) == ([], True)
+    one.add(held("cold"), served())
+    assert look(NOW_S) == ([], False), "one waits for a load"
+    one.clear()
+    one.add(held("m", batch_key="b"), served(max_delay_ms=1000.0))
+    assert look(NOW_S) == ([], False), "one waits for others to run with"
+    begun, is_idle = look(NOW_S + 1.0)
+    assert not is_idle
+    one.end(begun[0], NOW_S + 2.0)
+    assert look(NOW_S + 2.0) == ([], True)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from signalbox.jobs.times import BATCH
+from signalbox.jobs import times
+from signalbox.jobs.times import BATCH, WARM, Span
 from signalbox.program.errors import (
     DeadlineExceeded,
     ModelError,
@@ -92,17 +93,25 @@ class Memory:
     def __init__(self, *, deaths: int = 0, is_full: bool = False) -> None:
         self.deaths = deaths
         self.is_full = is_full
+        self.beside: list[bool] = []
+        self.death: type[SignalboxError] = RunnerCrashed
+        self.spans: tuple[times.Span, ...] = ()
 
-    def is_ready(self, _key: object) -> bool:
-        return not self.deaths
+    def take(self, _key: object) -> bool:
+        return not self.deaths and not self.is_full
 
-    async def pin(self, _key: object, renew: Renew, _begins: object = None) -> None:
+    def load_spans(self, _key: object) -> tuple[times.Span, ...]:
+        return self.spans
+
+    async def pin(self, _key: object, renew: Renew, begins: Callable[[], None], *, is_beside: bool) -> None:
+        begins()
+        self.beside.append(is_beside)
         if self.is_full:
             self.is_full = False
             await renew()
         if self.deaths:
             self.deaths -= 1
-            raise RunnerCrashed
+            raise self.death
 
     def is_loading_another(self, _model: str) -> bool:
         return False
@@ -123,6 +132,9 @@ class Fleet:
         @staticmethod
         def concerns(_model: str) -> bool:
             return False
+
+    def find(self, _name: str) -> None:
+        return None
 
     def limits(self, _name: str) -> Limits:
         return Limits()
@@ -223,14 +235,15 @@ async def test_one_caller_s_large_rows_leave_the_others_batches_as_they_are() ->
 
 
 async def test_a_version_that_dies_loading_is_not_its_jobs_fault() -> None:
-    runner = Runner()
-    made = execution(runner, Memory(deaths=3))
+    runner, memory = Runner(), Memory(deaths=3)
+    made = execution(runner, memory)
     found = await outcomes(made, BatchRun([held(FINE) for _ in range(8)]))
     assert found == [NotServing] * 8
     assert runner.restarts == 2
     found = await outcomes(made, BatchRun([held(FINE)]))
     assert found == [NotServing], "what is known of it is not tried out again and again"
     assert runner.restarts == 3
+    assert memory.beside == [True, False, False], "and with nothing beside it, so that nothing else is the cause"
 
 
 async def test_a_runner_that_is_killed_while_it_loads_costs_no_job() -> None:
@@ -239,6 +252,23 @@ async def test_a_runner_that_is_killed_while_it_loads_costs_no_job() -> None:
     found = await outcomes(made, BatchRun([held(FINE) for _ in range(8)]))
     assert found == [FINE] * 8
     assert runner.restarts == 1
+
+
+async def test_each_job_of_a_batch_says_what_its_load_did() -> None:
+    now, memory = 0.0, Memory()
+    memory.take = lambda _key: now > 0.0  # type: ignore[method-assign]
+    memory.spans = (Span(WARM, 2.0, 3.0),)
+
+    def clock() -> float:
+        nonlocal now
+        at, now = now, 4.0
+        return at
+
+    jobs = [held(FINE), held(FINE)]
+    await outcomes(execution(Runner(), memory, clock), BatchRun(jobs))
+    for job in jobs:
+        stages = [("batch", 0.0), ("load", 0.0), ("warm", 2.0), ("load", 3.0), ("load", 4.0), ("batch", 4.0)]
+        assert job.stages[:6] == stages
 
 
 async def test_who_takes_a_runner_down_that_was_made_for_him_is_the_cause() -> None:
@@ -324,7 +354,7 @@ async def test_what_ends_a_job_beside_a_load_ahead_is_no_jobs_fault_until_it_run
     runner = Runner()
     made = execution(runner)
     runner.errors = [error]
-    with made._activity.loading(("other", 1), is_ahead=True):
+    with made._activity.loading(("other", 1), is_beside=True):
         jobs = [held(FINE)]
         jobs[0].job = replace(jobs[0].job, rows=8)
         batch_run = BatchRun(jobs)
@@ -357,7 +387,7 @@ async def test_a_job_that_has_taken_a_runner_down_runs_beside_no_load_ahead() ->
         deadline_at=job.deadline_at,
         strikes=1,
     )
-    with made._activity.loading(("other", 1), is_ahead=True):
+    with made._activity.loading(("other", 1), is_beside=True):
         running = asyncio.create_task(outcomes(made, BatchRun([again])))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -372,3 +402,24 @@ async def test_no_load_ahead_begins_while_the_suspects_of_a_death_run_alone() ->
     assert await outcomes(made, BatchRun([held(FINE), held(KILLER)])) == [FINE, RunnerCrashed]
     assert suspected == [False, True, True, True, True], "run, restart, run, run, restart"
     assert not made._activity.has_suspect
+
+
+async def test_a_load_whose_runner_another_one_takes_down_is_made_again_a_few_times() -> None:
+    runner, memory = Runner(), Memory(deaths=3)
+    memory.death = RunnerLost
+    made = execution(runner, memory)
+    await made.load(("m", 1), lambda: None)
+    assert memory.beside == [True] * 4
+    assert runner.restarts == 3
+    memory.deaths = 10
+    with pytest.raises(Unavailable):
+        await made.load(("m", 1), lambda: None)
+
+
+async def test_jobs_whose_version_could_not_be_loaded_end_with_that_and_cancelled_ones_as_asked() -> None:
+    runner = Runner()
+    made = execution(runner)
+    jobs = [held(FINE), held(FINE)]
+    jobs[1].is_cancelled = True
+    assert await outcomes(made, BatchRun(jobs, NotServing("It cannot be loaded."))) == [NotServing, Unavailable]
+    assert not runner.runs

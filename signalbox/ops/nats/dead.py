@@ -10,6 +10,7 @@ import msgspec
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import summary
+from signalbox.ops.nats.connected import with_bus
 from signalbox.program.errors import Misconfigured, SignalboxError
 
 _MIB: Final = 1024 * 1024
@@ -72,8 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_id(discarded)
 
 
-async def run(bus: Bus, arguments: argparse.Namespace) -> int:
-    """Do the act; returns the exit status. Raises :class:`SignalboxError` in words for a person."""
+def run(arguments: argparse.Namespace) -> int:
+    """Do the act; the exit status. Raises :class:`SignalboxError` in words for a person."""
+    return with_bus(_act, arguments)
+
+
+async def _act(bus: Bus, arguments: argparse.Namespace) -> int:
     if arguments.dead_act == "list":
         await _list(bus, arguments)
     elif arguments.dead_act == "show":

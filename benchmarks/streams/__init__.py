@@ -1,0 +1,1 @@
+"""Measures streams of jobs' events."""

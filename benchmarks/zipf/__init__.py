@@ -1,0 +1,1 @@
+"""Very many models of which few fit into memory, called as Zipf's law says."""

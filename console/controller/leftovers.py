@@ -1,0 +1,43 @@
+"""Forgets what operators decided about models that are gone for good: pauses, pins and loads ahead of need.
+
+While a deletion can be undone they stay, as the model does. A model that takes the name later has none of them.
+"""
+
+import asyncio
+
+from channels.db import database_sync_to_async
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+
+from console.catalog.models import ServedModel
+from console.catalog.tombstones import due_before
+from console.fleet.models import DesiredState
+from console.fleet.services import desired_key
+from console.outbox.services import post_removals
+from signalbox.program import log
+from signalbox.wire.names import Bucket
+
+_OF_MODELS = (DesiredState.MODEL, DesiredState.PREFETCH, DesiredState.PIN)
+
+
+async def keep_forgotten(every_s: float) -> None:
+    """Until cancelled."""
+    while True:
+        try:
+            await database_sync_to_async(forget)()
+        except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
+            log.exception("leftovers.not_forgotten")
+        await asyncio.sleep(every_s)
+
+
+def forget() -> None:
+    """Once. Idempotent."""
+    same = ServedModel.with_deleted.filter(name=OuterRef("name"), created_at__lte=OuterRef("updated_at"))
+    meant = same.exclude(deleted_at__lte=due_before())
+    with transaction.atomic():
+        left = DesiredState.objects.select_for_update().filter(~Exists(meant), kind__in=_OF_MODELS)
+        found = {one.pk: (desired_key(one.kind, one.name), one.name) for one in left}
+        if found:
+            DesiredState.objects.filter(pk__in=found).delete()
+            post_removals(Bucket.DESIRED, found.values())
+            log.info("leftovers.forgotten", keys=[key for key, _ in found.values()][:10], count=len(found))

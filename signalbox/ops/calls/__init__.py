@@ -1,0 +1,1 @@
+"""Commands of callers on a front: predict, submit, jobs, events, result."""

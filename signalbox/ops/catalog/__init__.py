@@ -1,0 +1,1 @@
+"""Commands of operators on the console's catalog of models: ``signalbox models ...``."""

@@ -1,0 +1,1 @@
+"""Commands of an admin on NATS: topology, backup, restore, users, dead letters."""
