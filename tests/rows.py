@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parents[1]
 AT_ONCE: Final = 4
 END_S: Final = 60.0
 PRODUCTION: Final = ("tests/e2e/test_production.py", "tests/e2e/test_production_faults.py")
-BROWSER: Final = "tests/e2e/test_browser_console.py"
+BROWSER: Final = ("tests/e2e/test_browser_console.py", "tests/e2e/day")
 CORE: Final = tuple(f"tests/integration/{each}" for each in ("signalbox", "repository", "verification"))
 SHORT: Final = ("-m", "not slow")
 DEEP: Final = ("-m", "slow or proof", "--depth", "full", "--timeout", "1800")
@@ -38,14 +38,14 @@ class Row(NamedTuple):
 
 ROWS: Final = {
     "test": (
-        Row("whole systems", ("tests/e2e", f"--ignore={BROWSER}", *SHORT)),
+        Row("whole systems", ("tests/e2e", *(f"--ignore={each}" for each in BROWSER), *SHORT)),
         Row("workers", ("tests/integration/workers", *SHORT)),
         Row("core", (*CORE, *SHORT)),
         Row("pages", ("tests/console", *SHORT)),
         Row("rules", ("tests/unit", *SHORT)),
         Row("gateway", ("tests/integration/gateway_plugin", *SHORT)),
         Row("what callers see", ("tests/conformance", *SHORT)),
-        Row("browser", (BROWSER, *SHORT)),
+        Row("browser", (*BROWSER, *SHORT)),
     ),
     "verify": (
         Row("whole systems", ("tests/e2e", *(f"--ignore={each}" for each in PRODUCTION), *DEEP)),

@@ -13,13 +13,19 @@ class Act(StrEnum):
     MODELS_ROLLOUT = "models.rollout"
     MODELS_APPROVE = "models.approve"
     MODELS_DELETE = "models.delete"
+    MODELS_TRY = "models.try"
     REPOSITORIES_MANAGE = "repositories.manage"
     KEYS_VIEW = "keys.view"
     KEYS_MANAGE = "keys.manage"
     ACCOUNTS_VIEW = "accounts.view"
     ACCOUNTS_MANAGE = "accounts.manage"
+    ACCOUNTS_DELETE = "accounts.delete"
     JOBS_VIEW = "jobs.view"
     JOBS_CANCEL = "jobs.cancel"
+    JOBS_RETRY = "jobs.retry"
+    JOBS_CHANGE = "jobs.change"
+    JOBS_DELETE = "jobs.delete"
+    JOBS_PAYLOAD = "jobs.payload"
     JOBS_REDRIVE = "jobs.redrive"
     JOBS_DISCARD = "jobs.discard"
     WORKERS_DRAIN = "workers.drain"
@@ -58,13 +64,19 @@ WORDS: Final[dict[Act, str]] = {
     Act.MODELS_ROLLOUT: "choose default versions and labels",
     Act.MODELS_APPROVE: "approve operations of models that others added",
     Act.MODELS_DELETE: "delete models and their versions, and take that back",
+    Act.MODELS_TRY: "try models out through the front",
     Act.REPOSITORIES_MANAGE: "add repositories that models come from, and change who may call those models",
     Act.KEYS_VIEW: "see API keys",
     Act.KEYS_MANAGE: "create and revoke API keys",
     Act.ACCOUNTS_VIEW: "see accounts",
     Act.ACCOUNTS_MANAGE: "create accounts and change what they may use and hold",
+    Act.ACCOUNTS_DELETE: "disable and delete accounts",
     Act.JOBS_VIEW: "see jobs",
     Act.JOBS_CANCEL: "cancel jobs",
+    Act.JOBS_RETRY: "run jobs again that have failed",
+    Act.JOBS_CHANGE: "change the priority and the deadline of jobs that wait",
+    Act.JOBS_DELETE: "delete jobs for good, with what they hold",
+    Act.JOBS_PAYLOAD: "read the inputs and outputs of jobs",
     Act.JOBS_REDRIVE: "redrive dead letters",
     Act.JOBS_DISCARD: "discard dead letters",
     Act.WORKERS_DRAIN: "drain workers",
@@ -87,6 +99,9 @@ _VIEWER: Final = frozenset(
 )
 _OPERATOR: Final = _VIEWER | {
     Act.JOBS_CANCEL,
+    Act.JOBS_RETRY,
+    Act.JOBS_CHANGE,
+    Act.JOBS_DELETE,
     Act.JOBS_REDRIVE,
     Act.JOBS_DISCARD,
     Act.WORKERS_DRAIN,
@@ -101,6 +116,8 @@ _MODEL_MANAGER: Final = _OPERATOR | {
     Act.MODELS_ROLLOUT,
     Act.MODELS_APPROVE,
     Act.MODELS_DELETE,
+    Act.MODELS_TRY,
+    Act.JOBS_PAYLOAD,
     Act.RESIDENCY_PIN,
     Act.REPOSITORIES_MANAGE,
 }

@@ -48,7 +48,8 @@ def choose_port(wanted: int | None, usual: int, what: str) -> int:
                 "Give another one, or none to have a free one chosen."
             )
         return wanted
-    return usual if wanted is None and _is_free(usual) else free_port()
+    # Locked, as two programs that start at the same moment both find it free.
+    return usual if wanted is None and _is_free(usual) and _lock(usual) else free_port()
 
 
 def _is_free(port: int) -> bool:
