@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "console.catalog",
     "console.keys",
     "console.jobs",
+    "console.selections",
     "console.fleet",
     "console.programs",
     "console.projector",
@@ -77,7 +78,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "console.pages.frame.frame",
             ],
-            "builtins": ["console.pages.formats"],
+            "builtins": ["console.pages.formats", "console.pages.jobtags"],
         },
     }
 ]
