@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.jobs import acts, fresh, listing, query, retention, services, standing, timeline
+from console.jobs import acts, fresh, listing, query, retention, standing, timeline
 from console.jobs.fold import JobMessage
 from console.jobs.models import Job, JobEvent, JobTag
 from console.keys.models import Account, ApiKey
