@@ -34,13 +34,21 @@ document.addEventListener("submit", () => { isDirty = false; });
 
 // A second click sends nothing: it would make a second key or token.
 const sent = new Set();
+const values = [];
 document.addEventListener("submit", (event) => {
   const button = event.submitter;
   if (event.defaultPrevented || !button || event.target.method !== "post") return;
+  if (button.name) { // a button that is off sends no value of its own
+    const value = document.createElement("input");
+    Object.assign(value, { type: "hidden", name: button.name, value: button.value });
+    event.target.append(value);
+    values.push(value);
+  }
   button.disabled = true;
   sent.add(button);
 });
 window.addEventListener("pageshow", () => {
+  for (const value of values.splice(0)) value.remove();
   for (const button of sent) button.disabled = false;
   sent.clear();
 });
