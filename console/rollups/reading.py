@@ -32,8 +32,7 @@ class Point:
 class VersionFigures:
     """One version of a model, over a time. Times are milliseconds, None where no job had one.
 
-    parts: milliseconds of all jobs together, in the order of :data:`signalbox.jobs.times.PARTS`. points: every step of
-    the time, those without a job too.
+    points: every step of the time, those without a job too.
     """
 
     version: int
@@ -74,7 +73,7 @@ class VersionFigures:
 
     @property
     def parts(self) -> dict[str, float]:
-        """See the class."""
+        """Milliseconds of all jobs together, by the names and in the order of :mod:`signalbox.jobs.times`."""
         return {name: self.sums.parts[name] for name in PARTS if self.sums.parts.get(name)}
 
 
