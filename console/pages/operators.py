@@ -199,7 +199,7 @@ def set_role(request: HttpRequest, username: str) -> HttpResponse:
 def set_active(request: HttpRequest, username: str) -> HttpResponse:
     """Let an operator in or out."""
     is_active = request.POST.get("active") == "1"
-    services.set_active(actor_of(request), username, is_active=is_active)
+    services.set_active(actor_of(request), username, is_active=is_active, reason=request.POST.get("reason", ""))
     messages.success(request, f"{username} {'may log in' if is_active else 'is locked out'}.")
     return redirect("users")
 
