@@ -78,7 +78,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "console.pages.frame.frame",
             ],
-            "builtins": ["console.pages.formats"],
+            "builtins": ["console.pages.formats", "console.pages.listbar"],
         },
     }
 ]

@@ -5,7 +5,6 @@ from typing import Any
 from rest_framework import serializers
 
 from console.api.strict import Strict
-from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
 from console.catalog import policy, triton
 from console.catalog.joining import state_of
@@ -412,14 +411,6 @@ class JobsQuery(Strict):
         return super().get_fields() | words
 
 
-class AuditQuery(Strict):
-    """Which part of the audit."""
-
-    before = serializers.IntegerField(
-        required=False, min_value=0, max_value=MOST_NUMBER, help_text="Entries older than this id."
-    )
-
-
 class JobOut(serializers.ModelSerializer[Job]):
     """A job, as of its last event. standing: what has become of it since; empty where its state says it.
 
@@ -467,14 +458,6 @@ class JobPageOut(serializers.Serializer[Any]):
     jobs = JobOut(many=True)
     older = serializers.CharField(allow_null=True)
     old_rows = serializers.CharField()
-
-
-class AuditOut(serializers.ModelSerializer[AuditEntry]):
-    """One entry of the audit."""
-
-    class Meta:
-        model = AuditEntry
-        exclude = ("actor",)
 
 
 class MeOut(serializers.Serializer[Any]):

@@ -5,6 +5,7 @@ from rest_framework.parsers import MultiPartParser
 
 from console.api import docs, views
 from console.api.accounts import Accounts
+from console.api.audit import Audit
 from console.api.deadletters import DeadLetters
 from console.api.deletion import Deletion
 from console.api.hosts import Hosts
@@ -84,5 +85,6 @@ urlpatterns = [
     path("dead-letters/<str:job_id>", DeadLetters.as_view({"get": "show"}), name="api-dead-letter"),
     path("dead-letters/<str:job_id>/redrive", DeadLetters.as_view({"post": "redrive"}), name="api-redrive-dead-letter"),
     path("dead-letters/<str:job_id>/discard", DeadLetters.as_view({"post": "discard"}), name="api-discard-dead-letter"),
-    path("audit", views.Console.as_view({"get": "audit"}), name="api-audit"),
+    path("audit", Audit.as_view({"get": "index"}), name="api-audit"),
+    path("exports/<str:file>", Audit.as_view({"get": "export"}), name="api-export"),
 ]

@@ -20,7 +20,6 @@ from console.api.deletion import DeletedOut
 from console.api.strict import refuse_odd_query
 from console.api.workers import desired_state
 from console.audit.acts import Target, check
-from console.audit.models import AuditEntry
 from console.catalog import files, imports, inspection, selection, uploads
 from console.catalog import services as catalog
 from console.deletion import listing as undoable
@@ -201,17 +200,7 @@ class Jobs(Endpoint):
 
 
 class Console(Endpoint):
-    """The audit, and who asks."""
-
-    @extend_schema(operation_id="audit_list", parameters=[wire.AuditQuery], responses=wire.AuditOut(many=True))
-    def audit(self, request: Request) -> Response:
-        """List the newest 100 entries of the audit, or those before an entry."""
-        self.sees(request, Act.AUDIT_VIEW)
-        asked = self.asked(request, wire.AuditQuery)
-        entries = AuditEntry.objects.all()
-        if "before" in asked:
-            entries = entries.filter(pk__lt=asked["before"])
-        return Response(wire.AuditOut(entries[:100], many=True).data)
+    """Who asks."""
 
     @extend_schema(responses=wire.MeOut)
     def me(self, request: Request) -> Response:

@@ -10,6 +10,7 @@ from console.pages import (
     catalog,
     deadletters,
     deletion,
+    exports,
     hosts,
     jobs,
     keys,
@@ -91,4 +92,5 @@ urlpatterns = [
     path("workers/<str:worker>/drain", workers.drain, name="worker-drain"),
     path("workers/<str:worker>/evict", steering.evict, name="worker-evict"),
     path("audit", audit.index, name="audit"),
+    path("exports/<str:file>", exports.download, name="export"),
 ]

@@ -84,8 +84,10 @@ PAGES = {
     "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"}
-"""Pages of one thing."""
+PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"} | {
+    "export"
+}
+"""Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
     "model-load": {"version": "1", "host": "h"},

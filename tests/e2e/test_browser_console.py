@@ -56,7 +56,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "account": ("/accounts/{key}",),  # made with the key, under its id
     "create-account": ("/accounts/new",),
     "edit-account": ("/accounts/{key}/edit",),
-    "audit": ("/audit",),
+    "audit": ("/audit", "/audit?q=actor:nobody"),
     "settings": ("/settings",),
     "users": ("/settings/users",),
     "create-user": ("/settings/users/new",),
@@ -68,8 +68,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
 """Every route with a page: what is visited of it, with real things in the place of names."""
 UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.open = true; })"
 """Opens the forms that a page folds away."""
-NO_SCREENS = {"health", "key-posting", "api-schema"}
-"""A word, a part of the key's page, and a document."""
+NO_SCREENS = {"health", "key-posting", "api-schema", "export"}
+"""A word, a part of the key's page, a document, and a file."""
 
 
 @pytest.fixture(scope="module")
