@@ -79,6 +79,7 @@ urlpatterns = [
     path("accounts", Accounts.as_view({"get": "index", "post": "create"}), name="api-accounts"),
     path("accounts/<str:account_id>", Accounts.as_view({"get": "show", "patch": "change"}), name="api-account"),
     path("jobs", views.Jobs.as_view({"get": "index"}), name="api-jobs"),
+    path("jobs/-/errors", views.Jobs.as_view({"get": "errors"}), name="api-job-errors"),
     path("jobs/<str:job_id>", views.Jobs.as_view({"get": "show"}), name="api-job"),
     path("jobs/<str:job_id>/cancel", views.Jobs.as_view({"post": "cancel"}), name="api-cancel-job"),
     path("dead-letters", DeadLetters.as_view({"get": "index"}), name="api-dead-letters"),

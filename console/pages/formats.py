@@ -1,6 +1,6 @@
 """Numbers as people read them. Registered as built-ins: no page has to load them."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import template
@@ -45,6 +45,12 @@ def duration(milliseconds: float | None) -> str:
     minutes, seconds = divmod(round(ms / 1000), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+@register.filter
+def before_now(milliseconds: float) -> str:
+    """The moment that is so long ago, for a script that counts on."""
+    return (datetime.now(UTC) - timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
 
 
 @register.filter
@@ -108,6 +114,7 @@ register.filter("joining", joining.state_of)
 register.filter("joining_found", joining.found_in)
 register.filter("standing", standing.of)
 register.filter("spent", standing.spent)
+register.filter("ticking", standing.ticking)
 register.filter("policy", policy.shown)
 register.filter("served", serving.served)
 register.filter("next_version", serving.next_version)

@@ -83,6 +83,7 @@ urlpatterns = [
     path("accounts/<str:account_id>/edit", accounts.edit, name="edit-account"),
     path("jobs", jobs.index, name="jobs"),
     path("jobs/-/dead-letters", deadletters.index, name="dead-letters"),
+    path("jobs/-/longest-waiting/<str:model>", jobs.longest_waiting, name="longest-waiting"),
     path("jobs/<str:job_id>", jobs.detail, name="job"),
     path("jobs/<str:job_id>/cancel", jobs.cancel, name="cancel-job"),
     path("workers", workers.index, name="workers"),

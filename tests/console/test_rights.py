@@ -84,8 +84,9 @@ PAGES = {
     "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"} | {
-    "export"
+PARTS = {
+    *("model", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
+    *("job", "longest-waiting", "export"),
 }
 """Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {

@@ -31,7 +31,8 @@ KEY = f"module key {MARK}"
 """Names of this run's own, because the stack may have seen others."""
 SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
-    "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red"),
+    "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red", "/jobs?q=model:none", "/jobs?group=error"),
+    "longest-waiting": ("/jobs/-/longest-waiting/{model}",),
     "job": ("/jobs/{job}",),
     "dead-letters": ("/jobs/-/dead-letters",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
