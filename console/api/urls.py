@@ -9,8 +9,10 @@ from console.api.audit import Audit
 from console.api.deadletters import DeadLetters
 from console.api.deletion import Deletion
 from console.api.hosts import Hosts
+from console.api.jobacts import JobActs
 from console.api.keys import Keys
 from console.api.repositories import Repositories
+from console.api.selections import Selections
 from console.api.splits import Splits
 from console.api.steering import Steering
 from console.api.workers import Workers
@@ -81,7 +83,15 @@ urlpatterns = [
     path("jobs", views.Jobs.as_view({"get": "index"}), name="api-jobs"),
     path("jobs/-/errors", views.Jobs.as_view({"get": "errors"}), name="api-job-errors"),
     path("jobs/<str:job_id>", views.Jobs.as_view({"get": "show"}), name="api-job"),
-    path("jobs/<str:job_id>/cancel", views.Jobs.as_view({"post": "cancel"}), name="api-cancel-job"),
+    path("jobs/<str:job_id>/cancel", JobActs.as_view({"post": "cancel"}), name="api-cancel-job"),
+    path("jobs/<str:job_id>/retry", JobActs.as_view({"post": "retry"}), name="api-retry-job"),
+    path("jobs/<str:job_id>/change", JobActs.as_view({"post": "change"}), name="api-change-job"),
+    path("jobs/<str:job_id>/delete", JobActs.as_view({"post": "delete"}), name="api-delete-job"),
+    path("selections", Selections.as_view({"get": "index", "post": "create"}), name="api-selections"),
+    path("selections/<str:selection_id>", Selections.as_view({"get": "show"}), name="api-selection"),
+    path("selections/<str:selection_id>/items", Selections.as_view({"get": "items"}), name="api-selection-items"),
+    path("selections/<str:selection_id>/start", Selections.as_view({"post": "start"}), name="api-start-selection"),
+    path("selections/<str:selection_id>/stop", Selections.as_view({"post": "stop"}), name="api-stop-selection"),
     path("dead-letters", DeadLetters.as_view({"get": "index"}), name="api-dead-letters"),
     path("dead-letters/<str:job_id>", DeadLetters.as_view({"get": "show"}), name="api-dead-letter"),
     path("dead-letters/<str:job_id>/redrive", DeadLetters.as_view({"post": "redrive"}), name="api-redrive-dead-letter"),

@@ -201,12 +201,6 @@ class Jobs(Endpoint):
         events = jobs.events(job)
         return Response({"job": wire.JobOut(job).data, "events": wire.EventOut(events, many=True).data})
 
-    @extend_schema(request=wire.ReasonIn, responses={202: wire.JobOut})
-    def cancel(self, request: Request, job_id: str) -> Response:
-        """Cancel a job: end it if it is queued, or ask its worker to end it."""
-        job = jobs.cancel(self.actor(request), job_id, **self.given(request, wire.ReasonIn))
-        return Response(wire.JobOut(job).data, status=202)
-
 
 class Console(Endpoint):
     """Who asks."""

@@ -6,12 +6,11 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from console.accounts.acts import Act
 from console.audit.models import AuditEntry
@@ -20,7 +19,6 @@ from console.jobs.models import Job
 from console.keys.models import Account, ApiKey
 from console.outbox import services as outbox
 from console.web.guards import sees
-from console.web.middleware import actor_of
 from signalbox.jobs.cancel import CANCELLED, OPERATOR
 from signalbox.program.errors import InvalidRequest
 
@@ -158,14 +156,6 @@ def detail(request: HttpRequest, job_id: str) -> HttpResponse:
         "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],
     }
     return render(request, "jobs/detail.html", context)
-
-
-@require_POST
-def cancel(request: HttpRequest, job_id: str) -> HttpResponse:
-    """Ask for its end."""
-    services.cancel(actor_of(request), job_id, reason=request.POST.get("reason", ""))
-    messages.success(request, "Cancellation is asked for.")
-    return redirect("job", job_id=job_id)
 
 
 def _asked_to_cancel(job: Job) -> AuditEntry | None:

@@ -76,6 +76,15 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/jobs/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/jobs/{job_id}/cancel"): Act.JOBS_CANCEL,
     ("get", "/api/jobs/-/errors"): Act.JOBS_VIEW,
+    ("post", "/api/jobs/{job_id}/retry"): Act.JOBS_RETRY,
+    ("post", "/api/jobs/{job_id}/change"): Act.JOBS_CHANGE,
+    ("post", "/api/jobs/{job_id}/delete"): Act.JOBS_DELETE,
+    ("get", "/api/selections"): Act.JOBS_VIEW,
+    ("post", "/api/selections"): Act.JOBS_CANCEL,
+    ("get", "/api/selections/{selection_id}"): Act.JOBS_VIEW,
+    ("get", "/api/selections/{selection_id}/items"): Act.JOBS_VIEW,
+    ("post", "/api/selections/{selection_id}/start"): Act.JOBS_CANCEL,
+    ("post", "/api/selections/{selection_id}/stop"): Act.JOBS_CANCEL,
     ("get", "/api/dead-letters"): Act.JOBS_VIEW,
     ("get", "/api/dead-letters/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/dead-letters/{job_id}/redrive"): Act.JOBS_REDRIVE,
@@ -100,6 +109,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/workers/{worker}/evict": {"model": "m", "version": 1},
     "/api/models/{name}/pin": {"on": True},
     "/api/models/{name}/load": {"host": "h"},
+    "/api/selections": {"act": "cancel", "jobs": []},
 }
 
 
@@ -113,7 +123,7 @@ def operations() -> list[tuple[str, str]]:
 def call(client: Client, method: str, path: str) -> Any:
     """One operation, on things that do not exist."""
     path = path.replace("{file}", "audit.csv")
-    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number", "target"):
+    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number", "target", "selection_id"):
         path = path.replace(f"{{{name}}}", "thing")
     body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
     if path.endswith("/versions"):  # multipart

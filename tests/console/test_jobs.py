@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.jobs import fresh, groups, hints, listing, query, retention, services, standing, timeline
+from console.jobs import acts, fresh, groups, hints, listing, query, retention, standing, timeline
 from console.jobs.fold import JobMessage
 from console.jobs.models import Job, JobEvent, JobTag
 from console.keys.models import Account, ApiKey
@@ -492,7 +492,7 @@ def test_cancelling_posts_once_is_audited_and_refuses_what_has_ended(
     assert OutboxEntry.objects.get(kind="cancel").key == running.pk
     assert b"Cancellation is asked for" in browser("viewer").get(f"/jobs/{running.pk}").content
     with pytest.raises(Conflict):
-        services.cancel(admin, some[0].pk)
+        acts.cancel(admin, some[0].pk)
     assert submit(browser("operator"), "/jobs/unknown/cancel").status_code == 404
 
 
@@ -509,7 +509,7 @@ def test_nats_is_asked_for_a_job_without_a_row_before_the_act_writes(
 
     monkeypatch.setattr(fresh, "find", noting)
     with pytest.raises(NotFound):
-        services.cancel(admin, "00000000-0000-4000-8000-000000000001")
+        acts.cancel(admin, "00000000-0000-4000-8000-000000000001")
     assert depths == [0]
     assert AuditEntry.objects.get().result == AuditEntry.FAILED
 

@@ -22,6 +22,7 @@ from console.feed.running import running
 from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
 from console.pages import once
+from console.selections import services as selections
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Residency
 from tests.console.conftest import PASSWORD, submit
@@ -39,6 +40,8 @@ from tests.rigs.models import half_plus_two
 Browser = Callable[[str], Client]
 SCRIPTS = {"live:release"}
 """Routes that answer a script of the board, in JSON: no page, so nothing to reload."""
+WITH_NATS = {"retry-job"}
+"""Routes that ask NATS before they redirect: tests/console/test_job_acts.py."""
 NEW = "quite another long password"
 
 
@@ -56,6 +59,9 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         model=ServedModel.objects.get(), target="old", base=1, candidate=1, weight=0.1, started_by="admin"
     )
     job = make(1, state="running", worker="w1", gpu="GPU-1")
+    waiting, ended = make(2, state="queued"), make(3, state="failed")
+    chosen = selections.freeze(admin, "cancel", ids=[job.pk], is_started=False)
+    started = selections.freeze(admin, "cancel", filter_text="state:running")
     old, _ = keys.create(admin, keys.KeyGrant(name="old"))
     lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
     key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "account_id": "a", "hmac": "00"}')
@@ -92,6 +98,11 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "edit-account": ({"args": [old.pk]}, ACCOUNT),
         "adopt-key": ({"args": [key.pk]}, {}),
         "cancel-job": ({"args": [job.pk]}, {}),
+        "change-job": ({"args": [waiting.pk]}, {"priority": "hi"}),
+        "delete-job": ({"args": [ended.pk]}, {}),
+        "choose-jobs": ({}, {"act": "cancel", "job": [job.pk, waiting.pk]}),
+        "start-selection": ({"args": [chosen.pk]}, {}),
+        "stop-selection": ({"args": [started.pk]}, {}),
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
         "worker-evict": ({"args": ["w1"]}, {"model": "digits", "version": "1"}),
         "live:release": ({}, {"gpu": "GPU-1"}),
@@ -112,7 +123,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
 def test_every_post_redirects_and_no_reload_does_it_again(
     browser: Browser, valid: dict[str, tuple[str, dict[str, Any]]]
 ) -> None:
-    assert set(valid) == set(ACTS) | {"login", "logout"}
+    assert set(valid) == (set(ACTS) | {"login", "logout"}) - WITH_NATS
     client = browser("admin")
     for name, (path, form) in valid.items():
         if name == "model-settings":
