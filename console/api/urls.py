@@ -9,6 +9,7 @@ from console.api.deadletters import DeadLetters
 from console.api.deletion import Deletion
 from console.api.hosts import Hosts
 from console.api.keys import Keys
+from console.api.payloads import Payloads
 from console.api.repositories import Repositories
 from console.api.splits import Splits
 from console.api.steering import Steering
@@ -80,6 +81,8 @@ urlpatterns = [
     path("jobs", views.Jobs.as_view({"get": "index"}), name="api-jobs"),
     path("jobs/<str:job_id>", views.Jobs.as_view({"get": "show"}), name="api-job"),
     path("jobs/<str:job_id>/cancel", views.Jobs.as_view({"post": "cancel"}), name="api-cancel-job"),
+    path("jobs/<str:job_id>/input", Payloads.as_view({"get": "input"}), name="api-job-input"),
+    path("jobs/<str:job_id>/output", Payloads.as_view({"get": "output"}), name="api-job-output"),
     path("dead-letters", DeadLetters.as_view({"get": "index"}), name="api-dead-letters"),
     path("dead-letters/<str:job_id>", DeadLetters.as_view({"get": "show"}), name="api-dead-letter"),
     path("dead-letters/<str:job_id>/redrive", DeadLetters.as_view({"post": "redrive"}), name="api-redrive-dead-letter"),

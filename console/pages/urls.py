@@ -14,11 +14,13 @@ from console.pages import (
     jobs,
     keys,
     operators,
+    payloads,
     repositories,
     splits,
     steering,
     workers,
 )
+from console.payloads.stored import Part
 from console.web.middleware import HEALTH
 
 _board = [path("", board.board, name="board"), path("live/release", board.release, name="release")]
@@ -83,6 +85,19 @@ urlpatterns = [
     path("jobs", jobs.index, name="jobs"),
     path("jobs/-/dead-letters", deadletters.index, name="dead-letters"),
     path("jobs/<str:job_id>", jobs.detail, name="job"),
+    *(
+        route
+        for part in Part
+        for route in (
+            path(f"jobs/<str:job_id>/{part}", payloads.show, {"part": part.value}, name=f"job-{part}"),
+            path(
+                f"jobs/<str:job_id>/{part}/images/<str:place>",
+                payloads.image,
+                {"part": part.value},
+                name=f"job-{part}-image",
+            ),
+        )
+    ),
     path("jobs/<str:job_id>/cancel", jobs.cancel, name="cancel-job"),
     path("workers", workers.index, name="workers"),
     path("workers/-/hosts", hosts.index, name="hosts"),

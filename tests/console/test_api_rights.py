@@ -75,6 +75,8 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/jobs"): Act.JOBS_VIEW,
     ("get", "/api/jobs/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/jobs/{job_id}/cancel"): Act.JOBS_CANCEL,
+    ("get", "/api/jobs/{job_id}/input"): Act.JOBS_PAYLOAD,
+    ("get", "/api/jobs/{job_id}/output"): Act.JOBS_PAYLOAD,
     ("get", "/api/dead-letters"): Act.JOBS_VIEW,
     ("get", "/api/dead-letters/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/dead-letters/{job_id}/redrive"): Act.JOBS_REDRIVE,

@@ -85,6 +85,7 @@ PAGES = {
     "api-docs": Act.SYSTEM_VIEW,
 }
 PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"}
+PARTS |= {"job-input", "job-output", "job-input-image", "job-output-image"}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
