@@ -11,6 +11,7 @@ from console.api.deletion import Deletion
 from console.api.hosts import Hosts
 from console.api.jobacts import JobActs
 from console.api.keys import Keys
+from console.api.payloads import Payloads
 from console.api.repositories import Repositories
 from console.api.selections import Selections
 from console.api.splits import Splits
@@ -92,6 +93,8 @@ urlpatterns = [
     path("selections/<str:selection_id>/items", Selections.as_view({"get": "items"}), name="api-selection-items"),
     path("selections/<str:selection_id>/start", Selections.as_view({"post": "start"}), name="api-start-selection"),
     path("selections/<str:selection_id>/stop", Selections.as_view({"post": "stop"}), name="api-stop-selection"),
+    path("jobs/<str:job_id>/input", Payloads.as_view({"get": "input"}), name="api-job-input"),
+    path("jobs/<str:job_id>/output", Payloads.as_view({"get": "output"}), name="api-job-output"),
     path("dead-letters", DeadLetters.as_view({"get": "index"}), name="api-dead-letters"),
     path("dead-letters/<str:job_id>", DeadLetters.as_view({"get": "show"}), name="api-dead-letter"),
     path("dead-letters/<str:job_id>/redrive", DeadLetters.as_view({"post": "redrive"}), name="api-redrive-dead-letter"),

@@ -13,6 +13,7 @@ from console.catalog import joining, policy
 from console.fleet import serving
 from console.jobs import standing
 from console.pages import sudo
+from console.payloads import snippets
 from signalbox.program import words
 
 register = template.Library()
@@ -118,6 +119,19 @@ register.filter("ticking", standing.ticking)
 register.filter("policy", policy.shown)
 register.filter("served", serving.served)
 register.filter("next_version", serving.next_version)
+
+
+@register.filter
+def figure(value: Any) -> str:
+    """A number of a tensor in six digits; whole numbers and words as they are, a pair as a complex number."""
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return f"{figure(value[0])} {figure(value[1])}i"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+register.simple_tag(snippets.of_job, name="again")
 
 
 @register.filter

@@ -16,12 +16,14 @@ from console.pages import (
     jobs,
     keys,
     operators,
+    payloads,
     repositories,
     selections,
     splits,
     steering,
     workers,
 )
+from console.payloads.stored import Part
 from console.web.middleware import HEALTH
 
 _board = [path("", board.board, name="board"), path("live/release", board.release, name="release")]
@@ -96,6 +98,19 @@ urlpatterns = [
     path("jobs/<str:job_id>/retry", jobacts.retry, name="retry-job"),
     path("jobs/<str:job_id>/change", jobacts.change, name="change-job"),
     path("jobs/<str:job_id>/delete", jobacts.delete, name="delete-job"),
+    *(
+        route
+        for part in Part
+        for route in (
+            path(f"jobs/<str:job_id>/{part}", payloads.show, {"part": part.value}, name=f"job-{part}"),
+            path(
+                f"jobs/<str:job_id>/{part}/images/<str:place>",
+                payloads.image,
+                {"part": part.value},
+                name=f"job-{part}-image",
+            ),
+        )
+    ),
     path("workers", workers.index, name="workers"),
     path("workers/-/hosts", hosts.index, name="hosts"),
     path("workers/-/hosts/<str:host>", hosts.detail, name="host"),

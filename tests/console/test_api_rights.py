@@ -85,6 +85,8 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/selections/{selection_id}/items"): Act.JOBS_VIEW,
     ("post", "/api/selections/{selection_id}/start"): Act.JOBS_CANCEL,
     ("post", "/api/selections/{selection_id}/stop"): Act.JOBS_CANCEL,
+    ("get", "/api/jobs/{job_id}/input"): Act.JOBS_PAYLOAD,
+    ("get", "/api/jobs/{job_id}/output"): Act.JOBS_PAYLOAD,
     ("get", "/api/dead-letters"): Act.JOBS_VIEW,
     ("get", "/api/dead-letters/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/dead-letters/{job_id}/redrive"): Act.JOBS_REDRIVE,

@@ -93,7 +93,8 @@ PAGES = {
 }
 PARTS = {
     *("model", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
-    *("job", "longest-waiting", "selection", "export"),
+    *("job", "job-input", "job-output", "job-input-image", "job-output-image"),
+    *("longest-waiting", "selection", "export"),
 }
 """Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {
