@@ -12,6 +12,8 @@ from console.api.keys import Keys
 from console.api.repositories import Repositories
 from console.api.splits import Splits
 from console.api.steering import Steering
+from console.api.undo import Undo
+from console.api.users import Users
 from console.api.workers import Workers
 
 urlpatterns = [
@@ -84,5 +86,10 @@ urlpatterns = [
     path("dead-letters/<str:job_id>", DeadLetters.as_view({"get": "show"}), name="api-dead-letter"),
     path("dead-letters/<str:job_id>/redrive", DeadLetters.as_view({"post": "redrive"}), name="api-redrive-dead-letter"),
     path("dead-letters/<str:job_id>/discard", DeadLetters.as_view({"post": "discard"}), name="api-discard-dead-letter"),
+    path("audit/<str:number>/undo", Undo.as_view({"post": "undo"}), name="api-undo"),
+    path("users", Users.as_view({"get": "index", "post": "create"}), name="api-users"),
+    path("users/<str:username>", Users.as_view({"get": "show"}), name="api-user"),
+    path("users/<str:username>/role", Users.as_view({"put": "set_role"}), name="api-user-role"),
+    path("users/<str:username>/active", Users.as_view({"put": "set_active"}), name="api-user-active"),
     path("audit", views.Console.as_view({"get": "audit"}), name="api-audit"),
 ]

@@ -17,6 +17,7 @@ from console.pages import (
     repositories,
     splits,
     steering,
+    undo,
     workers,
 )
 from console.web.middleware import HEALTH
@@ -91,4 +92,5 @@ urlpatterns = [
     path("workers/<str:worker>/drain", workers.drain, name="worker-drain"),
     path("workers/<str:worker>/evict", steering.evict, name="worker-evict"),
     path("audit", audit.index, name="audit"),
+    path("audit/<str:number>/undo", undo.undo, name="undo"),
 ]
