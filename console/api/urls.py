@@ -16,6 +16,8 @@ from console.api.repositories import Repositories
 from console.api.selections import Selections
 from console.api.splits import Splits
 from console.api.steering import Steering
+from console.api.undo import Undo
+from console.api.users import Users
 from console.api.workers import Workers
 
 urlpatterns = [
@@ -101,4 +103,9 @@ urlpatterns = [
     path("dead-letters/<str:job_id>/discard", DeadLetters.as_view({"post": "discard"}), name="api-discard-dead-letter"),
     path("audit", Audit.as_view({"get": "index"}), name="api-audit"),
     path("exports/<str:file>", Audit.as_view({"get": "export"}), name="api-export"),
+    path("audit/<str:number>/undo", Undo.as_view({"post": "undo"}), name="api-undo"),
+    path("users", Users.as_view({"get": "index", "post": "create"}), name="api-users"),
+    path("users/<str:username>", Users.as_view({"get": "show"}), name="api-user"),
+    path("users/<str:username>/role", Users.as_view({"put": "set_role"}), name="api-user-role"),
+    path("users/<str:username>/active", Users.as_view({"put": "set_active"}), name="api-user-active"),
 ]

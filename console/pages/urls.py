@@ -21,6 +21,7 @@ from console.pages import (
     selections,
     splits,
     steering,
+    undo,
     workers,
 )
 from console.payloads.stored import Part
@@ -119,4 +120,5 @@ urlpatterns = [
     path("workers/<str:worker>/evict", steering.evict, name="worker-evict"),
     path("audit", audit.index, name="audit"),
     path("exports/<str:file>", exports.download, name="export"),
+    path("audit/<str:number>/undo", undo.undo, name="undo"),
 ]

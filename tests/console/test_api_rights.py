@@ -93,6 +93,12 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("post", "/api/dead-letters/{job_id}/discard"): Act.JOBS_DISCARD,
     ("get", "/api/audit"): Act.AUDIT_VIEW,
     ("get", "/api/exports/{file}"): Act.AUDIT_VIEW,  # of each list its own: test_exports.py
+    ("post", "/api/audit/{number}/undo"): Act.AUDIT_VIEW,
+    ("get", "/api/users"): Act.USERS_VIEW,
+    ("post", "/api/users"): Act.USERS_MANAGE,
+    ("get", "/api/users/{username}"): Act.USERS_VIEW,
+    ("put", "/api/users/{username}/role"): Act.USERS_MANAGE,
+    ("put", "/api/users/{username}/active"): Act.USERS_MANAGE,
 }
 """What each operation asks of its caller; None: everybody with a token."""
 BODIES: dict[str, dict[str, Any]] = {
@@ -110,6 +116,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/workers/{worker}/drain": {"on": True},
     "/api/workers/{worker}/evict": {"model": "m", "version": 1},
     "/api/models/{name}/pin": {"on": True},
+    "/api/users": {"username": "u", "password": "short", "role": "viewer"},
+    "/api/users/{username}/role": {"role": "viewer"},
+    "/api/users/{username}/active": {"on": False},
     "/api/models/{name}/load": {"host": "h"},
     "/api/selections": {"act": "cancel", "jobs": []},
 }
@@ -125,7 +134,18 @@ def operations() -> list[tuple[str, str]]:
 def call(client: Client, method: str, path: str) -> Any:
     """One operation, on things that do not exist."""
     path = path.replace("{file}", "audit.csv")
-    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number", "target", "selection_id"):
+    for name in (
+        "name",
+        "label",
+        "worker",
+        "kid",
+        "account_id",
+        "job_id",
+        "number",
+        "target",
+        "selection_id",
+        "username",
+    ):
         path = path.replace(f"{{{name}}}", "thing")
     body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
     if path.endswith("/versions"):  # multipart

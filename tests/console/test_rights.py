@@ -72,6 +72,7 @@ ACTS: dict[str, Act | None] = {
     "worker-drain": Act.WORKERS_DRAIN,
     "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
+    "undo": Act.AUDIT_VIEW,
 }
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
 PAGES = {
