@@ -23,7 +23,7 @@ from console.fleet import hosts, listing, serving, steering, workers
 from console.fleet import services as fleet
 from console.jobs.models import Job
 from console.outbox import services as outbox
-from console.pages import flash
+from console.pages import figures, flash
 from console.pages.forms import refusals_in
 from console.pages.sudo import asks_password
 from console.repositories.models import Repository
@@ -186,7 +186,10 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     """One model: versions, labels, signatures, what has been told, history."""
     model = services.find(name)
     why_unpublished = services.unpublished().get(name, "")
+    spans = figures.spans(name)
     context = {
+        "spans": spans,
+        "why": next((span for span in spans if span.rows), None),
         "model": model,
         "condition": serving.condition(model, why_unpublished),
         "joining": joining.state_of(model),

@@ -38,6 +38,7 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("put", "/api/models/{name}/labels/{label}"): Act.MODELS_ROLLOUT,
     ("put", "/api/models/{name}/pin"): Act.RESIDENCY_PIN,
     ("post", "/api/models/{name}/load"): Act.RESIDENCY_LOAD,
+    ("get", "/api/models/{name}/figures"): Act.MODELS_VIEW,
     ("get", "/api/models/{name}/splits"): Act.MODELS_VIEW,
     ("put", "/api/models/{name}/splits/{target}"): Act.MODELS_ROLLOUT,
     ("post", "/api/models/{name}/splits/{target}/promote"): Act.MODELS_ROLLOUT,
