@@ -266,7 +266,7 @@ def set_replicas(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 def set_default(request: HttpRequest, name: str) -> HttpResponse:
     """Choose the default version."""
-    services.set_default(actor_of(request), name, _number(request, "version"))
+    services.set_default(actor_of(request), name, _number(request, "version"), reason=request.POST.get("reason", ""))
     return _done(request, name, "The default version is changed", _default_now(name))
 
 
@@ -287,7 +287,8 @@ def set_policy(request: HttpRequest, name: str) -> HttpResponse:
 def set_label(request: HttpRequest, name: str) -> HttpResponse:
     """Point a label at a version, or take it away."""
     label = request.POST.get("label", "").strip()
-    services.set_label(actor_of(request), name, label, _number(request, "version"))
+    number = _number(request, "version")
+    services.set_label(actor_of(request), name, label, number, reason=request.POST.get("reason", ""))
     return _done(request, name, f"Label {label} is changed")
 
 

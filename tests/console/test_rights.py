@@ -84,7 +84,19 @@ PAGES = {
     "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"}
+PARTS = {
+    "model",
+    "model-move",
+    "version",
+    "repository",
+    "key",
+    "key-created",
+    "key-posting",
+    "account",
+    "job",
+    "worker",
+    "host",
+}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
