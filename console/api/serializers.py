@@ -64,6 +64,7 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     labels = serializers.SerializerMethodField()
     serving_version = serializers.IntegerField(allow_null=True, read_only=True)
     served_version = serializers.SerializerMethodField()
+    ready_replicas = serializers.SerializerMethodField()
     condition = serializers.SerializerMethodField()
     unpublished = serializers.SerializerMethodField()
     joining = serializers.SerializerMethodField()
@@ -80,6 +81,10 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     def get_served_version(self, model: ServedModel) -> int | None:
         """The version; null where there is none, or it is not known."""
         return serving.served_version(model)
+
+    def get_ready_replicas(self, model: ServedModel) -> int | None:
+        """How many of the ``replicas`` have it in memory; null where that is not known now."""
+        return serving.ready(model)
 
     def get_condition(self, model: ServedModel) -> str:
         """The board's word for it: ``ready``, ``loading``, ``does not load``, ``paused``, ``not known now``, ..."""

@@ -8,6 +8,7 @@ from console.api.accounts import Accounts
 from console.api.audit import Audit
 from console.api.deadletters import DeadLetters
 from console.api.deletion import Deletion
+from console.api.figures import Figures
 from console.api.hosts import Hosts
 from console.api.jobacts import JobActs
 from console.api.keys import Keys
@@ -53,6 +54,7 @@ urlpatterns = [
     path("models/<str:name>/default", views.Models.as_view({"put": "set_default"}), name="api-default"),
     path("models/<str:name>/policy", views.Models.as_view({"put": "set_policy"}), name="api-policy"),
     path("models/<str:name>/labels/<str:label>", views.Models.as_view({"put": "set_label"}), name="api-label"),
+    path("models/<str:name>/figures", Figures.as_view({"get": "of_model"}), name="api-figures"),
     path("models/<str:name>/splits", Splits.as_view({"get": "index"}), name="api-splits"),
     path("models/<str:name>/splits/<str:target>", Splits.as_view({"put": "change"}), name="api-split"),
     path("models/<str:name>/splits/<str:target>/promote", Splits.as_view({"post": "promote"}), name="api-promote"),

@@ -66,11 +66,26 @@ def percent(share: float) -> str:
 
 
 @register.filter
+def percent_round(share: float) -> str:
+    """``62 %``."""
+    return f"{100 * share:.0f} %"
+
+
+@register.filter
 def rate(per_second: float | None) -> str:
     """``0.3/s``, ``52/s``; nothing is a dash."""
     if not per_second:
         return "–"
     return f"{per_second:.1f}/s" if per_second < 10 else f"{per_second:.0f}/s"
+
+
+@register.filter
+def rate_small(per_second: float) -> str:
+    """A rate that may be low: ``3/s``, ``4/min``, ``2/h``."""
+    for factor, unit in ((1, "s"), (60, "min"), (3600, "h")):
+        if per_second * factor >= 1:
+            return f"{per_second * factor:.3g}/{unit}"
+    return f"{per_second * 86_400:.3g}/day"
 
 
 @register.filter
@@ -136,6 +151,7 @@ register.filter("ticking", standing.ticking)
 register.filter("policy", policy.shown)
 register.filter("served", serving.served)
 register.filter("next_version", serving.next_version)
+register.filter("ready", serving.ready)
 
 
 @register.filter

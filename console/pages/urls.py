@@ -67,6 +67,7 @@ urlpatterns = [
     path("models/<str:name>/default", catalog.set_default, name="model-default"),
     path("models/<str:name>/policy", catalog.set_policy, name="model-policy"),
     path("models/<str:name>/label", catalog.set_label, name="model-label"),
+    path("models/<str:name>/move", splits.move, name="model-move"),
     path("models/<str:name>/split", splits.set_split, name="model-split"),
     path("models/<str:name>/split/promote", splits.promote, name="promote-split"),
     path("models/<str:name>/split/roll-back", splits.roll_back, name="roll-back-split"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("put", "/api/models/{name}/labels/{label}"): Act.MODELS_ROLLOUT,
     ("put", "/api/models/{name}/pin"): Act.RESIDENCY_PIN,
     ("post", "/api/models/{name}/load"): Act.RESIDENCY_LOAD,
+    ("get", "/api/models/{name}/figures"): Act.MODELS_VIEW,
     ("get", "/api/models/{name}/splits"): Act.MODELS_VIEW,
     ("put", "/api/models/{name}/splits/{target}"): Act.MODELS_ROLLOUT,
     ("post", "/api/models/{name}/splits/{target}/promote"): Act.MODELS_ROLLOUT,
@@ -134,19 +136,7 @@ def operations() -> list[tuple[str, str]]:
 def call(client: Client, method: str, path: str) -> Any:
     """One operation, on things that do not exist."""
     path = path.replace("{file}", "audit.csv")
-    for name in (
-        "name",
-        "label",
-        "worker",
-        "kid",
-        "account_id",
-        "job_id",
-        "number",
-        "target",
-        "selection_id",
-        "username",
-    ):
-        path = path.replace(f"{{{name}}}", "thing")
+    path = re.sub(r"{\w+}", "thing", path)
     body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
     if path.endswith("/versions"):  # multipart
         return client.post(path, {"x": "y"})

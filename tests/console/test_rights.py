@@ -93,7 +93,8 @@ PAGES = {
     "api-docs": Act.SYSTEM_VIEW,
 }
 PARTS = {
-    *("model", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
+PARTS = {
+    *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
     *("job", "job-input", "job-output", "job-input-image", "job-output-image"),
     *("longest-waiting", "selection", "export"),
 }

@@ -39,6 +39,10 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "model": ("/models/{model}",),
     "deleted": ("/models/-/deleted",),
     "version": ("/models/{model}/versions/1",),
+    "model-move": (
+        "/models/{model}/move?what=default&version=1",
+        "/models/{model}/move?what=label&label=new&version=1",
+    ),
     "repositories": ("/repositories",),
     "repository": ("/repositories/uploads",),
     "repository-settings": ("/repositories/uploads/settings",),
@@ -392,6 +396,8 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     form.get_by_role("button", name="Upload").click()
     expect(page.locator("main")).to_contain_text("Requests that name no version get version 1")
     page.get_by_label("Label", exact=True).fill("stable")
+    page.get_by_role("button", name="Set label").click()
+    expect(page.locator("main")).to_contain_text("Requests by label stable")
     page.get_by_role("button", name="Set label").click()
     page.goto(window.url("/keys"))
     page.get_by_role("link", name=KEY).first.click()
