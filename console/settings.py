@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "console.catalog",
     "console.keys",
     "console.jobs",
+    "console.rollups",
     "console.fleet",
     "console.programs",
     "console.projector",
