@@ -290,7 +290,9 @@ DESIRED_STATE = {200: DesiredStateOut, 202: DesiredStateOut}
 class KeyOut(serializers.ModelSerializer[ApiKey]):
     """A key without its secret."""
 
-    state = serializers.CharField(read_only=True, help_text="`active`, `expired` or `revoked`.")
+    state = serializers.CharField(
+        read_only=True, help_text="`active`, `expired`, `revoked`, or `disabled`: its account is."
+    )
     networks = serializers.ListField(child=serializers.CharField())
     models = serializers.ListField(source="models_allowed", child=serializers.CharField())
 
@@ -306,6 +308,7 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
             "networks",
             "account",
             "rotated_from",
+            "replaced_at",
             "rate",
             "per_s",
             "quota",

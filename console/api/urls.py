@@ -18,6 +18,7 @@ from console.api.selections import Selections
 from console.api.splits import Splits
 from console.api.steering import Steering
 from console.api.undo import Undo
+from console.api.usage import Usage
 from console.api.users import Users
 from console.api.workers import Workers
 
@@ -85,6 +86,11 @@ urlpatterns = [
     path("keys/<str:kid>/revoke", Keys.as_view({"post": "revoke"}), name="api-revoke-key"),
     path("accounts", Accounts.as_view({"get": "index", "post": "create"}), name="api-accounts"),
     path("accounts/<str:account_id>", Accounts.as_view({"get": "show", "patch": "change"}), name="api-account"),
+    path("accounts/<str:account_id>/disabled", Accounts.as_view({"put": "disable"}), name="api-disable-account"),
+    path("accounts/<str:account_id>/delete", Accounts.as_view({"post": "remove"}), name="api-delete-account"),
+    path("accounts/<str:account_id>/use", Usage.as_view({"get": "of_account"}), name="api-account-use"),
+    path("keys/<str:kid>/use", Usage.as_view({"get": "of_key"}), name="api-key-use"),
+    path("use", Usage.as_view({"get": "index"}), name="api-use"),
     path("jobs", views.Jobs.as_view({"get": "index"}), name="api-jobs"),
     path("jobs/-/errors", views.Jobs.as_view({"get": "errors"}), name="api-job-errors"),
     path("jobs/<str:job_id>", views.Jobs.as_view({"get": "show"}), name="api-job"),

@@ -100,7 +100,10 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "rotate-key": ({"args": [old.pk]}, {"overlap_days": "1"}),
         "revoke-key": ({"args": [lost.pk]}, {}),
         "create-account": ({}, ACCOUNT),
-        "edit-account": ({"args": [old.pk]}, ACCOUNT),
+        "edit-account": ({"args": [old.pk]}, ACCOUNT | {"name": "Old shop"}),
+        "disable-account": ({"args": [old.pk]}, {}),
+        "enable-account": ({"args": [old.pk]}, {}),
+        "delete-account": ({"args": [lost.pk]}, {"jobs": "finish", "reason": "gone"}),
         "adopt-key": ({"args": [key.pk]}, {}),
         "cancel-job": ({"args": [job.pk]}, {}),
         "change-job": ({"args": [waiting.pk]}, {"priority": "hi"}),
@@ -181,7 +184,8 @@ def test_a_secret_that_was_not_fetched_is_gone_and_half_of_it_shows_nothing(
     client = browser("admin")
 
     def shown(spoil: Callable[[], None]) -> bool:
-        answer = submit(client, *valid["create-key"])
+        url, form = valid["create-key"]
+        answer = submit(client, url, form | {"name": f"key {ApiKey.objects.count()}"})
         spoil()
         return b"sbx_live_" in client.get(answer["Location"], follow=True).content
 

@@ -62,6 +62,9 @@ ACTS: dict[str, Act | None] = {
     "adopt-key": Act.KEYS_MANAGE,
     "create-account": Act.ACCOUNTS_MANAGE,
     "edit-account": Act.ACCOUNTS_MANAGE,
+    "disable-account": Act.ACCOUNTS_DELETE,
+    "enable-account": Act.ACCOUNTS_DELETE,
+    "delete-account": Act.ACCOUNTS_DELETE,
     "cancel-job": Act.JOBS_CANCEL,
     "retry-job": Act.JOBS_RETRY,
     "change-job": Act.JOBS_CHANGE,
@@ -92,7 +95,6 @@ PAGES = {
     "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {
 PARTS = {
     *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
     *("job", "job-input", "job-output", "job-input-image", "job-output-image"),
