@@ -22,13 +22,16 @@ from signalbox.program.errors import Forbidden
 from tests.console.conftest import PASSWORD, submit
 
 Browser = Callable[[str], Client]
-OPEN = {"login", "logout", "health"}
+OPEN = {"login", "logout", "health", "login-code", "enrol", "sign-on", "signed-on"}
 """Routes for those who are not logged in."""
 ACTS: dict[str, Act | None] = {
     "confirm-password": None,
     "change-password": None,
     "create-token": None,
     "revoke-token": None,
+    "add-second-factor": None,
+    "remove-second-factor": None,
+    "remove-factor-of": Act.USERS_MANAGE,
     "read-only": Act.SYSTEM_READ_ONLY,
     "create-user": Act.USERS_MANAGE,
     "set-role": Act.USERS_MANAGE,
@@ -85,6 +88,7 @@ PAGES = {
     "api-docs": Act.SYSTEM_VIEW,
 }
 PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"}
+PARTS |= {"recovery-codes", "signed-on-again"}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
@@ -95,8 +99,8 @@ FORMS: dict[str, dict[str, str]] = {
 }
 
 
-REVOKING = {"read-only", "revoke-key", "revoke-token", "change-password"}
-"""What read-only mode allows: switching back, and ending what has leaked."""
+REVOKING = {"read-only", "revoke-key", "revoke-token", "change-password", "add-second-factor"}
+"""What read-only mode allows: switching back, ending what has leaked, and a safer login."""
 
 
 def routes() -> Iterator[tuple[str, str]]:
