@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyotp
 import pytest
 from django.conf import settings as django_settings
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -14,7 +15,7 @@ from django.test import Client
 from django.urls import reverse
 
 from console.accounts import sessions
-from console.accounts.models import OperatorToken, User
+from console.accounts.models import OperatorToken, SecondFactor, User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
@@ -23,6 +24,7 @@ from console.feed.feed import Feed
 from console.feed.running import running
 from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
+from console.operators import factors
 from console.operators import services as operators
 from console.pages import once
 from console.selections import services as selections
@@ -120,6 +122,9 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "set-active": ({"args": ["operator"]}, {"active": "0"}),
         "create-token": ({}, {"name": "ci", "days": "7"}),
         "revoke-token": ({"args": ["-"]}, {}),
+        "add-second-factor": ({}, {}),
+        "remove-second-factor": ({}, {}),
+        "remove-factor-of": ({"args": ["model-manager"]}, {}),
         "confirm-password": ({}, {"password": PASSWORD, "next": "/settings"}),
         "read-only": ({}, {"on": "0"}),
         "change-password": ({}, {"old": PASSWORD, "new": NEW}),
@@ -133,6 +138,7 @@ def test_every_post_redirects_and_no_reload_does_it_again(
     browser: Browser, valid: dict[str, tuple[str, dict[str, Any]]]
 ) -> None:
     assert set(valid) == (set(ACTS) | {"login", "logout"}) - WITH_NATS
+    SecondFactor.objects.create(user=User.objects.get(username="model-manager"))
     client = browser("admin")
     for name, (path, form) in valid.items():
         if name == "model-settings":
@@ -141,6 +147,8 @@ def test_every_post_redirects_and_no_reload_does_it_again(
                 for field in catalog.SETTINGS
                 if field not in form
             }
+        if name == "add-second-factor":
+            form.update(first_code(User.objects.get(username="admin")))
         if name == "upload-model":
             form["archive"] = SimpleUploadedFile("m.tgz", archive_of(half_plus_two()))
         made = OperatorToken.objects.first()
@@ -154,6 +162,12 @@ def test_every_post_redirects_and_no_reload_does_it_again(
             page = client.get(answer["Location"], follow=True)
             assert page.status_code == 200, name
         assert AuditEntry.objects.filter(result="done").count() == done
+
+
+def first_code(user: User) -> dict[str, str]:
+    """The form that adds a second factor, as an app that scanned it answers."""
+    sealed = factors.offer(user)
+    return {"sealed": sealed, "code": pyotp.TOTP(factors.offered(user, sealed)).now()}
 
 
 @pytest.mark.parametrize("act", ["create-key", "rotate-key", "create-token"])

@@ -22,13 +22,16 @@ from signalbox.program.errors import Forbidden
 from tests.console.conftest import PASSWORD, submit
 
 Browser = Callable[[str], Client]
-OPEN = {"login", "logout", "health"}
+OPEN = {"login", "logout", "health", "login-code", "enrol", "sign-on", "signed-on"}
 """Routes for those who are not logged in."""
 ACTS: dict[str, Act | None] = {
     "confirm-password": None,
     "change-password": None,
     "create-token": None,
     "revoke-token": None,
+    "add-second-factor": None,
+    "remove-second-factor": None,
+    "remove-factor-of": Act.USERS_MANAGE,
     "read-only": Act.SYSTEM_READ_ONLY,
     "create-user": Act.USERS_MANAGE,
     "set-role": Act.USERS_MANAGE,
@@ -98,7 +101,7 @@ PAGES = {
 PARTS = {
     *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
     *("job", "job-input", "job-output", "job-input-image", "job-output-image"),
-    *("longest-waiting", "selection", "export"),
+    *("longest-waiting", "selection", "export", "recovery-codes", "signed-on-again"),
 }
 """Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {
@@ -111,8 +114,8 @@ FORMS: dict[str, dict[str, str]] = {
 }
 
 
-REVOKING = {"read-only", "revoke-key", "revoke-token", "change-password"}
-"""What read-only mode allows: switching back, and ending what has leaked."""
+REVOKING = {"read-only", "revoke-key", "revoke-token", "change-password", "add-second-factor"}
+"""What read-only mode allows: switching back, ending what has leaked, and a safer login."""
 
 
 def routes() -> Iterator[tuple[str, str]]:
