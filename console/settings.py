@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "console.catalog",
     "console.keys",
     "console.jobs",
+    "console.rollups",
     "console.selections",
     "console.fleet",
     "console.programs",
@@ -78,7 +79,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "console.pages.frame.frame",
             ],
-            "builtins": ["console.pages.formats", "console.pages.jobtags"],
+            "builtins": ["console.pages.formats", "console.pages.jobtags", "console.pages.listbar"],
         },
     }
 ]

@@ -13,7 +13,7 @@ from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.admission.queues import QueueAdmission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
-from gateway_plugin.admission.usage import KeyUse
+from gateway_plugin.admission.usage import KeyCounts, KeyUse
 from gateway_plugin.api.calls import Method
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
@@ -91,14 +91,15 @@ class Gateway:
         def queued() -> int:
             return self._clock.queued
 
-        self._use = KeyUse(bus)
+        key_counts = KeyCounts()
+        self._use = KeyUse(bus, key_counts)
         peppers = tuple(filter(None, (settings.key_pepper, settings.previous_key_pepper)))
         self.keyring = keyring = Keyring(
             self._keys,
             peppers,
             stale_s=settings.stale_keys_s,
             most_failures=settings.max_key_failures,
-            note_use=self._use.note,
+            counts=key_counts,
             wall=wall,
         )
         self.tokens = tokens = EventTokens(peppers, keyring, wall=wall)

@@ -10,34 +10,49 @@ from console.pages import (
     catalog,
     deadletters,
     deletion,
+    exports,
+    factors,
     hosts,
     jobacts,
     jobs,
     keys,
     operators,
+    payloads,
     repositories,
     selections,
+    signon,
     splits,
     steering,
+    undo,
     workers,
 )
+from console.payloads.stored import Part
 from console.web.middleware import HEALTH
 
 _board = [path("", board.board, name="board"), path("live/release", board.release, name="release")]
 urlpatterns = [
     path("", include((_board, "live"))),
     path("login", operators.Login.as_view(), name="login"),
+    path("login/code", factors.code, name="login-code"),
+    path("login/second-factor", factors.enrol, name="enrol"),
+    path("login/sign-on", signon.start, name="sign-on"),
+    path("login/signed-on", signon.finish, name="signed-on"),
+    path("login/signed-on-again", signon.again, name="signed-on-again"),
     path("logout", LogoutView.as_view(), name="logout"),
     path(HEALTH, operators.health, name="health"),
     path("confirm", operators.confirm_password, name="confirm-password"),
     path("settings", operators.settings_page, name="settings"),
     path("settings/password", operators.change_password, name="change-password"),
+    path("settings/second-factor", factors.add, name="add-second-factor"),
+    path("settings/second-factor/remove", factors.remove, name="remove-second-factor"),
+    path("settings/recovery-codes", factors.recovery_codes, name="recovery-codes"),
     path("settings/tokens", operators.create_token, name="create-token"),
     path("settings/tokens/<str:token_id>/revoke", operators.revoke_token, name="revoke-token"),
     path("settings/read-only", operators.read_only, name="read-only"),
     path("settings/users", operators.users, name="users"),
     path("settings/users/new", operators.create_user, name="create-user"),
     path("settings/users/<str:username>/role", operators.set_role, name="set-role"),
+    path("settings/users/<str:username>/second-factor", factors.remove_of, name="remove-factor-of"),
     path("settings/users/<str:username>/active", operators.set_active, name="set-active"),
     path("repositories", repositories.index, name="repositories"),
     # No repository's name begins with "-", so it hides none.
@@ -63,6 +78,7 @@ urlpatterns = [
     path("models/<str:name>/default", catalog.set_default, name="model-default"),
     path("models/<str:name>/policy", catalog.set_policy, name="model-policy"),
     path("models/<str:name>/label", catalog.set_label, name="model-label"),
+    path("models/<str:name>/move", splits.move, name="model-move"),
     path("models/<str:name>/split", splits.set_split, name="model-split"),
     path("models/<str:name>/split/promote", splits.promote, name="promote-split"),
     path("models/<str:name>/split/roll-back", splits.roll_back, name="roll-back-split"),
@@ -82,8 +98,12 @@ urlpatterns = [
     path("accounts/new", accounts.create, name="create-account"),
     path("accounts/<str:account_id>", accounts.detail, name="account"),
     path("accounts/<str:account_id>/edit", accounts.edit, name="edit-account"),
+    path("accounts/<str:account_id>/disable", accounts.disable, name="disable-account"),
+    path("accounts/<str:account_id>/enable", accounts.enable, name="enable-account"),
+    path("accounts/<str:account_id>/delete", accounts.delete, name="delete-account"),
     path("jobs", jobs.index, name="jobs"),
     path("jobs/-/dead-letters", deadletters.index, name="dead-letters"),
+    path("jobs/-/longest-waiting/<str:model>", jobs.longest_waiting, name="longest-waiting"),
     path("jobs/-/selections", selections.index, name="selections"),
     path("jobs/-/selections/choose", selections.choose, name="choose-jobs"),
     path("jobs/-/selections/<str:selection_id>", selections.detail, name="selection"),
@@ -94,6 +114,19 @@ urlpatterns = [
     path("jobs/<str:job_id>/retry", jobacts.retry, name="retry-job"),
     path("jobs/<str:job_id>/change", jobacts.change, name="change-job"),
     path("jobs/<str:job_id>/delete", jobacts.delete, name="delete-job"),
+    *(
+        route
+        for part in Part
+        for route in (
+            path(f"jobs/<str:job_id>/{part}", payloads.show, {"part": part.value}, name=f"job-{part}"),
+            path(
+                f"jobs/<str:job_id>/{part}/images/<str:place>",
+                payloads.image,
+                {"part": part.value},
+                name=f"job-{part}-image",
+            ),
+        )
+    ),
     path("workers", workers.index, name="workers"),
     path("workers/-/hosts", hosts.index, name="hosts"),
     path("workers/-/hosts/<str:host>", hosts.detail, name="host"),
@@ -101,4 +134,6 @@ urlpatterns = [
     path("workers/<str:worker>/drain", workers.drain, name="worker-drain"),
     path("workers/<str:worker>/evict", steering.evict, name="worker-evict"),
     path("audit", audit.index, name="audit"),
+    path("exports/<str:file>", exports.download, name="export"),
+    path("audit/<str:number>/undo", undo.undo, name="undo"),
 ]
