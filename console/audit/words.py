@@ -38,6 +38,8 @@ ACTS: Final[dict[Act, str]] = {
     Act.USERS_MANAGE: "operator",
     Act.TOKENS_OWN: "own token or password",
     Act.TOKENS_MANAGE: "somebody's token",
+    Act.VIEWS_OWN: "own view or shortcuts",
+    Act.VIEWS_SHARE: "shared view",
 }
 """Each act that changes something, as a heading of what was done."""
 
@@ -80,6 +82,7 @@ FIELDS: Final[dict[str, Field]] = {
     "expires_at": Field("ends", units.instant),
     "grace_s": Field("grace", units.duration),
     "halted": Field("had been rolled back"),
+    "has_shortcuts": _switch("single-key shortcuts"),
     "header": Field("callers told apart by header", bounded(plain, "their key")),
     "host": Field("host"),
     "hosts": Field("hosts", bounded(plain, "all")),
@@ -91,8 +94,10 @@ FIELDS: Final[dict[str, Field]] = {
     "is_noticed": _switch("noticing of new models"),
     "is_on": _switch("on"),
     "is_read_only": _switch("read-only mode"),
+    "is_shared": _switch("shared"),
     "is_service": Field("for programs"),
     "labels": Field("labels"),
+    "list": Field("list"),
     "load": Field("loaded", units.version),
     "marker": Field("marker of a whole version"),
     "max_batch_delay_ms": Field("longest wait for company", units.duration_ms),
@@ -114,6 +119,7 @@ FIELDS: Final[dict[str, Field]] = {
     "policy": Field("versions served", units.policy),
     "prefetch": Field("loaded ahead", units.version),
     "promote": Field("promoted"),
+    "query": Field("filter", bounded(plain, "none")),
     "quota": Field("quota", of_count("request", none="no limit")),
     "quota_window_s": Field("quota counted over", units.duration),
     "rate": Field("rate", of_count("request", none="no limit")),

@@ -79,6 +79,9 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/dead-letters/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/dead-letters/{job_id}/redrive"): Act.JOBS_REDRIVE,
     ("post", "/api/dead-letters/{job_id}/discard"): Act.JOBS_DISCARD,
+    ("get", "/api/views"): Act.SYSTEM_VIEW,
+    ("post", "/api/views"): Act.VIEWS_OWN,
+    ("delete", "/api/views/{view_id}"): None,
     ("get", "/api/audit"): Act.AUDIT_VIEW,
     ("get", "/api/exports/{file}"): Act.AUDIT_VIEW,  # of each list its own: test_exports.py
 }
@@ -87,6 +90,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/models": {"name": "m", "path": "/nowhere"},
     "/api/imports": {"config": "model_config_list { }"},
     "/api/keys": {"name": "k"},
+    "/api/views": {"list": "jobs", "name": "v"},
     "/api/accounts": {"name": "a"},
     "/api/repositories": {"name": "r", "url": "ftp://nowhere"},
     "/api/models/{name}/default": {"version": None},
@@ -112,7 +116,7 @@ def operations() -> list[tuple[str, str]]:
 def call(client: Client, method: str, path: str) -> Any:
     """One operation, on things that do not exist."""
     path = path.replace("{file}", "audit.csv")
-    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number", "target"):
+    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number", "target", "view_id"):
         path = path.replace(f"{{{name}}}", "thing")
     body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
     if path.endswith("/versions"):  # multipart

@@ -22,6 +22,7 @@ from console.feed.running import running
 from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
 from console.pages import once
+from console.views import services as views
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Residency
 from tests.console.conftest import PASSWORD, submit
@@ -59,6 +60,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     old, _ = keys.create(admin, keys.KeyGrant(name="old"))
     lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
     key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "account_id": "a", "hmac": "00"}')
+    view = views.save(admin, "jobs", "old", "")
     model = {"args": ["digits"]}
     zoo = REPOSITORY | OF_NEW_MODELS | {"name": "zoo", "url": f"file://{base}/zoo"}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -103,6 +105,9 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "confirm-password": ({}, {"password": PASSWORD, "next": "/settings"}),
         "read-only": ({}, {"on": "0"}),
         "change-password": ({}, {"old": PASSWORD, "new": NEW}),
+        "shortcuts": ({}, {"on": "0"}),
+        "save-view": ({}, {"of_list": "jobs", "name": "mine", "query": "state=failed"}),
+        "remove-view": ({"args": [view.pk]}, {}),
         "logout": ({}, {}),
         "login": ({}, {"username": "admin", "password": NEW}),
     }
