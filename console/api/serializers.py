@@ -404,11 +404,47 @@ class JobsQuery(Strict):
         required=False, default="", allow_blank=True, help_text="`older` of the page before."
     )
     size = serializers.IntegerField(required=False, default=50, min_value=1, max_value=500)
+    sort = serializers.ChoiceField(
+        choices=("newest", "oldest"), required=False, default="newest", help_text="Which jobs come first."
+    )
 
     def get_fields(self) -> dict[str, Any]:
         """Those above, and one for each name of the grammar."""
         words = {name: FilterWord(required=False, help_text=f"As `{name}:` in q.") for name in query.QUALIFIERS}
         return super().get_fields() | words
+
+
+class ErrorsQuery(Strict):
+    """Which jobs are grouped by error."""
+
+    q = serializers.CharField(
+        required=False,
+        default="state:failed",
+        allow_blank=True,
+        max_length=MOST_LETTERS,
+        help_text="Filter as of the list: `state:failed created:<1h`.",
+    )
+
+
+class ErrorGroupOut(serializers.Serializer[Any]):
+    """Errors that are alike, of one model. message: of the newest job, ``example``. q: the filter that finds them."""
+
+    model = serializers.CharField()
+    code = serializers.CharField()
+    group = serializers.CharField()
+    message = serializers.CharField()
+    count = serializers.IntegerField()
+    first = serializers.DateTimeField()
+    last = serializers.DateTimeField()
+    example = serializers.CharField()
+    q = serializers.CharField()
+
+
+class ErrorsOut(serializers.Serializer[Any]):
+    """Errors by group. searched_to: nothing older was looked at; null = all was."""
+
+    groups = ErrorGroupOut(many=True)
+    searched_to = serializers.DateTimeField(allow_null=True)
 
 
 class JobOut(serializers.ModelSerializer[Job]):

@@ -9,6 +9,7 @@ from django.contrib.auth.models import Group
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from console.accounts import sessions, tokens
@@ -21,6 +22,16 @@ from console.operators import throttle
 from signalbox.program.errors import Conflict, InvalidRequest
 
 TOKEN_DAYS_MAX: Final = 366
+
+
+def listed() -> QuerySet[User]:
+    """Every operator by name, with its role."""
+    return User.objects.prefetch_related("groups").order_by("username")
+
+
+def find(username: str) -> User:
+    """An operator. Raises :class:`NotFound`."""
+    return one_of(User.objects.filter(username=username), f"There is no operator {username[:150]!r}.")
 
 
 def create_user(actor: Actor, username: str, password: str, role: str, *, is_service: bool = False) -> User:

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from console.accounts.acts import ROLES, WORDS, Act
 from console.accounts.models import OperatorToken, System, User
 from console.operators import services, throttle
-from console.pages import once
+from console.pages import flash, once
 from console.pages.forms import refusals_in
 from console.pages.sudo import ConfirmForm, asks_password, confirmed
 from console.web.guards import sees
@@ -166,7 +166,7 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
 @sees(Act.USERS_VIEW)
 def users(request: HttpRequest) -> HttpResponse:
     """Operators and their roles."""
-    context = {"users": User.objects.prefetch_related("groups").order_by("username"), "roles": list(ROLES)}
+    context = {"users": services.listed(), "roles": list(ROLES)}
     return render(request, "accounts/users.html", context)
 
 
@@ -190,7 +190,7 @@ def create_user(request: HttpRequest) -> HttpResponse:
 def set_role(request: HttpRequest, username: str) -> HttpResponse:
     """Change a role."""
     services.set_role(actor_of(request), username, request.POST.get("role", ""))
-    messages.success(request, f"{username}'s role is changed.")
+    flash.done(request, f"{username}'s role is changed.")
     return redirect("users")
 
 
@@ -199,8 +199,8 @@ def set_role(request: HttpRequest, username: str) -> HttpResponse:
 def set_active(request: HttpRequest, username: str) -> HttpResponse:
     """Let an operator in or out."""
     is_active = request.POST.get("active") == "1"
-    services.set_active(actor_of(request), username, is_active=is_active)
-    messages.success(request, f"{username} {'may log in' if is_active else 'is locked out'}.")
+    services.set_active(actor_of(request), username, is_active=is_active, reason=request.POST.get("reason", ""))
+    flash.done(request, f"{username} {'may log in' if is_active else 'is locked out'}.")
     return redirect("users")
 
 

@@ -12,16 +12,21 @@ from console.pages import (
     deletion,
     exports,
     hosts,
+    jobacts,
     jobs,
     keys,
     operators,
     palette,
+    payloads,
     repositories,
+    selections,
     splits,
     steering,
+    undo,
     views,
     workers,
 )
+from console.payloads.stored import Part
 from console.web.middleware import HEALTH
 
 _board = [path("", board.board, name="board"), path("live/release", board.release, name="release")]
@@ -86,8 +91,30 @@ urlpatterns = [
     path("accounts/<str:account_id>/edit", accounts.edit, name="edit-account"),
     path("jobs", jobs.index, name="jobs"),
     path("jobs/-/dead-letters", deadletters.index, name="dead-letters"),
+    path("jobs/-/longest-waiting/<str:model>", jobs.longest_waiting, name="longest-waiting"),
+    path("jobs/-/selections", selections.index, name="selections"),
+    path("jobs/-/selections/choose", selections.choose, name="choose-jobs"),
+    path("jobs/-/selections/<str:selection_id>", selections.detail, name="selection"),
+    path("jobs/-/selections/<str:selection_id>/start", selections.start, name="start-selection"),
+    path("jobs/-/selections/<str:selection_id>/stop", selections.stop, name="stop-selection"),
     path("jobs/<str:job_id>", jobs.detail, name="job"),
-    path("jobs/<str:job_id>/cancel", jobs.cancel, name="cancel-job"),
+    path("jobs/<str:job_id>/cancel", jobacts.cancel, name="cancel-job"),
+    path("jobs/<str:job_id>/retry", jobacts.retry, name="retry-job"),
+    path("jobs/<str:job_id>/change", jobacts.change, name="change-job"),
+    path("jobs/<str:job_id>/delete", jobacts.delete, name="delete-job"),
+    *(
+        route
+        for part in Part
+        for route in (
+            path(f"jobs/<str:job_id>/{part}", payloads.show, {"part": part.value}, name=f"job-{part}"),
+            path(
+                f"jobs/<str:job_id>/{part}/images/<str:place>",
+                payloads.image,
+                {"part": part.value},
+                name=f"job-{part}-image",
+            ),
+        )
+    ),
     path("workers", workers.index, name="workers"),
     path("workers/-/hosts", hosts.index, name="hosts"),
     path("workers/-/hosts/<str:host>", hosts.detail, name="host"),
@@ -99,4 +126,5 @@ urlpatterns = [
     path("views/<str:view_id>/remove", views.remove, name="remove-view"),
     path("audit", audit.index, name="audit"),
     path("exports/<str:file>", exports.download, name="export"),
+    path("audit/<str:number>/undo", undo.undo, name="undo"),
 ]

@@ -66,9 +66,16 @@ ACTS: dict[str, Act | None] = {
     "create-account": Act.ACCOUNTS_MANAGE,
     "edit-account": Act.ACCOUNTS_MANAGE,
     "cancel-job": Act.JOBS_CANCEL,
+    "retry-job": Act.JOBS_RETRY,
+    "change-job": Act.JOBS_CHANGE,
+    "delete-job": Act.JOBS_DELETE,
+    "choose-jobs": Act.JOBS_CANCEL,
+    "start-selection": Act.JOBS_CANCEL,
+    "stop-selection": Act.JOBS_CANCEL,
     "worker-drain": Act.WORKERS_DRAIN,
     "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
+    "undo": Act.AUDIT_VIEW,
 }
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
 PAGES = {
@@ -82,18 +89,22 @@ PAGES = {
     "accounts": Act.ACCOUNTS_VIEW,
     "jobs": Act.JOBS_VIEW,
     "dead-letters": Act.JOBS_VIEW,
+    "selections": Act.JOBS_VIEW,
     "audit": Act.AUDIT_VIEW,
     "find": Act.SYSTEM_VIEW,
     "workers": Act.SYSTEM_VIEW,
     "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"} | {
-    "export"
+PARTS = {
+    *("model", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
+    *("job", "job-input", "job-output", "job-input-image", "job-output-image"),
+    *("longest-waiting", "selection", "export"),
 }
 """Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
+    "choose-jobs": {"act": "cancel"},
     "model-load": {"version": "1", "host": "h"},
     "worker-evict": {"model": "m", "version": "1"},
     "read-only": {"on": "0"},

@@ -31,7 +31,8 @@ KEY = f"module key {MARK}"
 """Names of this run's own, because the stack may have seen others."""
 SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
-    "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red"),
+    "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red", "/jobs?q=model:none", "/jobs?group=error"),
+    "longest-waiting": ("/jobs/-/longest-waiting/{model}",),
     "job": ("/jobs/{job}",),
     "dead-letters": ("/jobs/-/dead-letters",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
@@ -238,8 +239,8 @@ def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(house: Ho
     expect(lane.locator(".lane-held-for")).to_contain_text(re.compile(r"^\d\.\d s"))
     token = lane.locator(".lane-value").nth(1).inner_text()
     page.get_by_role("button", name="Ask to release").first.click()
-    page.locator("#release-reason").fill("to see it move")
-    page.locator("#release-form").get_by_role("button", name="Ask to release").click()
+    page.get_by_label("Reason").fill("to see it move")
+    page.locator("#confirm-yes").click()
     expect(page.locator("#toasts")).to_contain_text("The holder is asked")
     expect(lane.locator(".lane-value").nth(1)).not_to_have_text(re.compile(f"^({token}|–)$"), timeout=15_000)
     for worker in ("worker-1", "worker-2"):

@@ -4,6 +4,7 @@ import { startConfirm } from "./confirm.js";
 import { startCopy } from "./copy.js";
 import { startKeys } from "./keys.js";
 import { startPalette } from "./palette.js";
+import { startRefused } from "./refused.js";
 import { startTheme } from "./theme.js";
 import { startTimes } from "./times.js";
 
@@ -13,6 +14,7 @@ startTimes();
 startConfirm();
 startKeys();
 startPalette();
+startRefused();
 
 // Of a row of tabs that is wider than the screen, the current one is in sight.
 const tab = document.querySelector(".tabs [aria-current]");

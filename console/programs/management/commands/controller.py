@@ -22,6 +22,7 @@ from console.noticing import digests
 from console.noticing.loop import Noticing
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
+from console.selections.runner import SelectionRunner
 from signalbox.bus.client import Bus
 
 
@@ -54,6 +55,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
     )
     return [
         Publisher(bus).run(),
+        SelectionRunner(bus).run(),
         reconciler.run(),
         keep_noted(bus),
         readiness.keep_noted(bus),
