@@ -42,6 +42,7 @@ INSTALLED_APPS = [
     "console.fleet",
     "console.programs",
     "console.projector",
+    "console.views",
     "console.api",
     "console.live",
 ]

@@ -14,6 +14,7 @@ from console.api.jobacts import JobActs
 from console.api.keys import Keys
 from console.api.payloads import Payloads
 from console.api.repositories import Repositories
+from console.api.savedviews import Views
 from console.api.selections import Selections
 from console.api.splits import Splits
 from console.api.steering import Steering
@@ -109,6 +110,8 @@ urlpatterns = [
     path("dead-letters/<str:job_id>", DeadLetters.as_view({"get": "show"}), name="api-dead-letter"),
     path("dead-letters/<str:job_id>/redrive", DeadLetters.as_view({"post": "redrive"}), name="api-redrive-dead-letter"),
     path("dead-letters/<str:job_id>/discard", DeadLetters.as_view({"post": "discard"}), name="api-discard-dead-letter"),
+    path("views", Views.as_view({"get": "index", "post": "save"}), name="api-views"),
+    path("views/<str:view_id>", Views.as_view({"delete": "remove"}), name="api-view"),
     path("audit", Audit.as_view({"get": "index"}), name="api-audit"),
     path("exports/<str:file>", Audit.as_view({"get": "export"}), name="api-export"),
     path("audit/<str:number>/undo", Undo.as_view({"post": "undo"}), name="api-undo"),

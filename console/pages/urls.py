@@ -17,6 +17,7 @@ from console.pages import (
     jobs,
     keys,
     operators,
+    palette,
     payloads,
     repositories,
     selections,
@@ -24,6 +25,7 @@ from console.pages import (
     splits,
     steering,
     undo,
+    views,
     workers,
 )
 from console.payloads.stored import Part
@@ -49,6 +51,7 @@ urlpatterns = [
     path("settings/tokens", operators.create_token, name="create-token"),
     path("settings/tokens/<str:token_id>/revoke", operators.revoke_token, name="revoke-token"),
     path("settings/read-only", operators.read_only, name="read-only"),
+    path("settings/shortcuts", operators.set_shortcuts, name="shortcuts"),
     path("settings/users", operators.users, name="users"),
     path("settings/users/new", operators.create_user, name="create-user"),
     path("settings/users/<str:username>/role", operators.set_role, name="set-role"),
@@ -133,6 +136,9 @@ urlpatterns = [
     path("workers/<str:worker>", workers.detail, name="worker"),
     path("workers/<str:worker>/drain", workers.drain, name="worker-drain"),
     path("workers/<str:worker>/evict", steering.evict, name="worker-evict"),
+    path("find", palette.find, name="find"),
+    path("views/save", views.save, name="save-view"),
+    path("views/<str:view_id>/remove", views.remove, name="remove-view"),
     path("audit", audit.index, name="audit"),
     path("exports/<str:file>", exports.download, name="export"),
     path("audit/<str:number>/undo", undo.undo, name="undo"),

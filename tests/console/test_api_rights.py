@@ -98,6 +98,9 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/dead-letters/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/dead-letters/{job_id}/redrive"): Act.JOBS_REDRIVE,
     ("post", "/api/dead-letters/{job_id}/discard"): Act.JOBS_DISCARD,
+    ("get", "/api/views"): Act.SYSTEM_VIEW,
+    ("post", "/api/views"): Act.VIEWS_OWN,
+    ("delete", "/api/views/{view_id}"): None,
     ("get", "/api/audit"): Act.AUDIT_VIEW,
     ("get", "/api/exports/{file}"): Act.AUDIT_VIEW,  # of each list its own: test_exports.py
     ("post", "/api/audit/{number}/undo"): Act.AUDIT_VIEW,
@@ -112,6 +115,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/models": {"name": "m", "path": "/nowhere"},
     "/api/imports": {"config": "model_config_list { }"},
     "/api/keys": {"name": "k"},
+    "/api/views": {"list": "jobs", "name": "v"},
     "/api/accounts": {"name": "a"},
     "/api/accounts/{account_id}/disabled": {"on": True},
     "/api/accounts/{account_id}/delete": {"jobs": "finish", "reason": "gone"},

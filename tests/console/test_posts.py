@@ -28,6 +28,7 @@ from console.operators import factors
 from console.operators import services as operators
 from console.pages import once
 from console.selections import services as selections
+from console.views import services as views
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Residency
 from tests.console.conftest import PASSWORD, submit
@@ -72,6 +73,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     old, _ = keys.create(admin, keys.KeyGrant(name="old"))
     lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
     key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "account_id": "a", "hmac": "00"}')
+    view = views.save(admin, "jobs", "old", "")
     model = {"args": ["digits"]}
     zoo = REPOSITORY | OF_NEW_MODELS | {"name": "zoo", "url": f"file://{base}/zoo"}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -128,6 +130,9 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "confirm-password": ({}, {"password": PASSWORD, "next": "/settings"}),
         "read-only": ({}, {"on": "0"}),
         "change-password": ({}, {"old": PASSWORD, "new": NEW}),
+        "shortcuts": ({}, {"on": "0"}),
+        "save-view": ({}, {"of_list": "jobs", "name": "mine", "query": "state=failed"}),
+        "remove-view": ({"args": [view.pk]}, {}),
         "logout": ({}, {}),
         "login": ({}, {"username": "admin", "password": NEW}),
     }
