@@ -84,6 +84,7 @@ urlpatterns = [
     path("jobs/-/dead-letters", deadletters.index, name="dead-letters"),
     path("jobs/-/longest-waiting/<str:model>", jobs.longest_waiting, name="longest-waiting"),
     path("jobs/<str:job_id>", jobs.detail, name="job"),
+    path("jobs/<str:job_id>/live", jobs.live, name="job-live"),
     path("jobs/<str:job_id>/cancel", jobs.cancel, name="cancel-job"),
     path("workers", workers.index, name="workers"),
     path("workers/-/hosts", hosts.index, name="hosts"),

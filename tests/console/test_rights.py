@@ -86,7 +86,7 @@ PAGES = {
 }
 PARTS = {
     *("model", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
-    *("job", "longest-waiting"),
+    *("job", "job-live", "longest-waiting"),
 }
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
