@@ -264,3 +264,14 @@ class Alarm(Row, frozen=True):
     since: float = 0.0
     href: str = ""
     as_of: float = 0.0
+
+
+class WatchedJob(Row, frozen=True):
+    """A job whose page is open. revision: of its record. state, words, why, starts, tone: how it stands now."""
+
+    revision: int
+    state: str
+    words: str
+    why: str
+    starts: str
+    tone: str

@@ -113,6 +113,7 @@ urlpatterns = [
     path("jobs/-/selections/<str:selection_id>/start", selections.start, name="start-selection"),
     path("jobs/-/selections/<str:selection_id>/stop", selections.stop, name="stop-selection"),
     path("jobs/<str:job_id>", jobs.detail, name="job"),
+    path("jobs/<str:job_id>/live", jobs.live, name="job-live"),
     path("jobs/<str:job_id>/cancel", jobacts.cancel, name="cancel-job"),
     path("jobs/<str:job_id>/retry", jobacts.retry, name="retry-job"),
     path("jobs/<str:job_id>/change", jobacts.change, name="change-job"),

@@ -104,7 +104,7 @@ PAGES = {
 }
 PARTS = {
     *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
-    *("job", "job-input", "job-output", "job-input-image", "job-output-image"),
+    *("job", "job-live", "job-input", "job-output", "job-input-image", "job-output-image"),
     *("longest-waiting", "selection", "export", "recovery-codes", "signed-on-again"),
 }
 """Pages of one thing, and the file of a list."""

@@ -6,6 +6,7 @@ import { Fetches } from "./fetches.js";
 import { onKey } from "./keys.js";
 import { Lanes } from "./lanes.js";
 import { LiveLink } from "./live.js";
+import { tellLink } from "./pill.js";
 import { Queues } from "./queues.js";
 import { Ticker } from "./ticker.js";
 import { serverNow } from "./times.js";
@@ -133,15 +134,8 @@ setInterval(() => {
 
 // ---------------------------------------------------------------- the state of the link
 
-const PILL = {
-  wait: ["wait", "connecting"], live: ["live", "live"], late: ["late", "live data delayed"],
-  down: ["down", "not connected"], blind: ["down", "NATS is away"], ended: ["down", "logged out"],
-};
-
-function tellLink() {
-  const [tone, words] = PILL[link.state];
-  attribute($("link"), "data-link", tone);
-  text($("link"), words);
+function tell() {
+  tellLink(link);
   const isStale = link.state === "down" || link.state === "blind" || link.state === "ended";
   for (const button of document.querySelectorAll("[data-live-only]")) button.disabled = isStale;
   $("stale").hidden = !isStale;
@@ -159,8 +153,8 @@ function tellLink() {
 
 let wasAway = false;
 link.addEventListener("link", () => {
-  tellLink();
+  tell();
   if (link.state === "live" && wasAway) toast("Back live.", "success");
   wasAway = ["down", "blind"].includes(link.state);
 });
-tellLink();
+tell();
