@@ -61,6 +61,10 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/workers/{worker}"): Act.SYSTEM_VIEW,
     ("post", "/api/workers/{worker}/evict"): Act.RESIDENCY_LOAD,
     ("put", "/api/workers/{worker}/drain"): Act.WORKERS_DRAIN,
+    ("post", "/api/workers/{worker}/release"): Act.LANES_RELEASE,
+    ("get", "/api/devices"): Act.SYSTEM_VIEW,
+    ("get", "/api/devices/{gpu}"): Act.SYSTEM_VIEW,
+    ("post", "/api/devices/{gpu}/release"): Act.LANES_RELEASE,
     ("get", "/api/keys"): Act.KEYS_VIEW,
     ("post", "/api/keys"): Act.KEYS_MANAGE,
     ("get", "/api/keys/{kid}"): Act.KEYS_VIEW,
@@ -119,7 +123,7 @@ def operations() -> list[tuple[str, str]]:
 
 def call(client: Client, method: str, path: str) -> Any:
     """One operation, on things that do not exist."""
-    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number", "target", "username"):
+    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number", "target", "username", "gpu"):
         path = path.replace(f"{{{name}}}", "thing")
     body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
     if path.endswith("/versions"):  # multipart

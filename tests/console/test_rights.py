@@ -66,6 +66,8 @@ ACTS: dict[str, Act | None] = {
     "worker-drain": Act.WORKERS_DRAIN,
     "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
+    "device-release": Act.LANES_RELEASE,
+    "worker-release": Act.LANES_RELEASE,
     "undo": Act.AUDIT_VIEW,
 }
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
@@ -85,7 +87,11 @@ PAGES = {
     "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"}
+PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job"} | {
+    "worker",
+    "host",
+    "device",
+}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
