@@ -8,6 +8,7 @@ from console.api.accounts import Accounts
 from console.api.audit import Audit
 from console.api.deadletters import DeadLetters
 from console.api.deletion import Deletion
+from console.api.devices import Devices
 from console.api.figures import Figures
 from console.api.hosts import Hosts
 from console.api.jobacts import JobActs
@@ -78,6 +79,10 @@ urlpatterns = [
     path("workers", Workers.as_view({"get": "index"}), name="api-workers"),
     path("workers/<str:worker>", Workers.as_view({"get": "show"}), name="api-worker"),
     path("workers/<str:worker>/drain", Workers.as_view({"put": "drain"}), name="api-drain"),
+    path("workers/<str:worker>/release", Workers.as_view({"post": "release"}), name="api-release-worker"),
+    path("devices", Devices.as_view({"get": "index"}), name="api-devices"),
+    path("devices/<str:gpu>", Devices.as_view({"get": "show"}), name="api-device"),
+    path("devices/<str:gpu>/release", Devices.as_view({"post": "release"}), name="api-release-device"),
     path("workers/<str:worker>/evict", Steering.as_view({"post": "evict"}), name="api-evict"),
     path("keys", Keys.as_view({"get": "index", "post": "create"}), name="api-keys"),
     path("keys/<str:kid>", Keys.as_view({"get": "show"}), name="api-key"),

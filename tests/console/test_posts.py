@@ -58,7 +58,8 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     catalog.change_settings(admin, "digits", {"max_queue": 7})
     done = AuditEntry.objects.latest("number")
     feed = Feed(Wire())
-    feed.view.presence("w1", worker("w1", models=(Residency(model="digits", version=1, state="ready"),)), 1_000_000.0)
+    loaded = Residency(model="digits", version=1, state="ready")
+    feed.view.presence("w1", worker("w1", token=7, models=(loaded,)), 1_000_000.0)
     monkeypatch.setattr(running, "feed", feed)
     monkeypatch.setattr(Feed, "is_blind", False)
     waits = {"listed_ops": {"ReadFile": "reads files"}, "added_by": "somebody else"}
@@ -118,6 +119,8 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
         "worker-evict": ({"args": ["w1"]}, {"model": "digits", "version": "1"}),
         "live:release": ({}, {"gpu": "GPU-1"}),
+        "device-release": ({"args": ["GPU-1"]}, {}),
+        "worker-release": ({"args": ["w1"]}, {}),
         "undo": ({"args": [done.number]}, {}),
         "create-user": ({}, {"username": "nina", "password": NEW, "role": "viewer"}),
         "set-role": ({"args": ["viewer"]}, {"role": "operator"}),

@@ -81,6 +81,8 @@ ACTS: dict[str, Act | None] = {
     "worker-drain": Act.WORKERS_DRAIN,
     "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
+    "device-release": Act.LANES_RELEASE,
+    "worker-release": Act.LANES_RELEASE,
     "undo": Act.AUDIT_VIEW,
 }
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
@@ -105,7 +107,7 @@ PAGES = {
 PARTS = {
     *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
     *("job", "job-live", "job-input", "job-output", "job-input-image", "job-output-image"),
-    *("longest-waiting", "selection", "export", "recovery-codes", "signed-on-again"),
+    *("device", "longest-waiting", "selection", "export", "recovery-codes", "signed-on-again"),
 }
 """Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {

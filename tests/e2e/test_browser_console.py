@@ -53,6 +53,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "worker": ("/workers/{worker}",),
     "hosts": ("/workers/-/hosts",),
     "host": ("/workers/-/hosts/{host}",),
+    "device": ("/workers/-/devices/{gpu}",),
     "keys": ("/keys",),
     "key": ("/keys/{key}",),
     "create-key": ("/keys/new",),
@@ -415,8 +416,10 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     job = str(ended.first.get_attribute("href")).rsplit("/", 1)[-1]
     page.goto(window.url("/workers/-/hosts"))
     host = str(page.locator("tbody a.row-link").first.get_attribute("href")).rsplit("/", 1)[-1]
+    page.goto(window.url("/workers"))
+    gpu = str(page.locator("tbody a[href^='/workers/-/devices/']").first.get_attribute("href")).rsplit("/", 1)[-1]
     page.context.close()
-    return {"model": MODEL, "job": job, "key": kid, "worker": "worker-1", "host": host}
+    return {"model": MODEL, "job": job, "key": kid, "worker": "worker-1", "host": host, "gpu": gpu}
 
 
 def test_a_model_is_pinned_and_unpinned_and_loaded_by_hand_with_the_buttons_of_its_page(

@@ -38,7 +38,8 @@ function alarms(rows) {
   return Object.values(rows).sort((a, b) => (a.as_of > 0) - (b.as_of > 0) || a.level.localeCompare(b.level) || a.since - b.since).map((alarm) => {
     const said = alarm.as_of ? `${alarm.text} (as of ${clock.format(alarm.as_of * 1000)})` : alarm.text;
     const words = alarm.href.startsWith("/") ? el("a", { href: alarm.href }, said) : said;
-    return el("div", { class: `message message-${alarm.as_of ? "neutral" : alarm.level}` }, icon(alarm.level), el("div", {}, words));
+    const hint = alarm.hint ? el("span", { class: "muted small" }, ` ${alarm.hint}`) : null;
+    return el("div", { class: `message message-${alarm.as_of ? "neutral" : alarm.level}` }, icon(alarm.level), el("div", {}, words, hint));
   });
 }
 
