@@ -39,6 +39,7 @@ INSTALLED_APPS = [
     "console.jobs",
     "console.rollups",
     "console.fleet",
+    "console.trials",
     "console.programs",
     "console.projector",
     "console.api",

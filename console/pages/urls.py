@@ -17,6 +17,7 @@ from console.pages import (
     repositories,
     splits,
     steering,
+    trials,
     workers,
 )
 from console.web.middleware import HEALTH
@@ -61,6 +62,8 @@ urlpatterns = [
     path("models/<str:name>/default", catalog.set_default, name="model-default"),
     path("models/<str:name>/policy", catalog.set_policy, name="model-policy"),
     path("models/<str:name>/label", catalog.set_label, name="model-label"),
+    path("models/<str:name>/try", trials.try_model, name="try-model"),
+    path("models/<str:name>/try/<str:trial_id>", trials.trial, name="trial"),
     path("models/<str:name>/move", splits.move, name="model-move"),
     path("models/<str:name>/split", splits.set_split, name="model-split"),
     path("models/<str:name>/split/promote", splits.promote, name="promote-split"),

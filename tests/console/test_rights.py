@@ -50,6 +50,7 @@ ACTS: dict[str, Act | None] = {
     "promote-split": Act.MODELS_ROLLOUT,
     "roll-back-split": Act.MODELS_ROLLOUT,
     "model-pause": Act.QUEUES_PAUSE,
+    "try-model": Act.MODELS_TRY,
     "model-pin": Act.RESIDENCY_PIN,
     "model-load": Act.RESIDENCY_LOAD,
     "delete-model": Act.MODELS_DELETE,
@@ -87,6 +88,7 @@ PAGES = {
 PARTS = {
     "model",
     "model-move",
+    "trial",
     "version",
     "repository",
     "key",
