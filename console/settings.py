@@ -40,6 +40,7 @@ INSTALLED_APPS = [
     "console.rollups",
     "console.selections",
     "console.fleet",
+    "console.trials",
     "console.programs",
     "console.projector",
     "console.views",

@@ -95,6 +95,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "model-policy": (model, {"kind": "latest", "count": "1"}),
         "model-label": (model, {"label": "stable", "version": "1"}),
         "model-pause": (model, {"paused": "1"}),
+        "try-model": (model, {"version": "1", "signature": "serving_default", "input.x": "1.0"}),
         "model-pin": (model, {"pinned": "1", "host": "north"}),
         "model-load": (model, {"version": "1", "host": "north"}),
         "add-repository": ({}, zoo),

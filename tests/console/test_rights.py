@@ -56,6 +56,7 @@ ACTS: dict[str, Act | None] = {
     "promote-split": Act.MODELS_ROLLOUT,
     "roll-back-split": Act.MODELS_ROLLOUT,
     "model-pause": Act.QUEUES_PAUSE,
+    "try-model": Act.MODELS_TRY,
     "model-pin": Act.RESIDENCY_PIN,
     "model-load": Act.RESIDENCY_LOAD,
     "delete-model": Act.MODELS_DELETE,
@@ -107,7 +108,7 @@ PAGES = {
 PARTS = {
     *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
     *("job", "job-live", "job-input", "job-output", "job-input-image", "job-output-image"),
-    *("device", "longest-waiting", "selection", "export", "recovery-codes", "signed-on-again"),
+    *("trial", "device", "longest-waiting", "selection", "export", "recovery-codes", "signed-on-again"),
 }
 """Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {

@@ -38,6 +38,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "model": ("/models/{model}",),
     "deleted": ("/models/-/deleted",),
     "version": ("/models/{model}/versions/1",),
+    "try-model": ("/models/{model}/try", "/models/{model}/try?version=1&signature=serving_default"),
     "model-move": (
         "/models/{model}/move?what=default&version=1",
         "/models/{model}/move?what=label&label=new&version=1",
