@@ -14,7 +14,7 @@ from channels.db import database_sync_to_async
 from django.utils import timezone
 
 from console.outbox.ends import with_ends_of
-from console.outbox.models import OutboxEntry
+from console.outbox.models import OutboxEntry, redrive_asked
 from console.outbox.wake import Waker
 from signalbox.bus.client import Bus
 from signalbox.bus.table import remove
@@ -116,7 +116,8 @@ class Publisher:
             if entry.kind == OutboxEntry.CANCEL:
                 await self._cancel(entry.key)
             elif entry.kind == OutboxEntry.REDRIVE:
-                await deadletters.redrive(self._bus, entry.key, after=entry.body)
+                after, version = redrive_asked(entry.body)
+                await deadletters.redrive(self._bus, entry.key, after=after, version=version)
             elif entry.kind == OutboxEntry.DISCARD:
                 await deadletters.discard(self._bus, entry.key)
             elif entry.kind == OutboxEntry.EVICT:

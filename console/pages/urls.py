@@ -84,6 +84,13 @@ urlpatterns = [
     path("accounts/<str:account_id>/edit", accounts.edit, name="edit-account"),
     path("jobs", jobs.index, name="jobs"),
     path("jobs/-/dead-letters", deadletters.index, name="dead-letters"),
+    # No job's id is "-", so these hide no letter.
+    path("jobs/-/dead-letters/-/group", deadletters.group, name="dead-letter-group"),
+    path("jobs/-/dead-letters/-/redrive", deadletters.redrive_many, name="redrive-dead-letters"),
+    path("jobs/-/dead-letters/-/discard", deadletters.discard_many, name="discard-dead-letters"),
+    path("jobs/-/dead-letters/<str:job_id>", deadletters.detail, name="dead-letter"),
+    path("jobs/-/dead-letters/<str:job_id>/redrive", deadletters.redrive, name="redrive-dead-letter"),
+    path("jobs/-/dead-letters/<str:job_id>/discard", deadletters.discard, name="discard-dead-letter"),
     path("jobs/<str:job_id>", jobs.detail, name="job"),
     *(
         route

@@ -78,6 +78,9 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/jobs/{job_id}/input"): Act.JOBS_PAYLOAD,
     ("get", "/api/jobs/{job_id}/output"): Act.JOBS_PAYLOAD,
     ("get", "/api/dead-letters"): Act.JOBS_VIEW,
+    ("get", "/api/dead-letters/groups"): Act.JOBS_VIEW,
+    ("post", "/api/dead-letters/redrive"): Act.JOBS_REDRIVE,
+    ("post", "/api/dead-letters/discard"): Act.JOBS_DISCARD,
     ("get", "/api/dead-letters/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/dead-letters/{job_id}/redrive"): Act.JOBS_REDRIVE,
     ("post", "/api/dead-letters/{job_id}/discard"): Act.JOBS_DISCARD,
@@ -99,6 +102,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/workers/{worker}/drain": {"on": True},
     "/api/workers/{worker}/evict": {"model": "m", "version": 1},
     "/api/models/{name}/pin": {"on": True},
+    "/api/dead-letters/redrive": {"until": 1},
+    "/api/dead-letters/discard": {"until": 1},
     "/api/models/{name}/load": {"host": "h"},
 }
 

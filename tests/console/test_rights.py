@@ -63,6 +63,10 @@ ACTS: dict[str, Act | None] = {
     "create-account": Act.ACCOUNTS_MANAGE,
     "edit-account": Act.ACCOUNTS_MANAGE,
     "cancel-job": Act.JOBS_CANCEL,
+    "redrive-dead-letter": Act.JOBS_REDRIVE,
+    "redrive-dead-letters": Act.JOBS_REDRIVE,
+    "discard-dead-letter": Act.JOBS_DISCARD,
+    "discard-dead-letters": Act.JOBS_DISCARD,
     "worker-drain": Act.WORKERS_DRAIN,
     "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
@@ -86,6 +90,7 @@ PAGES = {
 }
 PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"}
 PARTS |= {"job-input", "job-output", "job-input-image", "job-output-image"}
+PARTS |= {"dead-letter", "dead-letter-group"}
 """Pages of one thing."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
