@@ -37,6 +37,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "groups": groups,
         "which": which._replace(until=found.until),
         "waiting": sum(group.waiting for group, _ in groups),
+        "kept": _kept(found.kept_s),
         "why_unknown": why_unknown,
     }
     return render(request, "deadletters/index.html", context)
@@ -126,6 +127,11 @@ def query_of(which: Which) -> str:
     asked = which._asdict()
     del asked["until"]
     return f"{reverse('dead-letter-group')}?{urlencode(asked)}"
+
+
+def _kept(seconds: float) -> str:
+    days = seconds / 86_400
+    return counted(round(days), "day") if days >= 1 else f"{seconds / 3600:.3g} h" if seconds else ""
 
 
 def _which(sent: Any) -> Which:

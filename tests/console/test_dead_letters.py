@@ -102,7 +102,7 @@ async def test_the_boards_figure_leads_to_exactly_as_many_letters(call: Callable
             connections.close_all()
 
     page = await asyncio.to_thread(look)
-    (counted,) = re.findall(r'data-label="Letters" class="num">(\d+)<', page)
+    (counted,) = re.findall(r'data-label="Letters" class="num"><div>(\d+)<', page)
     assert counted == figure.value
     assert "poison" in page
 
