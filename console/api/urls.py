@@ -112,6 +112,10 @@ urlpatterns = [
     path("jobs/<str:job_id>/input", Payloads.as_view({"get": "input"}), name="api-job-input"),
     path("jobs/<str:job_id>/output", Payloads.as_view({"get": "output"}), name="api-job-output"),
     path("dead-letters", DeadLetters.as_view({"get": "index"}), name="api-dead-letters"),
+    # No job's id is one of these words.
+    path("dead-letters/groups", DeadLetters.as_view({"get": "groups"}), name="api-dead-letter-groups"),
+    path("dead-letters/redrive", DeadLetters.as_view({"post": "redrive_many"}), name="api-redrive-dead-letters"),
+    path("dead-letters/discard", DeadLetters.as_view({"post": "discard_many"}), name="api-discard-dead-letters"),
     path("dead-letters/<str:job_id>", DeadLetters.as_view({"get": "show"}), name="api-dead-letter"),
     path("dead-letters/<str:job_id>/redrive", DeadLetters.as_view({"post": "redrive"}), name="api-redrive-dead-letter"),
     path("dead-letters/<str:job_id>/discard", DeadLetters.as_view({"post": "discard"}), name="api-discard-dead-letter"),

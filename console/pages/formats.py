@@ -165,6 +165,8 @@ def figure(value: Any) -> str:
         return "–"
     if isinstance(value, list):
         return f"{figure(value[0])} {figure(value[1])}i"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -116,6 +116,13 @@ urlpatterns = [
     path("jobs/-/selections/<str:selection_id>", selections.detail, name="selection"),
     path("jobs/-/selections/<str:selection_id>/start", selections.start, name="start-selection"),
     path("jobs/-/selections/<str:selection_id>/stop", selections.stop, name="stop-selection"),
+    # No job's id is "-", so these hide no letter.
+    path("jobs/-/dead-letters/-/group", deadletters.group, name="dead-letter-group"),
+    path("jobs/-/dead-letters/-/redrive", deadletters.redrive_many, name="redrive-dead-letters"),
+    path("jobs/-/dead-letters/-/discard", deadletters.discard_many, name="discard-dead-letters"),
+    path("jobs/-/dead-letters/<str:job_id>", deadletters.detail, name="dead-letter"),
+    path("jobs/-/dead-letters/<str:job_id>/redrive", deadletters.redrive, name="redrive-dead-letter"),
+    path("jobs/-/dead-letters/<str:job_id>/discard", deadletters.discard, name="discard-dead-letter"),
     path("jobs/<str:job_id>", jobs.detail, name="job"),
     path("jobs/<str:job_id>/live", jobs.live, name="job-live"),
     path("jobs/<str:job_id>/cancel", jobacts.cancel, name="cancel-job"),

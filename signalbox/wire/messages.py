@@ -201,10 +201,11 @@ class DeadLetter(Doc, frozen=True, kw_only=True):
 
 
 class Redriven(Doc, frozen=True, kw_only=True):
-    """``dlp.redriven.<id>``: the job a dead letter was last redriven as."""
+    """``dlp.redriven.<id>``: the job a dead letter was last redriven as. version: 0 = the letter's own."""
 
     job: str
     at: float
+    version: int = 0
 
 
 class AuditMark(Doc, frozen=True, kw_only=True):

@@ -99,6 +99,9 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/jobs/{job_id}/input"): Act.JOBS_PAYLOAD,
     ("get", "/api/jobs/{job_id}/output"): Act.JOBS_PAYLOAD,
     ("get", "/api/dead-letters"): Act.JOBS_VIEW,
+    ("get", "/api/dead-letters/groups"): Act.JOBS_VIEW,
+    ("post", "/api/dead-letters/redrive"): Act.JOBS_REDRIVE,
+    ("post", "/api/dead-letters/discard"): Act.JOBS_DISCARD,
     ("get", "/api/dead-letters/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/dead-letters/{job_id}/redrive"): Act.JOBS_REDRIVE,
     ("post", "/api/dead-letters/{job_id}/discard"): Act.JOBS_DISCARD,
@@ -136,6 +139,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/users": {"username": "u", "password": "short", "role": "viewer"},
     "/api/users/{username}/role": {"role": "viewer"},
     "/api/users/{username}/active": {"on": False},
+    "/api/dead-letters/redrive": {"until": 1},
+    "/api/dead-letters/discard": {"until": 1},
     "/api/models/{name}/load": {"host": "h"},
     "/api/selections": {"act": "cancel", "jobs": []},
 }

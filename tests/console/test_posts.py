@@ -46,8 +46,8 @@ from tests.rigs.models import half_plus_two
 Browser = Callable[[str], Client]
 SCRIPTS = {"live:release"}
 """Routes that answer a script of the board, in JSON: no page, so nothing to reload."""
-WITH_NATS = {"retry-job"}
-"""Routes that ask NATS before they redirect: tests/console/test_job_acts.py."""
+WITH_NATS = {"retry-job"} | {f"{act}-dead-letter{many}" for act in ("redrive", "discard") for many in ("", "s")}
+"""Routes that ask NATS before they redirect: tests/console/test_job_acts.py, test_dead_letters.py."""
 NEW = "quite another long password"
 
 

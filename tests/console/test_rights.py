@@ -79,6 +79,10 @@ ACTS: dict[str, Act | None] = {
     "choose-jobs": Act.JOBS_CANCEL,
     "start-selection": Act.JOBS_CANCEL,
     "stop-selection": Act.JOBS_CANCEL,
+    "redrive-dead-letter": Act.JOBS_REDRIVE,
+    "redrive-dead-letters": Act.JOBS_REDRIVE,
+    "discard-dead-letter": Act.JOBS_DISCARD,
+    "discard-dead-letters": Act.JOBS_DISCARD,
     "worker-drain": Act.WORKERS_DRAIN,
     "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
@@ -108,7 +112,17 @@ PAGES = {
 PARTS = {
     *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
     *("job", "job-live", "job-input", "job-output", "job-input-image", "job-output-image"),
-    *("trial", "device", "longest-waiting", "selection", "export", "recovery-codes", "signed-on-again"),
+    *(
+        "dead-letter",
+        "dead-letter-group",
+        "trial",
+        "device",
+        "longest-waiting",
+        "selection",
+        "export",
+        "recovery-codes",
+        "signed-on-again",
+    ),
 }
 """Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {
