@@ -77,8 +77,9 @@ class JobActs:
     async def redrive(self, job_id: str, *, after: str = "", version: int = 0, since: float = 0.0) -> str:
         """Run a dead letter's job again; returns the new job's id.
 
-        version: of the model, to run it with; 0 = the one that it was accepted for. since: what was redriven before counts as somebody else's, UTC seconds. Raises :class:`Conflict` for that, and
-        as :func:`signalbox.jobs.deadletters.redrive`.
+        version: of the model, to run it with; 0 = the one that it was accepted for. since: what was redriven before
+        counts as somebody else's, UTC seconds. Raises :class:`Conflict` for that, and as
+        :func:`signalbox.jobs.deadletters.redrive`.
         """
         if since:
             last = (await deadletters.find(self._bus, job_id)).redriven
