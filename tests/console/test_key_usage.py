@@ -63,13 +63,13 @@ def test_an_accounts_figures_are_those_of_all_its_keys_and_of_no_other(admin: Ac
     assert {kid: (one.calls, one.refused) for kid, one in everybody.items()} == {key: (3, 1), other: (40, 0)}
 
 
-def test_minutes_are_kept_for_hours_and_hours_for_a_month(key: str) -> None:
-    for ago in (timedelta(days=40), timedelta(days=2), timedelta(hours=4), timedelta(0)):
+def test_minutes_are_kept_for_hours_hours_for_days_and_days_for_a_month(key: str) -> None:
+    for ago in (timedelta(days=40), timedelta(days=3), timedelta(hours=4), timedelta(0)):
         report({key: 1}, at=NOON - ago)
     kept = {(use.step_s, use.at) for use in KeyUse.objects.all()}
-    start = round(datetime(2026, 11, 20, 11, tzinfo=UTC).timestamp())
-    hours = [start - 2 * 86_400, start - 4 * 3600, start]
-    assert kept == {(3600, at) for at in hours} | {(60, start + 59 * 60)}
+    day = round(datetime(2026, 11, 20, tzinfo=UTC).timestamp())
+    hour = day + 11 * 3600
+    assert kept == {(86_400, day - 3 * 86_400), (86_400, day), (3600, hour - 4 * 3600), (3600, hour), (60, hour + 3540)}
     assert figures.of_key(key, figures.SPANS["month"], NOON.timestamp()).calls == 3
 
 
