@@ -38,6 +38,7 @@ INSTALLED_APPS = [
     "console.keys",
     "console.jobs",
     "console.rollups",
+    "console.selections",
     "console.fleet",
     "console.programs",
     "console.projector",
@@ -78,7 +79,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "console.pages.frame.frame",
             ],
-            "builtins": ["console.pages.formats"],
+            "builtins": ["console.pages.formats", "console.pages.jobtags", "console.pages.listbar"],
         },
     }
 ]

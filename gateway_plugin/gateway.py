@@ -12,7 +12,7 @@ from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.admission.queues import QueueAdmission
 from gateway_plugin.admission.refusals import REFUSED
-from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, Submitter
+from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyCounts, KeyUse
 from gateway_plugin.api.calls import Method
 from gateway_plugin.api.dialect import Dialects
@@ -56,6 +56,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.disk import Reserve
 from signalbox.bus.sharedclock import SharedClock
 from signalbox.bus.table import Table
+from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Unavailable
 from signalbox.program.tasks import TaskGroup

@@ -10,6 +10,9 @@ from signalbox.program.errors import Forbidden
 KEY: Final = "key:"
 """Names of actors that are API keys begin so."""
 
+_CHANGE_NOTHING: Final = frozenset({Act.SYSTEM_READ_ONLY, Act.JOBS_PAYLOAD})
+"""Allowed in read-only mode beside ``view`` acts: what switches it off, and what only reads."""
+
 
 @dataclass(frozen=True)
 class Actor:
@@ -67,7 +70,7 @@ def _refusal(actor: Actor, act: Act, target: object, *, revokes: bool) -> str:
         return f"Your role ({user.role or 'none'}) may not {WORDS[act]}."
     if user is not None and act is Act.TOKENS_OWN and isinstance(target, OperatorToken) and target.user_id != user.pk:
         return "This token belongs to somebody else."
-    if not (act.is_view or revokes or act is Act.SYSTEM_READ_ONLY):
+    if not (act.is_view or revokes or act in _CHANGE_NOTHING):
         system = System.current()
         if system.is_read_only:
             return f"The console is read-only. {system.message}".strip()

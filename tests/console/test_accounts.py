@@ -13,8 +13,8 @@ from django.test import Client
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.catalog.models import ServedModel
+from console.jobs import acts as jobs
 from console.jobs import query
-from console.jobs import services as jobs
 from console.keys import accounts, services
 from console.keys.accounts import Terms
 from console.keys.models import Account, ApiKey

@@ -23,6 +23,7 @@ from console.noticing import digests
 from console.noticing.loop import Noticing
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
+from console.selections.runner import SelectionRunner
 from signalbox.bus.client import Bus
 
 
@@ -55,6 +56,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
     )
     return [
         Publisher(bus).run(),
+        SelectionRunner(bus).run(),
         reconciler.run(),
         keep_noted(bus),
         accounts_leaving.keep_cancelled(),
