@@ -42,6 +42,12 @@ def filesize(value: float | None) -> str:
 
 
 @register.filter
+def grouped(count: int) -> str:
+    """``1 701 556``, with spaces at which no line ends."""
+    return f"{count:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+@register.filter
 def duration(milliseconds: float | None) -> str:
     """Milliseconds as ``3.2 ms``, ``1.24 s`` or ``4 min 10 s``; nothing is a dash."""
     if milliseconds is None:

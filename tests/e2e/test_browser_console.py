@@ -154,6 +154,7 @@ def test_a_key_made_in_the_browser_calls_a_model_and_is_refused_within_a_second_
     status, answer = _predict(house, text)
     assert (status, answer) == (200, {"predictions": [2.5, 3.0, 4.5]})
     page.get_by_role("button", name="Revoke").click()
+    page.locator("#confirm-word").fill("short-lived")
     page.get_by_label("Reason").fill("the test is over")
     page.locator("#confirm-yes").click()
     page.get_by_text("revoked").first.wait_for()
