@@ -161,8 +161,8 @@ def _acting(actor: Actor, selection_id: str, reason: str) -> Iterator[tuple[Sele
 
 def _told(chosen: Selection) -> dict[str, Any]:
     """What the audit tells of it."""
-    told: dict[str, Any] = {"act": chosen.act, **chosen.options, "jobs": chosen.total, "of": chosen.words or chosen.filter_text}
-    return told | {"started": chosen.started_at is not None}
+    told = {"act": chosen.act, **chosen.options, "jobs": chosen.total}
+    return told | {"of": chosen.words or chosen.filter_text, "started": chosen.started_at is not None}
 
 
 def _begin(chosen: Selection, reason: str) -> None:
