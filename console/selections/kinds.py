@@ -79,8 +79,13 @@ def kind_of(act: str) -> Kind:
     return found
 
 
-def options_of(act: str, given: dict[str, Any]) -> dict[str, str]:
-    """The options of an act, and no others. Raises :class:`InvalidRequest`."""
+def options_of(act: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of an act, and no others: ``priority``, of a redrive ``version``.
+
+    Raises :class:`InvalidRequest`.
+    """
+    if act == "redrive" and given.get("version"):
+        return {"version": int(given["version"])}
     if act != "priority":
         return {}
     priority = given.get("priority", PRIORITIES[0])
