@@ -29,8 +29,12 @@ class Inverse(NamedTuple):
 
 def of(entry: AuditEntry) -> Inverse | None:
     """The inverse of an act that was done; None where it has none, or what it was done to is gone."""
-    find = _BY_ACT.get(entry.act)
-    return find(entry) if find is not None and entry.is_done else None
+    return _BY_ACT[entry.act](entry) if has_any(entry) else None
+
+
+def has_any(entry: AuditEntry) -> bool:
+    """Whether acts of this kind have an inverse at all."""
+    return entry.is_done and entry.act in _BY_ACT
 
 
 def _pause(entry: AuditEntry) -> Inverse | None:

@@ -39,6 +39,8 @@ def undo(actor: Actor, entry: AuditEntry, *, reason: str = "") -> str:
     Raises :class:`NotFound` for an act without an inverse, :class:`Conflict` where it was changed again meanwhile or
     that is too long ago, and what the inverse raises.
     """
+    if not inverses.has_any(entry):
+        raise NotFound(_no_undo(entry))
     what, target, asked = Act(entry.act), Target(entry.target_kind, entry.target), {"undo": entry.number}
     check(actor, what, target, asked=asked, reason=reason)
     why = f"Undo of {entry.number}. {reason}".strip()[:200]
@@ -67,7 +69,7 @@ def of_request(actor: Actor) -> AuditEntry | None:
 
 def may_undo(actor: Actor, entry: AuditEntry) -> bool:
     """Whether :func:`undo` would take the act back now."""
-    if not entry.is_done or not may(actor, Act(entry.act)):
+    if not inverses.has_any(entry) or not may(actor, Act(entry.act)):
         return False
     try:
         _standing(entry)
@@ -83,7 +85,7 @@ def _standing(entry: AuditEntry) -> Inverse:
     inverse = inverses.of(entry)
     changed = [name for name, was in entry.before.items() if name in entry.after and entry.after[name] != was]
     if inverse is None or not changed:
-        raise NotFound(f"Act {entry.number} ({entry.act} on {entry.target}) has no undo.")
+        raise NotFound(_no_undo(entry))
     for name in changed:
         if name in inverse.now and inverse.now[name] != entry.after[name]:
             raise Conflict(
@@ -91,6 +93,10 @@ def _standing(entry: AuditEntry) -> Inverse:
                 f" {_said(entry.after[name])} after act {entry.number}."
             )
     return inverse
+
+
+def _no_undo(entry: AuditEntry) -> str:
+    return f"Act {entry.number} ({entry.act} on {entry.target}) has no undo."
 
 
 def _said(value: Any) -> str:
