@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
@@ -17,6 +18,22 @@ from signalbox.wire.names import MODEL_NAME
 PREFIX: Final = "SIGNALBOX_CONSOLE_"
 UPLOADS: Final = "uploads"
 """Name of the default repository, and of the folder that it is where no setting says otherwise."""
+
+ROLE_NAMES: Final = ("viewer", "operator", "model manager", "admin")
+"""Roles of operators, each of which may do all that the one before it may."""
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_trusted_url(url: str) -> bool:
+    """Whether nobody on the way reads or changes what this URL gives: HTTPS, or a program on this machine."""
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  raises for one that is none
+    except ValueError:
+        return False
+    if not parts.hostname or parts.username or parts.fragment:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
 
 
 class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
@@ -110,6 +127,50 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
     login_wait_s: Annotated[
         float, Meta(description="Seconds a login waits for its turn to be hashed, then 503.", gt=0)
     ] = 10.0
+    second_factor: Annotated[
+        str,
+        Meta(
+            pattern="^(optional|required)$",
+            description="Whether each local login needs a code of an authenticator app: `optional` = those who added"
+            " one; `required` = all, and who has none adds it at the next login.",
+        ),
+    ] = "optional"
+    oidc_issuer: Annotated[
+        str,
+        Meta(
+            description="URL of the OpenID Connect provider that operators sign on with, exactly as its discovery"
+            " document says `issuer`; empty = local logins alone."
+        ),
+    ] = ""
+    oidc_client_id: Annotated[str, Meta(description="Id of the console as the provider's client.")] = ""
+    oidc_client_secret: Annotated[
+        str, Meta(description="Its secret; empty = a public client (PKCE alone).", extra={"secret": True})
+    ] = ""
+    oidc_scopes: Annotated[tuple[str, ...], Meta(description="Scopes asked for; `openid` is always.")] = (
+        "profile",
+        "email",
+    )
+    oidc_name_claim: Annotated[
+        str, Meta(description="Claim that names a new operator; read at the first sign-on alone.")
+    ] = "preferred_username"
+    oidc_role_claim: Annotated[
+        str,
+        Meta(description="Claim with an operator's groups, a text or a list; `realm_access.roles` is one in another."),
+    ] = "groups"
+    oidc_roles: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Which value of that claim gives which role: `value=role`, `ml-team=model manager`. The highest"
+            " counts; who has none is refused."
+        ),
+    ] = ()
+    oidc_email_domains: Annotated[
+        tuple[str, ...],
+        Meta(description="Only verified addresses (`email_verified`) of these domains are let in; empty = all."),
+    ] = ()
+    oidc_button: Annotated[str, Meta(description="Words of the button on the login page.", max_length=60)] = (
+        "Sign on with your organisation"
+    )
     upload_max_bytes: Annotated[int, Meta(description="Largest model archive, and its content, in bytes.", ge=1024)] = (
         8 * 1024**3
     )
@@ -236,6 +297,25 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
 
         if self.uploads_url:
             yield from self._uploads_problems()
+        if self.oidc_issuer:
+            yield from self._oidc_problems()
+
+    @property
+    def role_of_value(self) -> dict[str, str]:
+        """The role that each value of the provider's claim gives."""
+        return {value: role for value, _, role in (pair.rpartition("=") for pair in self.oidc_roles)}
+
+    def _oidc_problems(self) -> Iterator[str]:
+        if not is_trusted_url(self.oidc_issuer):
+            yield f"{PREFIX}OIDC_ISSUER: an https:// URL; http:// is for a provider on this machine"
+        if not self.oidc_client_id:
+            yield f"{PREFIX}OIDC_CLIENT_ID: the id that the provider gave the console"
+        if not self.oidc_roles:
+            yield f"{PREFIX}OIDC_ROLES: without a value=role nobody can sign on"
+        for pair in self.oidc_roles:
+            value, _, role = pair.rpartition("=")
+            if not value or role not in ROLE_NAMES:
+                yield f"{PREFIX}OIDC_ROLES: {pair!r} is no value=role, with one of {', '.join(ROLE_NAMES)}"
 
     def _uploads_problems(self) -> Iterator[str]:
         what = f"{PREFIX}UPLOADS_URL: {self.uploads_url!r}"

@@ -32,6 +32,11 @@ class User(AbstractUser):
     session_epoch = models.PositiveIntegerField(
         default=0, help_text="Raised by one, it ends every session of this operator."
     )
+    only_models = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Names, or beginnings of names (team-*), of the models it is limited to; empty: all.",
+    )
 
     class Meta(AbstractUser.Meta):
         """Our acts have their own permissions."""
@@ -51,6 +56,42 @@ class User(AbstractUser):
                 "console.accounts.session", f"{self.password}|{self.session_epoch}", secret=secret, algorithm="sha256"
             ).hexdigest()
         )
+
+
+class Identity(models.Model):
+    """Who an operator is at the sign-on's provider. Found by issuer and subject alone: names there may change hands."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="identity")
+    issuer = models.CharField(max_length=255)
+    subject = models.CharField(max_length=255)
+    linked_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        """Internal."""
+
+        default_permissions = ()
+        constraints = (models.UniqueConstraint(fields=("issuer", "subject"), name="one_operator_per_identity"),)
+
+    def __str__(self) -> str:
+        return f"{self.subject} at {self.issuer}"
+
+
+class SecondFactor(models.Model):
+    """An operator's authenticator app. Its secret is kept encrypted, its recovery codes as keyed hashes."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="second_factor")
+    secret = models.CharField(max_length=255)
+    last_step = models.BigIntegerField(default=0, help_text="Number of the last 30 seconds whose code was used.")
+    recovery = models.JSONField(default=list, help_text="Hashes of the recovery codes that are left.")
+    added_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        """Internal."""
+
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"second factor of {self.user_id}"
 
 
 class OperatorToken(models.Model):

@@ -75,6 +75,24 @@ def so_far(job: Job) -> Job:
     return shown
 
 
+class Ticking(NamedTuple):
+    """Which of a job's times goes on."""
+
+    wait: bool = False
+    run: bool = False
+
+
+def ticking(job: Job) -> Ticking:
+    """Which of :func:`spent` goes on at this moment."""
+    if not job.is_open or of(job).state in {"lost", "unknown"}:
+        return Ticking()
+    if job.state == "running":
+        is_run = max(job.parts, key=times.PARTS.index, default=times.UNKNOWN) == times.RUN
+        return Ticking(wait=not is_run, run=is_run)
+    is_delayed = job.not_before is not None and not job.attempt and job.not_before > timezone.now()
+    return Ticking(wait=not is_delayed)
+
+
 def spent(job: Job) -> times.Times:
     """How long it has waited and run, up to now, and took in all."""
     return times.split(so_far(job))

@@ -9,11 +9,12 @@ from django.contrib.auth.models import Group
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from console.accounts import sessions, tokens
 from console.accounts.acts import ROLES, Act
-from console.accounts.models import OperatorToken, System, User
+from console.accounts.models import Identity, OperatorToken, System, User
 from console.accounts.rights import Actor, authorize, may
 from console.audit.acts import Target, act, check
 from console.database import one_of
@@ -21,6 +22,16 @@ from console.operators import throttle
 from signalbox.program.errors import Conflict, InvalidRequest
 
 TOKEN_DAYS_MAX: Final = 366
+
+
+def listed() -> QuerySet[User]:
+    """Every operator by name, with its role."""
+    return User.objects.select_related("identity", "second_factor").prefetch_related("groups").order_by("username")
+
+
+def find(username: str) -> User:
+    """An operator. Raises :class:`NotFound`."""
+    return one_of(User.objects.filter(username=username), f"There is no operator {username[:150]!r}.")
 
 
 def create_user(actor: Actor, username: str, password: str, role: str, *, is_service: bool = False) -> User:
@@ -44,9 +55,11 @@ def set_role(actor: Actor, username: str, role: str, *, reason: str = "") -> Use
     with act(actor, Act.USERS_MANAGE, Target("user", username), asked={"role": role}, reason=reason) as change:
         user = _user(username)
         change.before = {"role": user.role}
+        if Identity.objects.filter(user=user).exists():
+            raise Conflict(f"{username}'s role comes from the provider at each sign-on. Change their groups there.")
         _give_role(user, role)
         _keep_an_admin()
-        _end_sessions(user)
+        end_sessions(user)
     return user
 
 
@@ -59,7 +72,7 @@ def set_active(actor: Actor, username: str, *, is_active: bool, reason: str = ""
         user.is_active = is_active
         user.save()
         _keep_an_admin()
-        _end_sessions(user)
+        end_sessions(user)
     return user
 
 
@@ -123,7 +136,7 @@ def change_own_password(actor: Actor, old: str, new: str, *, ends_tokens: bool =
         _check_user(user, new)
         user.password = hashed
         user.save()
-        _end_sessions(user)
+        end_sessions(user)
         now = timezone.now()
         live = OperatorToken.objects.filter(user=user, revoked_at=None, expires_at__gt=now)
         ended = list(live.values_list("pk", flat=True)) if ends_tokens else []
@@ -151,7 +164,7 @@ def first_admin(actor: Actor, username: str, password: str) -> str | None:
     return chosen
 
 
-def _end_sessions(user: User) -> None:
+def end_sessions(user: User) -> None:
     """End this operator's sessions: each has to log in again, with the present rights."""
     user.session_epoch += 1
     user.save(update_fields=["session_epoch"])

@@ -16,7 +16,7 @@ from console.catalog.models import ServedModel
 from console.keys import services, unknown
 from console.keys.models import Account, ApiKey, UnknownKey
 from console.outbox import services as outbox
-from console.pages import once
+from console.pages import once, usage
 from console.pages.forms import WordsField, offer, refusals_in
 from console.pages.sudo import asks_password
 from console.web.guards import sees
@@ -150,6 +150,7 @@ def detail(request: HttpRequest, kid: str) -> HttpResponse:
         "history": AuditEntry.objects.filter(target_kind="key", target=kid)[:50],
         "scope_words": services.SCOPE_WORDS,
         "successors": key.successors.all(),
+        "use": usage.of_key(request, kid),
         "most_overlap_days": services.MAX_OVERLAP_DAYS,
     }
     return render(request, "keys/detail.html", context)

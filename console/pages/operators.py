@@ -1,8 +1,10 @@
 """Login, settings (me, system), operators, tokens. Views parse and show; services decide."""
 
+import time
 from typing import Any, Final
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
@@ -13,12 +15,14 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
+from console.accounts import sessions
 from console.accounts.acts import ROLES, WORDS, Act
-from console.accounts.models import OperatorToken, System, User
-from console.operators import services, throttle
-from console.pages import once
+from console.accounts.models import OperatorToken, SecondFactor, System, User
+from console.operators import factors, services, throttle
+from console.pages import flash, once
+from console.pages.factors import wait_for_code
 from console.pages.forms import refusals_in
-from console.pages.sudo import ConfirmForm, asks_password, confirmed
+from console.pages.sudo import ConfirmForm, asks_password, confirmed, signs_on
 from console.web.guards import sees
 from console.web.middleware import actor_of, address_of
 from signalbox.program.errors import LimitExceeded
@@ -63,6 +67,18 @@ class Login(LoginView):
     authentication_form = LoginForm
     redirect_authenticated_user = True
 
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """The password is right; who has a second factor, or needs one, is asked for that before the login."""
+        user = form.get_user()
+        if factors.has(user) or factors.is_wanted(user):
+            return wait_for_code(self.request, user, self.get_success_url())
+        return super().form_valid(form)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """With the words of the sign-on's button, where there is one."""
+        button = settings.CONSOLE.oidc_button if settings.CONSOLE.oidc_issuer else ""
+        return super().get_context_data(sign_on=button, **kwargs)
+
 
 @require_http_methods(["GET", "POST"])
 def confirm_password(request: HttpRequest) -> HttpResponse:
@@ -70,6 +86,10 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
     page = request.POST.get("next") or request.GET.get("next", "")
     if not url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure()):
         page = "/"
+    if signs_on(request):
+        if sessions.is_confirmed(request.session, time.time()):
+            return redirect(page)
+        return render(request, "registration/confirm_password.html", {"next": page})
     form = ConfirmForm(request.POST or None)
     if form.is_valid() and confirmed(request, form):
         return redirect(page)
@@ -166,7 +186,7 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
 @sees(Act.USERS_VIEW)
 def users(request: HttpRequest) -> HttpResponse:
     """Operators and their roles."""
-    context = {"users": User.objects.prefetch_related("groups").order_by("username"), "roles": list(ROLES)}
+    context = {"users": services.listed(), "roles": list(ROLES)}
     return render(request, "accounts/users.html", context)
 
 
@@ -190,7 +210,7 @@ def create_user(request: HttpRequest) -> HttpResponse:
 def set_role(request: HttpRequest, username: str) -> HttpResponse:
     """Change a role."""
     services.set_role(actor_of(request), username, request.POST.get("role", ""))
-    messages.success(request, f"{username}'s role is changed.")
+    flash.done(request, f"{username}'s role is changed.")
     return redirect("users")
 
 
@@ -199,8 +219,8 @@ def set_role(request: HttpRequest, username: str) -> HttpResponse:
 def set_active(request: HttpRequest, username: str) -> HttpResponse:
     """Let an operator in or out."""
     is_active = request.POST.get("active") == "1"
-    services.set_active(actor_of(request), username, is_active=is_active)
-    messages.success(request, f"{username} {'may log in' if is_active else 'is locked out'}.")
+    services.set_active(actor_of(request), username, is_active=is_active, reason=request.POST.get("reason", ""))
+    flash.done(request, f"{username} {'may log in' if is_active else 'is locked out'}.")
     return redirect("users")
 
 
@@ -229,6 +249,9 @@ def _settings(request: HttpRequest, **given: Any) -> HttpResponse:
         "tokens": OperatorToken.objects.filter(user=me),
         "role": me.role,
         "rights": [WORDS[act] for act in Act if me.has_perm(act.permission)],
+        "signs_on": signs_on(request),
+        "second_factor": SecondFactor.objects.filter(user=me).first(),
+        "factor_is_required": settings.CONSOLE.second_factor == "required",
         "system": System.current(),
         "password_form": PasswordForm(),
         "token_form": TokenForm(),

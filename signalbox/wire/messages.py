@@ -366,6 +366,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     account_id: of its account, which owns its jobs. account_models: what the account may use, empty = all; a call needs
     both lists. share: the account's, the same in each of its keys.
     networks: CIDR blocks it may be used from, empty = everywhere.
+    is_disabled: its account is, for now; unlike an end, what the newest document says counts.
     """
 
     id: str
@@ -385,6 +386,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     account_models: tuple[str, ...] = ()
     share: Share = Share()
     networks: tuple[str, ...] = ()
+    is_disabled: bool = False
 
 
 class Idem(Doc, frozen=True, kw_only=True):

@@ -22,13 +22,16 @@ from signalbox.program.errors import Forbidden
 from tests.console.conftest import PASSWORD, submit
 
 Browser = Callable[[str], Client]
-OPEN = {"login", "logout", "health"}
+OPEN = {"login", "logout", "health", "login-code", "enrol", "sign-on", "signed-on"}
 """Routes for those who are not logged in."""
 ACTS: dict[str, Act | None] = {
     "confirm-password": None,
     "change-password": None,
     "create-token": None,
     "revoke-token": None,
+    "add-second-factor": None,
+    "remove-second-factor": None,
+    "remove-factor-of": Act.USERS_MANAGE,
     "read-only": Act.SYSTEM_READ_ONLY,
     "create-user": Act.USERS_MANAGE,
     "set-role": Act.USERS_MANAGE,
@@ -62,14 +65,24 @@ ACTS: dict[str, Act | None] = {
     "adopt-key": Act.KEYS_MANAGE,
     "create-account": Act.ACCOUNTS_MANAGE,
     "edit-account": Act.ACCOUNTS_MANAGE,
+    "disable-account": Act.ACCOUNTS_DELETE,
+    "enable-account": Act.ACCOUNTS_DELETE,
+    "delete-account": Act.ACCOUNTS_DELETE,
     "cancel-job": Act.JOBS_CANCEL,
     "redrive-dead-letter": Act.JOBS_REDRIVE,
     "redrive-dead-letters": Act.JOBS_REDRIVE,
     "discard-dead-letter": Act.JOBS_DISCARD,
     "discard-dead-letters": Act.JOBS_DISCARD,
+    "retry-job": Act.JOBS_RETRY,
+    "change-job": Act.JOBS_CHANGE,
+    "delete-job": Act.JOBS_DELETE,
+    "choose-jobs": Act.JOBS_CANCEL,
+    "start-selection": Act.JOBS_CANCEL,
+    "stop-selection": Act.JOBS_CANCEL,
     "worker-drain": Act.WORKERS_DRAIN,
     "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
+    "undo": Act.AUDIT_VIEW,
 }
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
 PAGES = {
@@ -83,17 +96,29 @@ PAGES = {
     "accounts": Act.ACCOUNTS_VIEW,
     "jobs": Act.JOBS_VIEW,
     "dead-letters": Act.JOBS_VIEW,
+    "selections": Act.JOBS_VIEW,
     "audit": Act.AUDIT_VIEW,
     "workers": Act.SYSTEM_VIEW,
     "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"}
-PARTS |= {"job-input", "job-output", "job-input-image", "job-output-image"}
-PARTS |= {"dead-letter", "dead-letter-group"}
-"""Pages of one thing."""
+PARTS = {
+    *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
+    *("job", "job-input", "job-output", "job-input-image", "job-output-image"),
+    *(
+        "dead-letter",
+        "dead-letter-group",
+        "longest-waiting",
+        "selection",
+        "export",
+        "recovery-codes",
+        "signed-on-again",
+    ),
+}
+"""Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
+    "choose-jobs": {"act": "cancel"},
     "model-load": {"version": "1", "host": "h"},
     "worker-evict": {"model": "m", "version": "1"},
     "read-only": {"on": "0"},
@@ -101,8 +126,8 @@ FORMS: dict[str, dict[str, str]] = {
 }
 
 
-REVOKING = {"read-only", "revoke-key", "revoke-token", "change-password"}
-"""What read-only mode allows: switching back, and ending what has leaked."""
+REVOKING = {"read-only", "revoke-key", "revoke-token", "change-password", "add-second-factor"}
+"""What read-only mode allows: switching back, ending what has leaked, and a safer login."""
 
 
 def routes() -> Iterator[tuple[str, str]]:

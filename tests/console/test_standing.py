@@ -69,8 +69,9 @@ def test_page_list_and_rest_tell_an_open_attempt_s_time_up_to_now(browser: Brows
         page, listed = (client.get(url).content.decode() for url in (f"/jobs/{job.pk}", f"/jobs?q=state:{job.state}"))
         line = page.split('class="shares"')[1]
         over_rest = client.get(f"/api/jobs/{job.pk}").json()["job"]["parts"]
-        ran = listed.split('data-label="Ran"')[1].split(">")[1].split("<")[0]
-        return over_rest, line.split('aria-label="')[1].split('"')[0], ran
+        ran = re.search(r'data-label="Ran"[^>]*>(<time data-elapsed [^>]*>)?([^<]*)<', listed)
+        assert ran is not None
+        return over_rest, line.split('aria-label="')[1].split('"')[0], ran[2]
 
     over_rest, line, ran = reported(running)
     assert 39_000 <= over_rest["run"] <= 60_000
@@ -78,6 +79,9 @@ def test_page_list_and_rest_tell_an_open_attempt_s_time_up_to_now(browser: Brows
     assert re.fullmatch(r"[3-5]\d\.\d+ s", ran)
     over_rest, line, _ = reported(waiting)
     assert 40_000 <= over_rest["queue"] <= 60_000
+    listed = client.get("/jobs").content.decode()
+    counted_on = re.findall(r'data-label="(Waited|Ran)"[^>]*><time data-elapsed', listed)
+    assert counted_on == ["Waited", "Ran"], "the queued job waits on, the other one runs on"
     assert re.fullmatch(r"Not begun: queue [4-5]\d\.\d+ s", line)
     feed.view.presence("w1", None, T0 + 20)
     over_rest, line, ran = reported(running)

@@ -31,13 +31,18 @@ KEY = f"module key {MARK}"
 """Names of this run's own, because the stack may have seen others."""
 SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
-    "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red"),
+    "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red", "/jobs?q=model:none", "/jobs?group=error"),
+    "longest-waiting": ("/jobs/-/longest-waiting/{model}",),
     "job": ("/jobs/{job}",),
     "dead-letters": ("/jobs/-/dead-letters",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
     "model": ("/models/{model}",),
     "deleted": ("/models/-/deleted",),
     "version": ("/models/{model}/versions/1",),
+    "model-move": (
+        "/models/{model}/move?what=default&version=1",
+        "/models/{model}/move?what=label&label=new&version=1",
+    ),
     "repositories": ("/repositories",),
     "repository": ("/repositories/uploads",),
     "repository-settings": ("/repositories/uploads/settings",),
@@ -56,7 +61,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "account": ("/accounts/{key}",),  # made with the key, under its id
     "create-account": ("/accounts/new",),
     "edit-account": ("/accounts/{key}/edit",),
-    "audit": ("/audit",),
+    "audit": ("/audit", "/audit?q=actor:nobody"),
     "settings": ("/settings",),
     "users": ("/settings/users",),
     "create-user": ("/settings/users/new",),
@@ -68,8 +73,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
 """Every route with a page: what is visited of it, with real things in the place of names."""
 UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.open = true; })"
 """Opens the forms that a page folds away."""
-NO_SCREENS = {"health", "key-posting", "api-schema"}
-"""A word, a part of the key's page, and a document."""
+NO_SCREENS = {"health", "key-posting", "api-schema", "export"}
+"""A word, a part of the key's page, a document, and a file."""
 
 
 @pytest.fixture(scope="module")
@@ -238,8 +243,8 @@ def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(house: Ho
     expect(lane.locator(".lane-held-for")).to_contain_text(re.compile(r"^\d\.\d s"))
     token = lane.locator(".lane-value").nth(1).inner_text()
     page.get_by_role("button", name="Ask to release").first.click()
-    page.locator("#release-reason").fill("to see it move")
-    page.locator("#release-form").get_by_role("button", name="Ask to release").click()
+    page.get_by_label("Reason").fill("to see it move")
+    page.locator("#confirm-yes").click()
     expect(page.locator("#toasts")).to_contain_text("The holder is asked")
     expect(lane.locator(".lane-value").nth(1)).not_to_have_text(re.compile(f"^({token}|–)$"), timeout=15_000)
     for worker in ("worker-1", "worker-2"):
@@ -391,6 +396,8 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     form.get_by_role("button", name="Upload").click()
     expect(page.locator("main")).to_contain_text("Requests that name no version get version 1")
     page.get_by_label("Label", exact=True).fill("stable")
+    page.get_by_role("button", name="Set label").click()
+    expect(page.locator("main")).to_contain_text("Requests by label stable")
     page.get_by_role("button", name="Set label").click()
     page.goto(window.url("/keys"))
     page.get_by_role("link", name=KEY).first.click()

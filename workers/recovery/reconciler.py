@@ -128,7 +128,7 @@ class JobReconciler:
         self._is_behind = False
         self._removal = JobRemoval(bus, clock=clock)
         self._erasure = Erasure(bus, clock=clock)
-        self._undelivered = UndeliveredJobs(bus, workers, clock=clock)
+        self._undelivered = UndeliveredJobs(bus, records, workers, clock=clock)
         self._inputs = InputRemoval(bus, records, clock=clock)
         self._delayed = DelayedJobs(bus, records, clock=clock)
         self._position: ReconcilerPosition | None = None

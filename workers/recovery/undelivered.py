@@ -4,6 +4,9 @@ A delivery is lost with the worker or the connection that it was made to, and ot
 (:mod:`workers.queue.intake`). What makes no noise is left: a hint that the server did not send, as its stream's leader
 changed, or a worker that forgot a job. So the oldest jobs of ``JOBS`` are read now and then: of each class the first
 one that no record knows of.
+
+That may also be the message of a job that has ended: one that a gateway wrote again when the first was gone already,
+after :mod:`workers.recovery.removal` had looked at its slot. No worker runs it, and it is removed here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +16,10 @@ import msgspec
 
 from signalbox.bus.client import Bus, ConsumerInfo, Delivery, Stored
 from signalbox.jobs.delivery import generation_of
+from signalbox.jobs.message import remove
+from signalbox.jobs.records import Records
 from signalbox.program import log
-from signalbox.program.errors import NotFound
+from signalbox.program.errors import NewerVersion, NotFound
 from signalbox.wire import names
 from signalbox.wire.messages import Job, Worker
 from workers.host import gauges
@@ -46,8 +51,11 @@ _Oldest = dict[tuple[str, str], tuple[int, float, Job]]
 class UndeliveredJobs:
     """The first jobs of the queue. workers: presence. clock: UTC seconds."""
 
-    def __init__(self, bus: Bus, workers: Callable[[], Iterable[Worker]], *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, bus: Bus, records: Records, workers: Callable[[], Iterable[Worker]], *, clock: Callable[[], float]
+    ) -> None:
         self._bus = bus
+        self._records = records
         self._workers = workers
         self._clock = clock
         self._from = 1
@@ -77,6 +85,11 @@ class UndeliveredJobs:
         lost: set[str] = set()
         pending = 0
         for seq, job in again[:MAX_ASKED]:
+            if await self._has_ended(job):
+                await remove(self._bus, seq)
+                gauges.JOBS_REMOVED.inc()
+                log.info("reconciler.late_message_removed", job=job.id, model=job.model)
+                continue
             consumer = await self._consumer(job)
             if consumer is not None and seq > consumer.delivered_stream_seq:
                 if job.model in busy or consumer.num_waiting or pending >= MAX_PENDING:
@@ -115,6 +128,13 @@ class UndeliveredJobs:
         read_to = await walk_jobs(self._bus, jobs, self._from, most, visit)
         self._from = first or read_to
         return found
+
+    async def _has_ended(self, job: Job) -> bool:
+        try:
+            found = await self._records.read(job.id)
+        except NewerVersion:
+            return False
+        return found is not None and found[0].state.is_terminal
 
     async def _consumer(self, job: Job) -> ConsumerInfo | None:
         """The state of the consumer of a job's class, None where there is none."""

@@ -51,21 +51,19 @@ function health(rows) {
   });
 }
 
-const dialog = /** @type {HTMLDialogElement|null} */ ($("release"));
+const release = /** @type {HTMLFormElement|null} */ ($("release"));
 function askRelease(row) {
   $("release-gpu").value = row.gpu;
-  $("release-reason").value = "";
   const first = row.waiters[0]?.worker;
-  text($("release-text"), `${row.holder} finishes the running batch and then hands ${row.name} over${first ? ` to ${first}, the first waiter` : "; no worker waits, so it may take it again"}. No job is lost.`);
-  dialog.showModal();
+  release.dataset.confirmTitle = `Ask ${row.holder} to release ${row.name}`;
+  release.dataset.confirm = `It finishes the running batch and then hands ${row.name} over${first ? ` to ${first}, the first waiter` : "; no worker waits, so it may take it again"}. No job is lost.`;
+  release.requestSubmit();
 }
 
-$("release-form")?.addEventListener("submit", async (event) => {
+release?.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const form = event.target;
-  dialog.close();
   try {
-    const response = await fetch(form.action, { method: "POST", body: new FormData(form), headers: { Accept: "application/json" } });
+    const response = await fetch(release.action, { method: "POST", body: new FormData(release), headers: { Accept: "application/json" } });
     const answer = await response.json();
     toast(answer.message, response.ok ? "success" : "error");
   } catch {
@@ -74,7 +72,7 @@ $("release-form")?.addEventListener("submit", async (event) => {
 });
 
 const views = {
-  lanes: new Lanes($("lanes"), { mayRelease: Boolean(dialog), ask: askRelease }),
+  lanes: new Lanes($("lanes"), { mayRelease: Boolean(release), ask: askRelease }),
   fetches: new Fetches($("fetches")),
   queues: new Queues($("queues"), $("queues-none")),
   workers: new Workers($("workers"), $("workers-none")),

@@ -3,6 +3,7 @@
 import { startConfirm } from "./confirm.js";
 import { startCopy } from "./copy.js";
 import { startKeys } from "./keys.js";
+import { startRefused } from "./refused.js";
 import { startTheme } from "./theme.js";
 import { startTimes } from "./times.js";
 
@@ -11,6 +12,7 @@ startCopy();
 startTimes();
 startConfirm();
 startKeys();
+startRefused();
 
 document.addEventListener("click", (event) => {
   for (const menu of document.querySelectorAll("details.menu[open]")) {

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from signalbox.bus.client import Bus
-from signalbox.jobs import delivery
+from signalbox.jobs import delivery, life
+from signalbox.jobs.records import Records
 from signalbox.wire.messages import Residency
 from tests.rigs.submit import Ledger, floats
 from workers.host.presence import MOST_COUNTED
@@ -24,7 +25,7 @@ class Finder:
         self.asked_for: list[str] = []
         self.known: set[str] = set()
         self._bus = bus
-        self._jobs = UndeliveredJobs(bus, lambda: self.workers, clock=lambda: self.now)
+        self._jobs = UndeliveredJobs(bus, Records(bus), lambda: self.workers, clock=lambda: self.now)
 
     def begin(self) -> None:
         """Have it begin anew."""
@@ -46,7 +47,7 @@ def telling(in_flight: dict[str, int], *models: Residency) -> Any:
 
 
 @pytest.fixture
-def finder(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Finder:
+async def finder(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> Finder:
     made = Finder(bus)
 
     async def ask_redelivery(_: UndeliveredJobs, model: str) -> None:
@@ -116,3 +117,16 @@ async def test_what_waits_at_a_consumer_is_looked_for_where_nobody_asks_of_it(
     assert await finder.turns(WAITED_S + 1, 1.0) == ["half"], "few at a time"
     assert await finder.turns(1.0) == ["other"], "so that a worker with many queues is not asked to read them all again"
     assert await finder.turns(1.0) == []
+
+
+async def test_a_message_that_came_after_its_jobs_end_is_removed(bus: Bus, ledger: Ledger, finder: Finder) -> None:
+    """A gateway writes again whose answer was lost; meanwhile the job has ended, and its first message has gone."""
+    late, waiting = [await ledger.submit("half", floats(1.0)) for _ in range(2)]
+    records = Records(bus)
+    found = await records.find(late)
+    assert found is not None
+    await records.write(life.cancelled(found.record, now=finder.now), expect=0)
+    assert await finder.turns(WAITED_S + 1, 1.0) == [], "it is no job that waits"
+    assert await records.queued(late) is None
+    assert await finder.turns(1.0, 1.0) == ["half"], "the next one is"
+    assert await records.queued(waiting) is not None
