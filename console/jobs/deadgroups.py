@@ -57,7 +57,6 @@ class Seen(NamedTuple):
     group: str
     seq: int
     at: float
-    attempt: int
     size_bytes: int
     input_is: str
     account_id: str
@@ -78,7 +77,6 @@ class Seen(NamedTuple):
             fingerprint(code, message) or "none",
             letter.seq,
             letter.at,
-            notice.attempt if notice is not None else 0,
             letter.size_bytes,
             letter.input_is,
             job.account_id if job is not None else "",
