@@ -3,23 +3,33 @@
 The database keeps only who acted. Each request opens its own connection to NATS, and fails without NATS.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Final
+
+from asgiref.sync import async_to_sync
 
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.asking import ask
 from console.audit.acts import Target, act, check, preparing
+from console.feed.running import running
 from console.jobs import deadgroups
+from console.jobs.models import Job
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry, redrive_body
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import Letter, Page
 from signalbox.program.errors import Conflict, SignalboxError
+from signalbox.wire import names
+from signalbox.wire.messages import State
+from signalbox.wire.names import Stream
 
 _REPORT_WITHIN_S: Final = 2.0
 """How long an answer waits to say whether the act is done."""
+_SOON_S: Final = 0.5
+"""How long a job's page waits to know of its letter."""
 _WHAT: Final = "dead letters"
 
 
@@ -69,6 +79,23 @@ def detail(job_id: str) -> Detail:
         return Detail(facts, letter.at, kept_until, await deadletters.versions(bus, letter.model))
 
     return ask(_WHAT, read)
+
+
+def is_one(job: Job) -> bool:
+    """Whether a job that failed is kept as a dead letter, as far as NATS tells it soon."""
+    feed = running.feed
+    if job.state != State.FAILED or feed is None or feed.is_blind or feed.bus is None:
+        return False
+    try:
+        # On the loop of the server, which this connection belongs to.
+        return async_to_sync(_has_letter)(feed.bus, job.pk)
+    except (SignalboxError, TimeoutError):
+        return False
+
+
+async def _has_letter(bus: Bus, job_id: str) -> bool:
+    async with asyncio.timeout(_SOON_S):
+        return bool(await bus.list_latest(Stream.DLQ, [names.dead_letters(job_id=job_id)]))
 
 
 def versions(model: str) -> list[int]:

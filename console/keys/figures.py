@@ -8,22 +8,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from console.keys.models import KeyUse
-from console.keys.usage import HOUR_S, MINUTE_S
+from console.keys.usage import DAY_S, HOUR_S, MINUTE_S
 from console.rollups import reading
 from console.rollups.reading import Use
 
 
 class Span(NamedTuple):
-    """A time that ends now. step_s: of one bar; kept_s: of the rows it is summed from."""
+    """A time that ends now, in steps of ``step_s`` seconds, as use is kept."""
 
     name: str
     words: str
     steps: int
     step_s: int
-    kept_s: int
 
     def since(self, now: float) -> int:
         """When its first step begins, unix seconds; its last one is under way."""
@@ -31,9 +30,9 @@ class Span(NamedTuple):
 
 
 SPANS: Final = {
-    "hour": Span("hour", "Last hour", 60, MINUTE_S, MINUTE_S),
-    "day": Span("day", "Last day", 24, HOUR_S, HOUR_S),
-    "month": Span("month", "Last 30 days", 30, 24 * HOUR_S, HOUR_S),
+    "hour": Span("hour", "Last hour", 60, MINUTE_S),
+    "day": Span("day", "Last day", 24, HOUR_S),
+    "month": Span("month", "Last 30 days", 30, DAY_S),
 }
 DEFAULT: Final = SPANS["day"]
 
@@ -105,18 +104,17 @@ def by_account(span: Span, now: float) -> dict[str, Sums]:
 
 
 def _within(rows: QuerySet[KeyUse], span: Span, now: float) -> QuerySet[KeyUse]:
-    return rows.filter(step_s=span.kept_s, at__gte=span.since(now))
+    return rows.filter(step_s=span.step_s, at__gte=span.since(now))
 
 
 def _calls(rows: QuerySet[KeyUse], span: Span, now: float) -> Figures:
     since = span.since(now)
     found = Figures(steps=[Step(at=since + i * span.step_s) for i in range(span.steps)])
-    of_step = F("at") / span.step_s  # of whole numbers, so without a rest
     counted: Iterable[tuple[int, str, int]] = (
-        _within(rows, span, now).values_list(of_step, "reason").annotate(n=Sum("calls"))
+        _within(rows, span, now).values_list("at", "reason").annotate(n=Sum("calls"))
     )
-    for number, reason, count in counted:
-        step = found.steps[min(max(0, number - since // span.step_s), span.steps - 1)]
+    for at, reason, count in counted:
+        step = found.steps[min((at - since) // span.step_s, span.steps - 1)]
         if reason:
             found.reasons[reason] = found.reasons.get(reason, 0) + count
             step.refused += count

@@ -163,9 +163,9 @@ class ApiKey(models.Model):
 
 
 class KeyUse(models.Model):
-    """Calls with one key in one minute or hour, as gateways reported them.
+    """Calls with one key in one minute, hour or day, as gateways reported them.
 
-    at: when it begins, unix seconds; step_s: 60 or 3600. reason: of those that were refused; empty = all calls.
+    at: when it begins, unix seconds; step_s: 60, 3600 or 86400. reason: of those that were refused; empty = all calls.
     """
 
     key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="uses", db_index=False)

@@ -22,8 +22,9 @@ from signalbox.wire.used import MOST_REASON, KeyCalls
 
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600
-KEPT_S: Final = {MINUTE_S: 3 * HOUR_S, HOUR_S: 32 * 24 * HOUR_S}
-"""How long the calls of a minute and of an hour are kept."""
+DAY_S: Final = 24 * HOUR_S
+KEPT_S: Final = {MINUTE_S: 3 * HOUR_S, HOUR_S: 2 * DAY_S, DAY_S: 32 * DAY_S}
+"""How long the calls of a minute, an hour and a day (UTC) are kept."""
 GROUP: Final = "console"
 """Of several controllers one stores a report."""
 _AT_ONCE: Final = 500

@@ -74,11 +74,12 @@ class JobActs:
             found = await self._left(job_id, listed)
         await deletion.delete(self._records, found, clock=self._clock)
 
-    async def redrive(self, job_id: str, *, after: str = "", since: float = 0.0, version: int = 0) -> str:
+    async def redrive(self, job_id: str, *, after: str = "", version: int = 0, since: float = 0.0) -> str:
         """Run a dead letter's job again; returns the new job's id.
 
-        version: to run it with; 0 = its own. since: what was redriven before counts as somebody else's, UTC seconds.
-        Raises :class:`Conflict` for that, and as :func:`signalbox.jobs.deadletters.redrive`.
+        version: of the model, to run it with; 0 = the one that it was accepted for. since: what was redriven before
+        counts as somebody else's, UTC seconds. Raises :class:`Conflict` for that, and as
+        :func:`signalbox.jobs.deadletters.redrive`.
         """
         if since:
             last = (await deadletters.find(self._bus, job_id)).redriven

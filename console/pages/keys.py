@@ -64,7 +64,7 @@ class KeyForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         asked = self.data.get("account") or self.initial.get("account", "")
-        known = Account.objects.order_by("name", "pk")
+        known = Account.objects.filter(deleted_at=None, disabled_at=None).order_by("name", "pk")
         offered = [*known.filter(pk=asked), *known.exclude(pk=asked)[:_OFFERED]]
         own = ("", "A new one, named like the key")
         offer(self, "account", [own, *((account.pk, str(account)) for account in offered)])

@@ -48,7 +48,7 @@ class KeyCounts:
         self.refuse_for(kid, f"{found.code}:{bound}" if bound else found.code)
 
     def refuse_for(self, kid: str, reason: str) -> None:
-        """As :meth:`refuse`, in words: an error's code, or with more after a colon."""
+        """One call of those was refused. reason: an error's code, or one with more after a colon."""
         pair = kid, reason
         if pair in self._refused or len(self._refused) < _MOST_REFUSED:
             self._refused[pair] += 1

@@ -1,8 +1,11 @@
 """An account is disabled and enabled again, or deleted: its keys, its name, its open jobs."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from console.accounts.rights import Actor, system_actor
@@ -15,7 +18,7 @@ from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest
-from tests.console.conftest import in_thread
+from tests.console.conftest import in_thread, submit
 from tests.console.test_accounts import published
 from tests.console.test_jobs import make
 from tests.console.test_unknown_keys import lose_database, reported, settle
@@ -143,3 +146,26 @@ async def test_a_key_of_a_disabled_account_is_adopted_with_the_account_disabled(
     assert await in_thread(UnknownKey.objects.filter(pk=key.pk).exists), "it comes back to life when it is enabled"
     await in_thread(unknown.adopt, ME, key.pk)
     assert (await in_thread(Account.objects.get)).state == "disabled"
+
+
+def test_an_account_is_disabled_and_deleted_over_rest(admin: Actor, call: Callable[[str], Any]) -> None:
+    account, (web,) = shop(admin, "web")
+    program = call("admin")
+    told = program("put", f"accounts/{account.pk}/disabled", {"on": True, "reason": "does not pay"})
+    assert (told.status_code, told.json()["state"]) == (202, "disabled"), "nobody publishes here"
+    assert program("get", f"keys/{web.pk}").json()["state"] == "disabled"
+    assert program("put", f"accounts/{account.pk}/disabled", {"on": False}).json()["state"] == "active"
+    assert program("post", f"accounts/{account.pk}/delete", {"jobs": "finish"}).status_code == 400
+    gone = {"jobs": "cancel", "reason": "gone"}
+    told = program("post", f"accounts/{account.pk}/delete", gone).json()
+    assert (told["state"], told["cancels_jobs"], told["active_keys"]) == ("deleted", True, 0)
+    assert program("post", f"accounts/{account.pk}/delete", gone).status_code == 409
+
+
+def test_a_refused_deletion_says_why_on_the_page(admin: Actor, browser: Callable[[str], Client]) -> None:
+    account, _ = shop(admin)
+    client = browser("admin")
+    answer = submit(client, f"/accounts/{account.pk}/delete", {"jobs": "finish"})
+    assert "reason: say why" in client.get(answer["Location"]).content.decode()
+    assert accounts.shown(account.pk).state == "active"
+    assert "Disable" not in browser("operator").get(f"/accounts/{account.pk}").content.decode()
