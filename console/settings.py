@@ -40,8 +40,10 @@ INSTALLED_APPS = [
     "console.rollups",
     "console.selections",
     "console.fleet",
+    "console.trials",
     "console.programs",
     "console.projector",
+    "console.views",
     "console.api",
     "console.live",
 ]

@@ -485,11 +485,21 @@ class EventOut(serializers.ModelSerializer[JobEvent]):
         exclude = ("job_id",)
 
 
+class WaitOut(serializers.Serializer[Any]):
+    """Why a job waits, as the job API says it; ``phase`` is empty for one that does not. position: jobs before it."""
+
+    phase = serializers.CharField()
+    position = serializers.IntegerField(allow_null=True)
+    estimated_wait_s = serializers.FloatField(allow_null=True)
+    is_longer_than_usual = serializers.BooleanField()
+
+
 class JobDetailOut(serializers.Serializer[Any]):
-    """A job and its changes of state."""
+    """A job, its changes of state, and why it waits."""
 
     job = JobOut()
     events = EventOut(many=True)
+    wait = WaitOut()
 
 
 class JobPageOut(serializers.Serializer[Any]):

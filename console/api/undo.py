@@ -26,9 +26,10 @@ class Undo(Endpoint):
     @extend_schema(request=wire.ReasonIn, responses={200: UndoneOut, 202: UndoneOut})
     def undo(self, request: Request, number: str) -> Response:
         """Put back what an act has changed, by the number of its entry in the audit: for a day, while it stands."""
+        data = self.given(request, wire.ReasonIn)
         entry = services.find(self.actor(request), number)
         if entry.act == Act.USERS_MANAGE:
             self.confirmed(request)
-        why = services.undo(self.actor(request), entry, **self.given(request, wire.ReasonIn))
+        why = services.undo(self.actor(request), entry, **data)
         said = {"act": entry.act, "target_kind": entry.target_kind, "target": entry.target, "unpublished": why}
         return Response(said, status=202 if why else 200)

@@ -8,12 +8,14 @@ from console.api.accounts import Accounts
 from console.api.audit import Audit
 from console.api.deadletters import DeadLetters
 from console.api.deletion import Deletion
+from console.api.devices import Devices
 from console.api.figures import Figures
 from console.api.hosts import Hosts
 from console.api.jobacts import JobActs
 from console.api.keys import Keys
 from console.api.payloads import Payloads
 from console.api.repositories import Repositories
+from console.api.savedviews import Views
 from console.api.selections import Selections
 from console.api.splits import Splits
 from console.api.steering import Steering
@@ -77,6 +79,10 @@ urlpatterns = [
     path("workers", Workers.as_view({"get": "index"}), name="api-workers"),
     path("workers/<str:worker>", Workers.as_view({"get": "show"}), name="api-worker"),
     path("workers/<str:worker>/drain", Workers.as_view({"put": "drain"}), name="api-drain"),
+    path("workers/<str:worker>/release", Workers.as_view({"post": "release"}), name="api-release-worker"),
+    path("devices", Devices.as_view({"get": "index"}), name="api-devices"),
+    path("devices/<str:gpu>", Devices.as_view({"get": "show"}), name="api-device"),
+    path("devices/<str:gpu>/release", Devices.as_view({"post": "release"}), name="api-release-device"),
     path("workers/<str:worker>/evict", Steering.as_view({"post": "evict"}), name="api-evict"),
     path("keys", Keys.as_view({"get": "index", "post": "create"}), name="api-keys"),
     path("keys/<str:kid>", Keys.as_view({"get": "show"}), name="api-key"),
@@ -106,9 +112,15 @@ urlpatterns = [
     path("jobs/<str:job_id>/input", Payloads.as_view({"get": "input"}), name="api-job-input"),
     path("jobs/<str:job_id>/output", Payloads.as_view({"get": "output"}), name="api-job-output"),
     path("dead-letters", DeadLetters.as_view({"get": "index"}), name="api-dead-letters"),
+    # No job's id is one of these words.
+    path("dead-letters/groups", DeadLetters.as_view({"get": "groups"}), name="api-dead-letter-groups"),
+    path("dead-letters/redrive", DeadLetters.as_view({"post": "redrive_many"}), name="api-redrive-dead-letters"),
+    path("dead-letters/discard", DeadLetters.as_view({"post": "discard_many"}), name="api-discard-dead-letters"),
     path("dead-letters/<str:job_id>", DeadLetters.as_view({"get": "show"}), name="api-dead-letter"),
     path("dead-letters/<str:job_id>/redrive", DeadLetters.as_view({"post": "redrive"}), name="api-redrive-dead-letter"),
     path("dead-letters/<str:job_id>/discard", DeadLetters.as_view({"post": "discard"}), name="api-discard-dead-letter"),
+    path("views", Views.as_view({"get": "index", "post": "save"}), name="api-views"),
+    path("views/<str:view_id>", Views.as_view({"delete": "remove"}), name="api-view"),
     path("audit", Audit.as_view({"get": "index"}), name="api-audit"),
     path("exports/<str:file>", Audit.as_view({"get": "export"}), name="api-export"),
     path("audit/<str:number>/undo", Undo.as_view({"post": "undo"}), name="api-undo"),

@@ -195,11 +195,17 @@ class Jobs(Endpoint):
 
     @extend_schema(responses=wire.JobDetailOut)
     def show(self, request: Request, job_id: str) -> Response:
-        """Show a job and its changes of state."""
+        """Show a job, its changes of state, and why it waits."""
         self.sees(request, Act.JOBS_VIEW)
         job = jobs.find(job_id)
-        events = jobs.events(job)
-        return Response({"job": wire.JobOut(job).data, "events": wire.EventOut(events, many=True).data})
+        how = standing.with_place(job)
+        wait = {
+            "phase": how.why if job.state == "queued" else "",
+            "position": how.position.ahead,
+            "estimated_wait_s": how.position.wait_s,
+            "is_longer_than_usual": how.position.is_late,
+        }
+        return Response(wire.JobDetailOut({"job": job, "events": jobs.events(job), "wait": wait}).data)
 
 
 class Console(Endpoint):

@@ -15,6 +15,7 @@ from signalbox.program.errors import InvalidRequest
 
 KINDS: Final = (
     "account",
+    "audit",
     "job",
     "key",
     "lane",

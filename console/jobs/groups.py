@@ -23,7 +23,7 @@ _NUMBER: Final = re.compile(r"\d+(?:\.\d+)*")
 
 
 def fingerprint(code: str, message: str) -> str:
-    """The same for errors that are alike; empty where there is none."""
+    """What errors that are alike have in common, in hexadecimal digits; empty where there is no error."""
     if not code:
         return ""
     return blake2b(f"{code}\0{normalised(message)}".encode(), digest_size=LENGTH // 2).hexdigest()

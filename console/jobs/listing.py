@@ -53,7 +53,7 @@ def page(
     """
     way = _OLDEST if is_oldest_first else _NEWEST
     start = read_cursor(before) if before else None
-    leads = [Lead(_within(lead, asked) & way.after(start, lead.at), lead.at) for lead in asked.leads]
+    leads = [Lead(within(lead, asked) & way.after(start, lead.at), lead.at) for lead in asked.leads]
     # Each lead as far as all can be looked at: what lies beyond comes with the next page.
     share = (scan or SCAN) // max(1, len(leads))
     ends = [way.reach(lead, share) for lead in leads if asked.rest is not None]
@@ -71,7 +71,8 @@ def page(
     return JobPage(rows, _cursor((end, way.before_all)), searched_to=end)
 
 
-def _within(lead: Lead, asked: JobFilter) -> Q:
+def within(lead: Lead, asked: JobFilter) -> Q:
+    """A lead with the bounds of when."""
     return lead.condition & Q(*((f"{lead.at}__{bound}", instant) for bound, instant in asked.created))
 
 
@@ -121,7 +122,7 @@ _OLDEST: Final = _Way("", "lte", "gt", "~")
 def counts(asked: JobFilter, *, most: int = 0) -> dict[str, str]:
     """How many jobs of each state there are, in words, and of all under ``all``. most: 0 = :data:`COUNTED`."""
     if asked.leads == (Lead(Q()),) and asked.rest is None:
-        found, is_cut = _count_states(_within(Lead(Q()), asked), most or COUNTED)
+        found, is_cut = _count_states(within(Lead(Q()), asked), most or COUNTED)
     else:
         found, is_cut = _count_newest(asked, most or COUNTED)
     return _in_words(found, is_cut)
@@ -142,7 +143,7 @@ def _count_newest(asked: JobFilter, most: int) -> tuple[dict[str, int], set[str]
     found: dict[str, str] = {}
     is_cut: set[str] = set()
     for one in asked.leads:
-        lead = _within(one, asked)
+        lead = within(one, asked)
         low = reach(Job.objects.filter(lead), most, one.at)
         if low is not None:
             lead &= Q((f"{one.at}__gte", low))

@@ -21,6 +21,7 @@ from console.board.protocol import Backlog, Frame
 from console.board.view import TOPICS
 from console.feed.feed import Feed
 from console.feed.running import running
+from console.feed.watched import job_of
 from console.live.attendance import attendance
 from signalbox.program import log, metrics
 from signalbox.program.tasks import TaskGroup
@@ -34,6 +35,8 @@ MESSAGE_LIMIT: Final = 16_384
 MESSAGES: Final = 30
 """Messages a connection may send at once, and again for every :data:`PER_S` seconds; each asks the database."""
 PER_S: Final = 10.0
+JOBS: Final = 4
+"""Jobs that one connection may follow: a page follows one."""
 _CLOSED: Final = metrics.counter(
     "console_live_closed", "Websockets that the console closed, by the reason it gave.", "reason"
 )
@@ -58,7 +61,7 @@ class Close(IntEnum):
 class Subscribe(msgspec.Struct, tag_field="t", tag="sub", forbid_unknown_fields=False):
     """What a browser may say: topics it wants, and what it holds already."""
 
-    topics: Annotated[list[Annotated[str, Meta(max_length=32)]], Meta(max_length=16)]
+    topics: Annotated[list[Annotated[str, Meta(max_length=40)]], Meta(max_length=16)]
     resume: Annotated[dict[str, Any], Meta(max_length=32)] = {}
 
 
@@ -127,6 +130,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if asked is None or not self._has_budget(time.monotonic()):
             log.warning("live.message_refused", user_id=self._user_id, is_read=asked is not None)
             await self._shut(Close.BAD_MESSAGE if asked is None else Close.TOO_MANY)
+        if sum(map(bool, map(job_of, {*self.topics, *asked.topics}))) > JOBS:
+            await self._shut(Close.TOO_MANY)
         await self._require(asked.topics)
         if not asked.topics:
             await self._shut(Close.NOT_ALLOWED)
@@ -194,7 +199,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if user is None:
             return Close.NOT_LOGGED_IN
         actor = Actor(user=user, via="live")
-        is_allowed = all(topic in ACTS and may(actor, ACTS[topic]) for topic in topics)
+        asked = {topic: Act.JOBS_VIEW if job_of(topic) else ACTS.get(topic) for topic in topics}
+        is_allowed = all(act is not None and may(actor, act) for act in asked.values())
         return None if is_allowed else Close.NOT_ALLOWED
 
     def _fresh_user(self) -> Any:

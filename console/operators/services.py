@@ -145,6 +145,19 @@ def change_own_password(actor: Actor, old: str, new: str, *, ends_tokens: bool =
     return live.count()
 
 
+def set_shortcuts(actor: Actor, *, has_shortcuts: bool) -> User:
+    """Have single keys do something in the actor's pages, or nothing."""
+    if actor.user is None:
+        raise InvalidRequest("This needs a login.")
+    asked = {"has_shortcuts": has_shortcuts}
+    with act(actor, Act.VIEWS_OWN, Target("user", actor.user.username), asked=asked) as change:
+        user = _user(actor.user.username)
+        change.before = {"has_shortcuts": user.has_shortcuts}
+        user.has_shortcuts = has_shortcuts
+        user.save(update_fields=["has_shortcuts"])
+    return user
+
+
 def confirm_password(actor: Actor, password: str) -> None:
     """Check the actor's own password. Raises :class:`InvalidRequest` if it is wrong, and as the login's throttle."""
     user = actor.user

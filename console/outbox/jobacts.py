@@ -74,18 +74,19 @@ class JobActs:
             found = await self._left(job_id, listed)
         await deletion.delete(self._records, found, clock=self._clock)
 
-    async def redrive(self, job_id: str, *, after: str = "", since: float = 0.0) -> str:
+    async def redrive(self, job_id: str, *, after: str = "", version: int = 0, since: float = 0.0) -> str:
         """Run a dead letter's job again; returns the new job's id.
 
-        since: what was redriven before counts as somebody else's, UTC seconds. Raises :class:`Conflict` for that, and
-        as :func:`signalbox.jobs.deadletters.redrive`.
+        version: of the model, to run it with; 0 = the one that it was accepted for. since: what was redriven before
+        counts as somebody else's, UTC seconds. Raises :class:`Conflict` for that, and as
+        :func:`signalbox.jobs.deadletters.redrive`.
         """
         if since:
             last = (await deadletters.find(self._bus, job_id)).redriven
             if last is not None and last.at < since:
                 at = datetime.fromtimestamp(last.at, UTC)
                 raise Conflict(f"It was run again before, at {at:%Y-%m-%d %H:%M:%S} UTC, as job {last.job}.")
-        return (await deadletters.redrive(self._bus, job_id, after=after)).job_id
+        return (await deadletters.redrive(self._bus, job_id, after=after, version=version)).job_id
 
     async def discard(self, job_id: str) -> None:
         """Remove a dead letter for good. Raises :class:`NotFound`."""

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from console.outbox.ends import with_ends_of
 from console.outbox.jobacts import JobActs, JobChange, read_record
-from console.outbox.models import OutboxEntry
+from console.outbox.models import OutboxEntry, redrive_asked
 from console.outbox.wake import Waker
 from signalbox.bus.client import Bus
 from signalbox.bus.table import remove
@@ -114,7 +114,8 @@ class Publisher:
             if entry.kind == OutboxEntry.CANCEL:
                 await self._cancel(entry.key)
             elif entry.kind == OutboxEntry.REDRIVE:
-                await self._jobs.redrive(entry.key, after=entry.body)
+                after, version = redrive_asked(entry.body)
+                await self._jobs.redrive(entry.key, after=after, version=version)
             elif entry.kind == OutboxEntry.DISCARD:
                 await self._jobs.discard(entry.key)
             elif entry.kind == OutboxEntry.CHANGE:

@@ -1,5 +1,6 @@
 """Numbers as people read them. Registered as built-ins: no page has to load them."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,8 +12,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from console.audit.models import AuditEntry
+from console.board.holds import Hold
 from console.catalog import joining, policy
-from console.fleet import serving
+from console.fleet import hosts, serving
+from console.fleet.residents import Resident
 from console.jobs import standing
 from console.pages import flash, sudo
 from console.payloads import snippets
@@ -148,6 +151,7 @@ def may_undo(context: Context, entry: AuditEntry) -> bool:
     return undoing.may_undo(actor_of(context["request"]), entry)
 
 
+register.filter("host_id", hosts.id_of)
 register.filter("counted", words.counted)
 register.filter("joining", joining.state_of)
 register.filter("joining_found", joining.found_in)
@@ -167,10 +171,24 @@ def figure(value: Any) -> str:
         return "–"
     if isinstance(value, list):
         return f"{figure(value[0])} {figure(value[1])}i"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 register.simple_tag(snippets.of_job, name="again")
+
+
+@register.filter
+def next_to_leave(found: Iterable[Resident]) -> Resident | None:
+    """What leaves a device's memory next, of :func:`console.fleet.residents.of`."""
+    return next((one for one in found if one.turn == 1), None)
+
+
+@register.filter
+def held_for(hold: Hold) -> float:
+    """Seconds that a hold lasted, 0 = it still does."""
+    return max(0.0, hold.until - hold.since) if hold.until is not None else 0.0
 
 
 @register.filter

@@ -12,9 +12,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from console import bounds
 from console.accounts.acts import Act
 from console.audit.models import AuditEntry
-from console.jobs import groups, hints, listing, query, retention, services, standing, timeline
+from console.jobs import deadletters, groups, hints, listing, query, retention, services, standing, timeline
 from console.jobs.models import Job
 from console.keys.models import Account, ApiKey
 from console.outbox import services as outbox
@@ -139,23 +140,50 @@ def longest_waiting(request: HttpRequest, model: str) -> HttpResponse:
 @sees(Act.JOBS_VIEW)
 @require_safe
 def detail(request: HttpRequest, job_id: str) -> HttpResponse:
-    """One job: its story and where the time went."""
+    """One job: how it stands, its story and where the time went. An open one is followed by a script."""
     job = services.find(job_id)
-    account = Account.objects.filter(pk=job.account_id).first()
-    context = {
-        "job": job,
-        "standing": standing.of(job),
+    context = _shown(job) | {
         "old_rows": standing.why_rows_are_old() if job.is_open else "",
+        "key": ApiKey.objects.filter(pk=job.key_id).first(),
+        "redrives": services.redrives(job),
+        "similar": _similar(job),
+        "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],
+    }
+    return render(request, "jobs/detail.html", context)
+
+
+@sees(Act.JOBS_VIEW)
+@require_safe
+def live(request: HttpRequest, job_id: str) -> HttpResponse:
+    """The parts of a job's page that change, as of a revision of its record that the page has been told of."""
+    text = request.GET.get("revision", "")
+    job = services.newest(job_id, bounds.number(text, "revision") if text else 0)
+    return render(request, "jobs/live.html", _shown(job))
+
+
+def _shown(job: Job) -> dict[str, Any]:
+    """What changes while the page is open, and what that needs."""
+    account = Account.objects.filter(pk=job.account_id).first()
+    return {
+        "job": job,
+        "standing": standing.with_place(job),
+        "spent": standing.spent(job),
         "steps": timeline.steps(job, services.events(job), account.name if account is not None else ""),
         "lines": timeline.lines(standing.so_far(job)),
         "left_out": timeline.left_out(job),
         "account": account,
-        "key": ApiKey.objects.filter(pk=job.key_id).first(),
-        "cancel": outbox.latest_cancel(job_id),
+        "is_dead_letter": deadletters.is_one(job),
+        "cancel": outbox.latest_cancel(job.pk),
         "asked": _asked_to_cancel(job),
-        "history": AuditEntry.objects.filter(target_kind="job", target=job_id)[:20],
     }
-    return render(request, "jobs/detail.html", context)
+
+
+def _similar(job: Job) -> str:
+    """The list of the model's jobs with the same error; empty where it has none."""
+    if not job.error_group:
+        return ""
+    words = f"{query.quoted('model', job.model)} {query.quoted('group', job.error_group)}"
+    return f"{reverse('jobs')}?{urlencode({'q': words})}"
 
 
 def _asked_to_cancel(job: Job) -> AuditEntry | None:

@@ -233,6 +233,14 @@ def read_only(request: HttpRequest) -> HttpResponse:
     return redirect("settings")
 
 
+@require_POST
+def set_shortcuts(request: HttpRequest) -> HttpResponse:
+    """Single keys that do something, or nothing."""
+    user = services.set_shortcuts(actor_of(request), has_shortcuts=request.POST.get("on") == "1")
+    messages.success(request, f"Single-key shortcuts are {'on' if user.has_shortcuts else 'off'}.")
+    return redirect("settings")
+
+
 @login_not_required
 def health(request: HttpRequest) -> HttpResponse:
     """200 while this process answers; says nothing of NATS or the database."""

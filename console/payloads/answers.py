@@ -25,7 +25,7 @@ def as_file(found: Reading, form: Form) -> HttpResponse:
     else:
         values = downloads.named(found.tensors)
         is_input = found.part is Part.INPUT
-        data = downloads.as_json(downloads.request_body(found.request, values) if is_input else {"outputs": values})
+        data = downloads.as_json(found.request.body(values) if is_input else {"outputs": values})
     return _apart(data, _TYPES[form], "attachment", f"{found.request.job_id}-{found.part}.{form}")
 
 

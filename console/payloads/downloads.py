@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 
 from console.payloads import values
-from console.payloads.stored import Request
 from signalbox.program.errors import TooLarge
 from signalbox.wire.tensors import Tensor
 
@@ -36,14 +35,6 @@ def named(tensors: Sequence[Tensor]) -> Named:
             "down with the client."
         )
     return {tensor.name: values.as_json(tensor) for tensor in tensors}
-
-
-def request_body(request: Request, inputs: Any) -> dict[str, Any]:
-    """What ``POST /v1/jobs`` takes to run the same again."""
-    body: dict[str, Any] = {"model": request.model, "version": request.version}
-    if request.signature:
-        body["signature_name"] = request.signature
-    return {**body, "priority": request.priority, "input": inputs}
 
 
 def as_json(doc: Any) -> bytes:

@@ -14,7 +14,8 @@ from console.asking import ask
 from console.audit.acts import Target, act, check, preparing
 from console.jobs.models import Job
 from console.payloads import stored
-from console.payloads.stored import Part, Request, Stored
+from console.payloads.request import Request
+from console.payloads.stored import Part, Stored
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Unavailable
 from signalbox.wire import tensors

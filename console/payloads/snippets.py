@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 
 from console.jobs.models import Job
-from console.payloads.downloads import request_body
-from console.payloads.stored import Request
+from console.payloads.request import Request
 
 MOST_BYTES: Final = 4096
 """Of an input that is written into a snippet."""
@@ -33,7 +32,7 @@ def of_job(job: Job) -> Snippets:
 def of(request: Request, inputs: Any = None) -> Snippets:
     """How to send it again. inputs: by name, None = unknown or large."""
     url = settings.CONSOLE.front_url.rstrip("/")
-    body = json.dumps(request_body(request, inputs))
+    body = json.dumps(request.body(inputs))
     is_filled = inputs is not None and len(body) <= MOST_BYTES
     head = f"curl -X POST {shlex.quote(url + '/v1/jobs')} \\\n  {_KEY} \\\n  {_TYPE} \\\n"
     # A quoted word after << keeps the shell from looking into the text, which is one line of JSON.

@@ -6,12 +6,13 @@ one. An output lies in the job's record or in ``PAYLOADS``.
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from django.conf import settings
 
 from console.jobs.models import Job as Row
+from console.payloads.request import Request
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters, payloads
 from signalbox.jobs.records import Records
@@ -29,22 +30,6 @@ class Part(StrEnum):
 
     INPUT = "input"
     OUTPUT = "output"
-
-
-class Request(NamedTuple):
-    """What a job asked for."""
-
-    job_id: str
-    model: str
-    version: int
-    signature: str
-    priority: str
-    account_id: str
-
-    @classmethod
-    def of(cls, job: Any) -> "Request":
-        """Of a row, a message or a record."""
-        return cls(job.id, job.model, job.version, job.signature, job.priority, job.account_id)
 
 
 class Stored(NamedTuple):

@@ -17,7 +17,7 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import AuditedValues, Target, act
-from console.jobs import query
+from console.jobs import listing, query
 from console.jobs.models import Job
 from console.outbox import wake
 from console.selections.kinds import kind_of, options_of
@@ -64,14 +64,15 @@ def freeze(
         actor=actor.user,
         actor_name=actor.name,
         reason=reason[:200],
+        words=words[:2200],
     )
-    chosen.words = words[:2200] or (in_words(filter_text) if filter_text is not None else "")
     target, asked = Target("selection", chosen.pk), _told(chosen)
     with act(actor, kind.right, target, asked=asked, reason=reason) as change:
         _require_place(chosen)
         chosen.save(force_insert=True)
         if filter_text is not None:
             chosen.total = _insert_matching(chosen, filter_text)
+            chosen.words = chosen.words or in_words(filter_text)[:2200]
         else:
             chosen.total = _insert_named(chosen, ids)
             chosen.words = chosen.words or f"{counted(chosen.total, 'job')} chosen one by one"
@@ -141,9 +142,9 @@ def of_job(job_id: str) -> list[Selection]:
 def in_words(filter_text: str) -> str:
     """Which jobs a filter chooses, for people."""
     parts = []
-    for word in filter_text.split():
-        name, colon, value = word.lstrip("-!").partition(":")
-        is_not = "not " if word.startswith(("-", "!")) else ""
+    for word in query.words_of(filter_text):
+        is_not = "not " if word.startswith("-") else ""
+        name, colon, value = word.removeprefix("-").replace('"', "").partition(":")
         parts.append(f"{name} is {is_not}{value.replace(',', ' or ')}" if colon else f"{is_not}“{name}”")
     return f"all jobs of which {', and '.join(parts)}" if parts else "all jobs of the list"
 
@@ -160,8 +161,8 @@ def _acting(actor: Actor, selection_id: str, reason: str) -> Iterator[tuple[Sele
 
 def _told(chosen: Selection) -> dict[str, Any]:
     """What the audit tells of it."""
-    told: dict[str, Any] = {"act": chosen.act, **chosen.options, "jobs": chosen.total, "of": chosen.words}
-    return told | {"started": chosen.started_at is not None}
+    told = {"act": chosen.act, **chosen.options, "jobs": chosen.total}
+    return told | {"of": chosen.words or chosen.filter_text, "started": chosen.started_at is not None}
 
 
 def _begin(chosen: Selection, reason: str) -> None:
@@ -196,7 +197,7 @@ def _insert_matching(chosen: Selection, filter_text: str) -> int:
     total = 0
     with connection.cursor() as cursor:
         for lead in asked.leads:
-            jobs = Job.objects.filter(lead & asked.created & (asked.rest or Q())).order_by()
+            jobs = Job.objects.filter(listing.within(lead, asked) & (asked.rest or Q())).order_by()
             some = jobs.annotate(**columns).values_list("pk", *columns)[: MOST + 1 - total]
             sql, values = some.query.sql_with_params()
             into = f'INSERT INTO "{table}" (job_id, selection_id, outcome, note)'

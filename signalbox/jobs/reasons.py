@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from signalbox.jobs.forecast import Forecast, in_front, starts_in
 from signalbox.jobs.queues import Queues
@@ -57,6 +57,15 @@ class QueuePosition(NamedTuple):
     is_late: bool = False
 
 
+UNPLACED: Final = QueuePosition()
+"""Nothing is known of where it stands."""
+
+
+def is_delayed(job: QueuedJob, now: float) -> bool:
+    """Whether it waits for its time, and is in no queue yet."""
+    return not job.attempt and job.not_before > now
+
+
 async def locate(queues: Queues, job: QueuedJob, seq: int | None, fleet: Fleet, now: float) -> QueuePosition:
     """Where a queued job stands; of one that waits for its time, when that comes. Raises nothing: what cannot be
     read is unknown. seq: of its message in ``JOBS``. now: UTC seconds.
@@ -64,11 +73,11 @@ async def locate(queues: Queues, job: QueuedJob, seq: int | None, fleet: Fleet, 
     if job.not_before > now:
         return QueuePosition(wait_s=_rounded(job.not_before - now))
     if seq is None or not fleet.serving:
-        return QueuePosition()
+        return UNPLACED
     try:
         ahead = (await queues.position(job.model, job.priority, seq)).ahead
     except SignalboxError:
-        return QueuePosition()
+        return UNPLACED
     return estimated(job, ahead, fleet, now)
 
 
@@ -80,13 +89,18 @@ def estimated(job: QueuedJob, ahead: int | None, fleet: Fleet, now: float) -> Qu
     return QueuePosition(ahead, None if wait_s is None else _rounded(wait_s), ahead is None, is_late)
 
 
-def why_waiting(job: QueuedJob, position: QueuePosition, fleet: Fleet, now: float) -> str:
-    """Why no worker has begun it yet, in words."""
-    if not job.attempt and job.not_before > now:
-        return f"waiting until {instant(job.not_before)}: not before"
+def hindered(job: QueuedJob, fleet: Fleet) -> str:
+    """Why no worker can begin it now, in words that follow "waiting:"; empty where one can."""
     model = fleet.model
     decided = Decision(model.is_enabled, model.replicas, fleet.is_paused) if model is not None else None
-    if why := hindrance(job.model, job.version, decided, fleet.workers):
+    return hindrance(job.model, job.version, decided, fleet.workers)
+
+
+def why_waiting(job: QueuedJob, position: QueuePosition, fleet: Fleet, now: float) -> str:
+    """Why no worker has begun it yet, in words."""
+    if is_delayed(job, now):
+        return f"waiting until {instant(job.not_before)}: not before"
+    if why := hindered(job, fleet):
         return f"waiting: {why}"
     if job.attempt:
         reason = f": {job.error}" if job.error else ""

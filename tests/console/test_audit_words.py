@@ -19,7 +19,7 @@ from console.keys.services import KeyGrant
 from console.repositories.services import Terms as RepositoryTerms
 
 CONSOLE = Path(words.__file__).resolve().parents[1]
-RECORDS = {"asked", "owner"}
+RECORDS = {"asked", "owner", "told"}
 """Variables of services that become what the audit says."""
 
 

@@ -128,7 +128,7 @@ async def test_an_ended_job_is_deleted_whatever_is_left_of_it(page: Browse, bus:
             job.account_id,
             State.SUCCEEDED if job is kept else State.FAILED,
         )
-    assert "owner" not in deletion.refusal(found.record).public_message, "it was not the owner"
+        assert "owner" not in deletion.refusal(found.record).public_message, "it was not the owner"
 
 
 async def test_a_job_that_was_given_up_runs_again_and_the_page_leads_on(page: Browse, bus: Bus) -> None:

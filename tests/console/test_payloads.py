@@ -21,7 +21,8 @@ from console.audit.models import AuditEntry
 from console.config import ConsoleSettings
 from console.jobs.models import Job as Row
 from console.payloads import downloads, folding, images, previews, services, snippets, stored
-from console.payloads.stored import Part, Request
+from console.payloads.request import Request
+from console.payloads.stored import Part
 from signalbox.bus.client import Bus
 from signalbox.jobs import life, payloads
 from signalbox.jobs.message import submit

@@ -28,6 +28,7 @@ from console.operators import factors
 from console.operators import services as operators
 from console.pages import once
 from console.selections import services as selections
+from console.views import services as views
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Residency
 from tests.console.conftest import PASSWORD, submit
@@ -45,8 +46,8 @@ from tests.rigs.models import half_plus_two
 Browser = Callable[[str], Client]
 SCRIPTS = {"live:release"}
 """Routes that answer a script of the board, in JSON: no page, so nothing to reload."""
-WITH_NATS = {"retry-job"}
-"""Routes that ask NATS before they redirect: tests/console/test_job_acts.py."""
+WITH_NATS = {"retry-job"} | {f"{act}-dead-letter{many}" for act in ("redrive", "discard") for many in ("", "s")}
+"""Routes that ask NATS before they redirect: tests/console/test_job_acts.py, test_dead_letters.py."""
 NEW = "quite another long password"
 
 
@@ -57,7 +58,8 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     catalog.change_settings(admin, "digits", {"max_queue": 7})
     done = AuditEntry.objects.latest("number")
     feed = Feed(Wire())
-    feed.view.presence("w1", worker("w1", models=(Residency(model="digits", version=1, state="ready"),)), 1_000_000.0)
+    loaded = Residency(model="digits", version=1, state="ready")
+    feed.view.presence("w1", worker("w1", token=7, models=(loaded,)), 1_000_000.0)
     monkeypatch.setattr(running, "feed", feed)
     monkeypatch.setattr(Feed, "is_blind", False)
     waits = {"listed_ops": {"ReadFile": "reads files"}, "added_by": "somebody else"}
@@ -72,6 +74,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     old, _ = keys.create(admin, keys.KeyGrant(name="old"))
     lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
     key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "account_id": "a", "hmac": "00"}')
+    view = views.save(admin, "jobs", "old", "")
     model = {"args": ["digits"]}
     zoo = REPOSITORY | OF_NEW_MODELS | {"name": "zoo", "url": f"file://{base}/zoo"}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -92,6 +95,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "model-policy": (model, {"kind": "latest", "count": "1"}),
         "model-label": (model, {"label": "stable", "version": "1"}),
         "model-pause": (model, {"paused": "1"}),
+        "try-model": (model, {"version": "1", "signature": "serving_default", "input.x": "1.0"}),
         "model-pin": (model, {"pinned": "1", "host": "north"}),
         "model-load": (model, {"version": "1", "host": "north"}),
         "add-repository": ({}, zoo),
@@ -116,6 +120,8 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
         "worker-evict": ({"args": ["w1"]}, {"model": "digits", "version": "1"}),
         "live:release": ({}, {"gpu": "GPU-1"}),
+        "device-release": ({"args": ["GPU-1"]}, {}),
+        "worker-release": ({"args": ["w1"]}, {}),
         "undo": ({"args": [done.number]}, {}),
         "create-user": ({}, {"username": "nina", "password": NEW, "role": "viewer"}),
         "set-role": ({"args": ["viewer"]}, {"role": "operator"}),
@@ -128,6 +134,9 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "confirm-password": ({}, {"password": PASSWORD, "next": "/settings"}),
         "read-only": ({}, {"on": "0"}),
         "change-password": ({}, {"old": PASSWORD, "new": NEW}),
+        "shortcuts": ({}, {"on": "0"}),
+        "save-view": ({}, {"of_list": "jobs", "name": "mine", "query": "state=failed"}),
+        "remove-view": ({"args": [view.pk]}, {}),
         "logout": ({}, {}),
         "login": ({}, {"username": "admin", "password": NEW}),
     }

@@ -33,6 +33,9 @@ ACTS: dict[str, Act | None] = {
     "remove-second-factor": None,
     "remove-factor-of": Act.USERS_MANAGE,
     "read-only": Act.SYSTEM_READ_ONLY,
+    "shortcuts": Act.VIEWS_OWN,
+    "save-view": Act.VIEWS_OWN,
+    "remove-view": None,
     "create-user": Act.USERS_MANAGE,
     "set-role": Act.USERS_MANAGE,
     "set-active": Act.USERS_MANAGE,
@@ -53,6 +56,7 @@ ACTS: dict[str, Act | None] = {
     "promote-split": Act.MODELS_ROLLOUT,
     "roll-back-split": Act.MODELS_ROLLOUT,
     "model-pause": Act.QUEUES_PAUSE,
+    "try-model": Act.MODELS_TRY,
     "model-pin": Act.RESIDENCY_PIN,
     "model-load": Act.RESIDENCY_LOAD,
     "delete-model": Act.MODELS_DELETE,
@@ -75,9 +79,15 @@ ACTS: dict[str, Act | None] = {
     "choose-jobs": Act.JOBS_CANCEL,
     "start-selection": Act.JOBS_CANCEL,
     "stop-selection": Act.JOBS_CANCEL,
+    "redrive-dead-letter": Act.JOBS_REDRIVE,
+    "redrive-dead-letters": Act.JOBS_REDRIVE,
+    "discard-dead-letter": Act.JOBS_DISCARD,
+    "discard-dead-letters": Act.JOBS_DISCARD,
     "worker-drain": Act.WORKERS_DRAIN,
     "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
+    "device-release": Act.LANES_RELEASE,
+    "worker-release": Act.LANES_RELEASE,
     "undo": Act.AUDIT_VIEW,
 }
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
@@ -94,14 +104,25 @@ PAGES = {
     "dead-letters": Act.JOBS_VIEW,
     "selections": Act.JOBS_VIEW,
     "audit": Act.AUDIT_VIEW,
+    "find": Act.SYSTEM_VIEW,
     "workers": Act.SYSTEM_VIEW,
     "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
 PARTS = {
     *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
-    *("job", "job-input", "job-output", "job-input-image", "job-output-image"),
-    *("longest-waiting", "selection", "export", "recovery-codes", "signed-on-again"),
+    *("job", "job-live", "job-input", "job-output", "job-input-image", "job-output-image"),
+    *(
+        "dead-letter",
+        "dead-letter-group",
+        "trial",
+        "device",
+        "longest-waiting",
+        "selection",
+        "export",
+        "recovery-codes",
+        "signed-on-again",
+    ),
 }
 """Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {

@@ -136,12 +136,13 @@ def test_too_many_jobs_or_selections_are_refused_with_the_mend(admin: Actor, mon
 def test_who_may_not_do_it_to_one_job_may_not_to_many(cast: dict[str, User], admin: Actor) -> None:
     job, viewer = make(1, state="queued"), Actor(user=cast["viewer"], via="tests")
     chosen = services.freeze(admin, "delete", ids=[job.pk], is_started=False)
-    for act in (
+    acts: list[Callable[[], Selection]] = [
         lambda: services.freeze(viewer, "cancel", ids=[job.pk]),
         lambda: services.start(viewer, chosen.pk),
         lambda: services.stop(viewer, chosen.pk),
         lambda: services.stop(viewer, "none"),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(Forbidden):
             act()
     operators.switch_read_only(admin, is_read_only=True, message="")

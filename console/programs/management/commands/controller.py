@@ -24,6 +24,7 @@ from console.noticing.loop import Noticing
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
 from console.selections.runner import SelectionRunner
+from console.trials.services import keep_forgotten
 from signalbox.bus.client import Bus
 
 
@@ -70,6 +71,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         leftovers.keep_forgotten(console.reconcile_s),
         keep_measured(bus),
         keep_counted(),
+        keep_forgotten(),
         keep_marked(bus, console.audit_mark_s),
         RowRetention(days=console.jobs_kept_days, rows=console.jobs_kept_rows).run(),
     ]
