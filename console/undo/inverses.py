@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from console.accounts.acts import Act
 from console.accounts.models import User
 from console.accounts.rights import Actor
@@ -13,6 +15,8 @@ from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.fleet import steering
 from console.fleet.models import DesiredState
+from console.keys import accounts, endings
+from console.keys.models import Account
 from console.operators import services as operators
 
 
@@ -149,6 +153,32 @@ def _operator(entry: AuditEntry) -> Inverse | None:
     return None
 
 
+def _account(entry: AuditEntry) -> Inverse | None:
+    account = Account.objects.filter(pk=entry.target, deleted_at=None).first()
+    if account is None or not entry.before:
+        return None
+    terms = msgspec.to_builtins(accounts.terms_of(account))
+    if not entry.before.keys() <= terms.keys():
+        return None
+    return Inverse(
+        {name: terms[name] for name in entry.before},
+        lambda actor, why: accounts.change(actor, account.pk, entry.before, reason=why),
+        lambda: accounts.why_unpublished(account),
+    )
+
+
+def _disabled(entry: AuditEntry) -> Inverse | None:
+    account = Account.objects.filter(pk=entry.target, deleted_at=None).first()
+    if account is None:
+        return None
+    switch = endings.disable if entry.before["state"] == "disabled" else endings.enable
+    return Inverse(
+        {"state": account.state},
+        lambda actor, why: switch(actor, account.pk, reason=why),
+        lambda: accounts.why_unpublished(account),
+    )
+
+
 _BESIDE: Final = {"rows_independent", "differs"}
 """What the audit of an act on versions says of joined requests beside it."""
 _BY_ACT: Final[dict[str, Callable[[AuditEntry], Inverse | None]]] = {
@@ -158,4 +188,6 @@ _BY_ACT: Final[dict[str, Callable[[AuditEntry], Inverse | None]]] = {
     Act.MODELS_SETTINGS: _settings,
     Act.MODELS_ROLLOUT: _rollout,
     Act.USERS_MANAGE: _operator,
+    Act.ACCOUNTS_MANAGE: _account,
+    Act.ACCOUNTS_DELETE: _disabled,
 }

@@ -18,6 +18,7 @@ from console.audit.models import AuditEntry
 from console.catalog.models import ServedModel
 from console.database import one_of
 from console.fleet.models import DesiredState
+from console.keys.models import Account
 from console.undo import inverses
 from console.undo.inverses import Inverse
 from signalbox.program.errors import Conflict, NotFound, SignalboxError
@@ -112,5 +113,7 @@ def _lock(entry: AuditEntry) -> None:
         DesiredState.objects.select_for_update().filter(name=entry.target).first()
     elif entry.target_kind == "worker":
         DesiredState.objects.select_for_update().filter(name=entry.target).first()
+    elif entry.target_kind == "account":
+        Account.objects.select_for_update().filter(pk=entry.target).first()
     elif entry.target_kind == "user":
         User.objects.select_for_update().filter(username=entry.target).first()
