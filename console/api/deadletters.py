@@ -94,7 +94,7 @@ class DeadLetters(Endpoint):
     def index(self, request: Request) -> Response:
         """List dead letters, oldest first."""
         self.sees(request, Act.JOBS_VIEW)
-        page = service.page(**self.asked(request, LettersQuery))
+        page = service.page(**self.asked(request, LettersQuery), only=self.actor(request).only_models)
         return Response({"letters": [summary(one) for one in page.letters], "after": page.after})
 
     @extend_schema(responses=LetterDetailOut)

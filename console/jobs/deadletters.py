@@ -3,6 +3,7 @@
 The database keeps only who acted. Each request opens its own connection to NATS, and fails without NATS.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import Letter, Page
 from signalbox.program.errors import Conflict, SignalboxError
+from signalbox.wire.access import is_among
 
 _REPORT_WITHIN_S: Final = 2.0
 """How long an answer waits to say whether the act is done."""
@@ -31,9 +33,16 @@ class LetterAct:
     reason: str = ""
 
 
-def page(*, model: str, after: int, size: int) -> Page:
-    """A page of letters. Raises :class:`Unavailable`."""
-    return ask(_WHAT, lambda bus: deadletters.page(bus, model=model, after=after, size=size))
+def page(*, model: str, after: int, size: int, only: Sequence[str] = ()) -> Page:
+    """A page of letters. only: of these models, names or beginnings of names; the page then has fewer.
+
+    Raises :class:`Unavailable`.
+    """
+    found = ask(_WHAT, lambda bus: deadletters.page(bus, model=model, after=after, size=size))
+    if not only:
+        return found
+    letters = [one for one in found.letters if is_among(only, one.model)]
+    return found._replace(letters=letters)
 
 
 def show(job_id: str) -> dict[str, Any]:

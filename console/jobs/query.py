@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import and_
@@ -12,6 +12,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 
 from console import bounds
+from console.accounts import scope
 from console.jobs.models import HAS_ERROR, JobTag
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.messages import State
@@ -111,6 +112,16 @@ def _led(
                 leads = tuple(_is_one(chosen[0], [value]) for value in dict.fromkeys(chosen[1]))
     rest = [*rest, *(_is_one(name, values) for name, values in choices)]
     return JobFilter(leads, together(rest), Q(*((f"{at}__{bound}", instant) for bound, instant in created)), at)
+
+
+def within(asked: JobFilter, names: Sequence[str]) -> JobFilter:
+    """Of those, the jobs of these models; names, or beginnings of names; empty: of all."""
+    if not names:
+        return asked
+    if asked.leads == (Q(),) and not any(name.endswith("*") for name in names):
+        return replace(asked, leads=tuple(Q(model=name) for name in names))
+    limit = scope.within(names)
+    return replace(asked, rest=limit if asked.rest is None else asked.rest & limit)
 
 
 def together(conditions: Sequence[Q]) -> Q | None:

@@ -10,6 +10,7 @@ from console.accounts.acts import Act
 from console.bounds import MOST_NUMBER, number
 from console.jobs import deadletters
 from console.web.guards import sees
+from console.web.middleware import actor_of
 from signalbox.jobs.deadletters import Page
 from signalbox.program.errors import Misconfigured, Unavailable
 
@@ -23,7 +24,7 @@ def index(request: HttpRequest) -> HttpResponse:
     after = min(number(request.GET.get("after") or "0", "after"), MOST_NUMBER - 1)
     page, why_unknown = Page([], None), ""
     try:
-        page = deadletters.page(model="", after=after, size=_SIZE)
+        page = deadletters.page(model="", after=after, size=_SIZE, only=actor_of(request).only_models)
     except (Unavailable, Misconfigured) as error:
         why_unknown = error.public_message
     context = {

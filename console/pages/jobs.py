@@ -30,10 +30,10 @@ def index(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"q": text, "state": state, "qualifiers": query.QUALIFIERS}
     context["old_rows"] = standing.why_rows_are_old()
     try:
-        now = timezone.now()
-        counts = listing.counts(query.parse(text, now))
+        now, only = timezone.now(), actor_of(request).only_models
+        counts = listing.counts(query.within(query.parse(text, now), only))
         tab = f"{text} state:{state}" if state in query.STATES else text
-        page = listing.page(query.parse(tab, now), before=request.GET.get("before", ""))
+        page = listing.page(query.within(query.parse(tab, now), only), before=request.GET.get("before", ""))
     except InvalidRequest as error:
         context |= {"error": error.public_message, "tabs": _tabs(text, state, {})}
         return render(request, "jobs/index.html", context, status=400)

@@ -32,6 +32,7 @@ ACTS: dict[str, Act | None] = {
     "add-second-factor": None,
     "remove-second-factor": None,
     "remove-factor-of": Act.USERS_MANAGE,
+    "set-models": Act.USERS_MANAGE,
     "read-only": Act.SYSTEM_READ_ONLY,
     "create-user": Act.USERS_MANAGE,
     "set-role": Act.USERS_MANAGE,
