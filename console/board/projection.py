@@ -33,7 +33,7 @@ def projected(text: str, names: tuple[str, ...]) -> str:
             frame[part] = _rows(topic, frame[part], names)
     for part in ("state", "add"):
         if isinstance(frame.get(part), list):
-            frame[part] = [one for one in frame[part] if is_among(names, one["model"])]
+            frame[part] = [one for one in frame[part] if is_among(names, one.get("model", ""))]
     if "del" in frame and topic not in _WHOLE:
         frame["del"] = [key for key in frame["del"] if _is_key_shown(topic, key, names)]
     return _encode(frame).decode()
