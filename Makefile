@@ -95,7 +95,7 @@ sbom: $(VENV)/dev.stamp ## what each program of a release is made of, as Cyclone
 	$(foreach name,$(IMAGES),$(call sbom,$(name));)
 	@ls $(SBOM)/*.json
 
-screenshots: debian $(VENV)/dev.stamp ## take the README's pictures of the board, of a stack that runs the demo meanwhile
+screenshots: debian $(VENV)/dev.stamp ## take the README's pictures and those of every screen, of a stack that runs the demo meanwhile
 	$(BIN)/python docs/screenshots.py
 
 proto: $(VENV)/dev.stamp ## generate the gRPC stubs from our .proto files

@@ -106,6 +106,9 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
         False
     )
     front_url: Annotated[str, Meta(description="URL consumers call; shown in snippets.")] = "http://127.0.0.1:8080"
+    trial_url: Annotated[
+        str, Meta(description="Where the console itself reaches the front, to try models out; empty = FRONT_URL.")
+    ] = ""
     admin_user: Annotated[str, Meta(description="Name of the first admin `bootstrap` makes.")] = "admin"
     admin_password: Annotated[
         str,

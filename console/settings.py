@@ -37,9 +37,13 @@ INSTALLED_APPS = [
     "console.catalog",
     "console.keys",
     "console.jobs",
+    "console.rollups",
+    "console.selections",
     "console.fleet",
+    "console.trials",
     "console.programs",
     "console.projector",
+    "console.views",
     "console.api",
     "console.live",
 ]
@@ -77,7 +81,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "console.pages.frame.frame",
             ],
-            "builtins": ["console.pages.formats"],
+            "builtins": ["console.pages.formats", "console.pages.jobtags", "console.pages.listbar"],
         },
     }
 ]

@@ -12,8 +12,8 @@ from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.pool import bodies_pool
 from gateway_plugin.admission.queues import QueueAdmission
 from gateway_plugin.admission.refusals import REFUSED
-from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, Submitter
-from gateway_plugin.admission.usage import KeyUse
+from gateway_plugin.admission.submission import Submitter
+from gateway_plugin.admission.usage import KeyCounts, KeyUse
 from gateway_plugin.api.calls import Method
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
@@ -56,6 +56,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.disk import Reserve
 from signalbox.bus.sharedclock import SharedClock
 from signalbox.bus.table import Table
+from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Unavailable
 from signalbox.program.tasks import TaskGroup
@@ -90,14 +91,15 @@ class Gateway:
         def queued() -> int:
             return self._clock.queued
 
-        self._use = KeyUse(bus)
+        key_counts = KeyCounts()
+        self._use = KeyUse(bus, key_counts)
         peppers = tuple(filter(None, (settings.key_pepper, settings.previous_key_pepper)))
         self.keyring = keyring = Keyring(
             self._keys,
             peppers,
             stale_s=settings.stale_keys_s,
             most_failures=settings.max_key_failures,
-            note_use=self._use.note,
+            counts=key_counts,
             wall=wall,
         )
         self.tokens = tokens = EventTokens(peppers, keyring, wall=wall)

@@ -4,10 +4,12 @@ It never imports TensorFlow or numpy: frames go to the runner and come back as b
 """
 
 import asyncio
+import functools
 import os
 import socket
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -324,6 +326,8 @@ class Supervisor:
             is_drain_asked=self._fleet.is_drain_asked,
             is_drained=is_draining and hold is None and self._leased.has_left,
             software=signalbox.__version__,
+            tensorflow=_tensorflow(),
+            restarts=self._leased.runner.restarts,
             sandbox=self._leased.runner.sandbox.active,
             run=hold.activity.now() if hold is not None else None,
             computing_s=round(used_s.get(COMPUTING, 0.0), 3),
@@ -360,6 +364,15 @@ class Supervisor:
 
 def _budget(device: Device) -> int:
     return device.memory_bytes * 4 // 5 if device.memory_bytes else _VIRTUAL_BUDGET_BYTES
+
+
+@functools.cache
+def _tensorflow() -> str:
+    """Version of TensorFlow, which only the runner imports; empty where it is none that was installed."""
+    for name in ("tensorflow", "tensorflow-cpu", "tensorflow-gpu"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return ""
 
 
 def _rss_bytes(pid: int) -> int:

@@ -40,6 +40,8 @@ class Act(StrEnum):
     USERS_MANAGE = "users.manage"
     TOKENS_OWN = "tokens.own"
     TOKENS_MANAGE = "tokens.manage"
+    VIEWS_OWN = "views.own"
+    VIEWS_SHARE = "views.share"
 
     @property
     def permission(self) -> str:
@@ -91,11 +93,21 @@ WORDS: Final[dict[Act, str]] = {
     Act.USERS_MANAGE: "manage operators",
     Act.TOKENS_OWN: "make and revoke own tokens",
     Act.TOKENS_MANAGE: "revoke anybody's tokens",
+    Act.VIEWS_OWN: "save views of lists and choose own shortcuts",
+    Act.VIEWS_SHARE: "share views of lists with every operator",
 }
 PERMISSIONS: Final = tuple((act.codename, f"Can {WORDS[act]}") for act in Act)
 
 _VIEWER: Final = frozenset(
-    {Act.MODELS_VIEW, Act.KEYS_VIEW, Act.ACCOUNTS_VIEW, Act.JOBS_VIEW, Act.SYSTEM_VIEW, Act.TOKENS_OWN}
+    {
+        Act.MODELS_VIEW,
+        Act.KEYS_VIEW,
+        Act.ACCOUNTS_VIEW,
+        Act.JOBS_VIEW,
+        Act.SYSTEM_VIEW,
+        Act.TOKENS_OWN,
+        Act.VIEWS_OWN,
+    }
 )
 _OPERATOR: Final = _VIEWER | {
     Act.JOBS_CANCEL,
@@ -109,6 +121,7 @@ _OPERATOR: Final = _VIEWER | {
     Act.LANES_RELEASE,
     Act.RESIDENCY_LOAD,
     Act.AUDIT_VIEW,
+    Act.VIEWS_SHARE,
 }
 _MODEL_MANAGER: Final = _OPERATOR | {
     Act.MODELS_REGISTER,

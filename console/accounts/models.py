@@ -29,6 +29,7 @@ class User(AbstractUser):
     """An operator. Deactivated, never deleted: the audit names them."""
 
     is_service = models.BooleanField(default=False, help_text="Used by programs; cannot log in.")
+    has_shortcuts = models.BooleanField(default=True, help_text="Keys without Ctrl do something (WCAG 2.1.4).")
     session_epoch = models.PositiveIntegerField(
         default=0, help_text="Raised by one, it ends every session of this operator."
     )

@@ -12,6 +12,9 @@ from signalbox.program.errors import Forbidden
 KEY: Final = "key:"
 """Names of actors that are API keys begin so."""
 
+_CHANGE_NOTHING: Final = frozenset({Act.SYSTEM_READ_ONLY, Act.JOBS_PAYLOAD})
+"""Allowed in read-only mode beside ``view`` acts: what switches it off, and what only reads."""
+
 
 @dataclass(frozen=True)
 class Actor:
@@ -79,7 +82,7 @@ def _refusal(actor: Actor, act: Act, target: object, *, revokes: bool, place: Pl
         return "This token belongs to somebody else."
     if user is not None and user.only_models and (beyond := scope.refusal(user.only_models, act, place)):
         return beyond
-    if not (act.is_view or revokes or act is Act.SYSTEM_READ_ONLY):
+    if not (act.is_view or revokes or act in _CHANGE_NOTHING):
         system = System.current()
         if system.is_read_only:
             return f"The console is read-only. {system.message}".strip()

@@ -16,8 +16,8 @@ from signalbox.wire.access import is_among
 Place = tuple[str, str]
 """Kind and name of what is acted on or seen: ``("model", "digits")``, ``("job", id)``."""
 _ON_MODELS: Final = ("models.", "jobs.", "queues.", "residency.")
-_BESIDE: Final = frozenset({Act.SYSTEM_VIEW, Act.TOKENS_OWN})
-"""What anybody may do that is no model's: see the board (of their models) and settings, keep their own login."""
+_BESIDE: Final = frozenset({Act.SYSTEM_VIEW, Act.TOKENS_OWN, Act.VIEWS_OWN})
+"""What anybody may do that is no model's: see the board (of their models) and settings, keep their login and views."""
 _find_model: dict[str, Callable[[str], str | None]] = {"model": lambda name: name}
 
 
@@ -26,18 +26,24 @@ def belongs(kind: str, find: Callable[[str], str | None]) -> None:
     _find_model[kind] = find
 
 
+def model_of(kind: str, name: str) -> str | None:
+    """The model that a thing belongs to; None where that is not known."""
+    return _find_model[kind](name) if kind in _find_model else None
+
+
 def refusal(names: Sequence[str], act: Act, place: Place | None) -> str:
     """Why an operator who is limited to these models may not do this; empty where they may.
 
     place: None where only the right itself is asked for, as for a list that shows their models.
     """
     limit = f"You are limited to the models {', '.join(names)}"
-    if not act.value.startswith(_ON_MODELS) and act not in _BESIDE:
+    is_of_one = place is not None and act is Act.AUDIT_VIEW  # an act on one of their models, to take it back
+    if not (act.value.startswith(_ON_MODELS) or act in _BESIDE or is_of_one):
         return f"{limit}, and this reaches beyond them."
-    if place is None or act is Act.TOKENS_OWN:
+    if place is None or act in {Act.TOKENS_OWN, Act.VIEWS_OWN}:
         return ""
     kind, name = place
-    model = _find_model[kind](name) if kind in _find_model else None
+    model = model_of(kind, name)
     if model is None:
         return f"{limit}, and this {kind} is not known to be of one of them."
     return "" if is_among(names, model) else f"{limit}, and this is of {model[:100]}."

@@ -9,10 +9,10 @@ from rest_framework.response import Response
 
 from console.accounts.acts import Act
 from console.api.base import Endpoint
-from console.api.serializers import ReasonIn
+from console.api.serializers import ReasonIn, SwitchIn
 from console.api.strict import Strict
 from console.jobs import usage
-from console.keys import accounts
+from console.keys import accounts, endings
 from console.keys.accounts import Terms
 from console.keys.models import Account
 
@@ -20,8 +20,12 @@ _LISTED = 1000
 
 
 class AccountOut(serializers.ModelSerializer[Account]):
-    """An account. active_keys: how many of its keys neither ended nor were revoked."""
+    """An account. active_keys: how many of its keys neither ended nor were revoked, while it is not disabled.
 
+    cancels_jobs: it is deleted, and its open jobs are being cancelled.
+    """
+
+    state = serializers.CharField(read_only=True, help_text="`active`, `disabled` or `deleted`.")
     models = serializers.ListField(source="models_allowed", child=serializers.CharField())
     active_keys = serializers.IntegerField(read_only=True)
     last_used_at = serializers.DateTimeField(read_only=True, allow_null=True)
@@ -68,6 +72,13 @@ class AccountChangeIn(AccountIn, ReasonIn):
     """Any of an account's terms, and why they change."""
 
 
+class AccountDeletionIn(Strict):
+    """jobs: whether its open jobs ``finish`` or are cancelled (``cancel``). reason: for the audit."""
+
+    jobs = serializers.ChoiceField(choices=list(endings.JOBS))
+    reason = serializers.CharField(max_length=200)
+
+
 class Accounts(Endpoint):
     """Accounts."""
 
@@ -99,6 +110,28 @@ class Accounts(Endpoint):
         account = accounts.change(self.actor(request), account_id, changes, reason=reason)
         why = accounts.why_unpublished(account)
         return Response(_reported(account_id, why), status=202 if why else 200)
+
+    @extend_schema(request=SwitchIn, responses={200: AccountDetailOut, 202: AccountDetailOut})
+    def disable(self, request: Request, account_id: str) -> Response:
+        """Disable (``on``) an account, so that its keys are refused, or enable it again. 202: gateways do not know it
+        yet, see ``unpublished``.
+        """
+        data = self.given(request, SwitchIn)
+        if not data["on"]:
+            self.confirmed(request)
+        switch = endings.disable if data["on"] else endings.enable
+        return _ended(switch(self.actor(request), account_id, reason=data["reason"]))
+
+    @extend_schema(request=AccountDeletionIn, responses={200: AccountDetailOut, 202: AccountDetailOut})
+    def remove(self, request: Request, account_id: str) -> Response:
+        """Delete an account: its keys end for good. 202: gateways do not know it yet, see ``unpublished``."""
+        self.confirmed(request)
+        return _ended(endings.delete(self.actor(request), account_id, **self.given(request, AccountDeletionIn)))
+
+
+def _ended(account: Account) -> Response:
+    why = accounts.why_unpublished(account)
+    return Response(_reported(account.pk, why), status=202 if why else 200)
 
 
 def _reported(account_id: str, why_unpublished: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """REST calls on dead letters."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -12,7 +13,9 @@ from console.api.base import Endpoint
 from console.api.serializers import ReasonIn
 from console.api.strict import Strict
 from console.bounds import MOST_NUMBER
+from console.jobs import deadgroups
 from console.jobs import deadletters as service
+from console.jobs.deadgroups import Group, Which
 from signalbox.jobs.deadletters import MOST, summary
 
 
@@ -73,10 +76,76 @@ class LettersQuery(Strict):
     size = serializers.IntegerField(min_value=1, max_value=MOST, required=False, default=50)
 
 
-class RedriveIn(ReasonIn):
+class WithVersionIn(ReasonIn):
+    """with_version: of the model, to run it with; 0 = as it was. Its input has to fit that version."""
+
+    with_version = serializers.IntegerField(min_value=0, max_value=MOST_NUMBER, required=False, default=0)
+
+
+class RedriveIn(WithVersionIn):
     """after: the job of the previous redrive, if there was one; it is needed to redrive once more."""
 
     after = serializers.CharField(max_length=36, required=False, default="", allow_blank=True)
+
+
+class WhichIn(Strict):
+    """Which dead letters: of a group, as the list of groups names it, or all of a model, or all. until: the newest."""
+
+    model = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
+    version = serializers.IntegerField(min_value=0, max_value=MOST_NUMBER, required=False, default=0)
+    error = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
+    group = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
+    until = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+
+
+class RedriveManyIn(WhichIn, WithVersionIn):
+    """Letters to run again, those left out that were redriven before."""
+
+
+class DiscardManyIn(WhichIn, ReasonIn):
+    """Letters to remove."""
+
+
+class GroupsQuery(Strict):
+    """Of which model; empty = of all."""
+
+    model = serializers.CharField(max_length=100, required=False, default="", allow_blank=True)
+
+
+class GroupOut(serializers.Serializer[Any]):
+    """Letters of one model and version whose errors are alike. waiting: not redriven yet. sample: the newest."""
+
+    model = serializers.CharField()
+    version = serializers.IntegerField()
+    error = serializers.CharField()
+    group = serializers.CharField()
+    until = serializers.IntegerField()
+    count = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    sample = serializers.CharField()
+    message = serializers.CharField()
+    first_at = serializers.DateTimeField()
+    last_at = serializers.DateTimeField()
+    kept_until = serializers.DateTimeField(allow_null=True)
+
+
+class GroupsOut(serializers.Serializer[Any]):
+    """Groups, the largest first. is_cut: newer letters were not looked at."""
+
+    groups = GroupOut(many=True)
+    until = serializers.IntegerField()
+    is_cut = serializers.BooleanField()
+
+
+class AskedManyOut(serializers.Serializer[Any]):
+    """What became of it: ``done``, ``later`` (they wait in the outbox), refused by reason, and ``left`` for later
+    calls."""
+
+    asked = serializers.IntegerField()
+    done = serializers.IntegerField()
+    later = serializers.IntegerField()
+    left = serializers.IntegerField()
+    refused = serializers.DictField(child=serializers.IntegerField())
 
 
 class AskedOut(serializers.Serializer[Any]):
@@ -97,6 +166,29 @@ class DeadLetters(Endpoint):
         page = service.page(**self.asked(request, LettersQuery), only=self.actor(request).only_models)
         return Response({"letters": [summary(one) for one in page.letters], "after": page.after})
 
+    @extend_schema(parameters=[GroupsQuery], responses=GroupsOut)
+    def groups(self, request: Request) -> Response:
+        """List dead letters by error, of the oldest 1 000."""
+        self.sees(request, Act.JOBS_VIEW)
+        found = deadgroups.read(Which(**self.asked(request, GroupsQuery)), self.actor(request).only_models)
+        groups = [_group(one) for one in deadgroups.groups(found)]
+        return Response({"groups": groups, "until": found.until, "is_cut": found.is_cut})
+
+    @extend_schema(request=RedriveManyIn, responses={202: AskedManyOut})
+    def redrive_many(self, request: Request) -> Response:
+        """Run many again, at most 200 at once, the oldest first."""
+        given = self.given(request, RedriveManyIn)
+        more = {name: given.pop(name) for name in ("with_version", "reason")}
+        return Response(AskedManyOut(deadgroups.redrive(self.actor(request), Which(**given), **more)).data, status=202)
+
+    @extend_schema(request=DiscardManyIn, responses={202: AskedManyOut})
+    def discard_many(self, request: Request) -> Response:
+        """Remove many and their inputs for good, at most 200 at once, the oldest first."""
+        given = self.given(request, DiscardManyIn)
+        reason = given.pop("reason")
+        done = deadgroups.discard(self.actor(request), Which(**given), reason=reason)
+        return Response(AskedManyOut(done).data, status=202)
+
     @extend_schema(responses=LetterDetailOut)
     def show(self, request: Request, job_id: str) -> Response:
         """Show a dead letter and the types of its inputs."""
@@ -114,3 +206,13 @@ class DeadLetters(Endpoint):
         """Remove a dead letter and its input for good."""
         asked = service.discard(self.actor(request), job_id, **self.given(request, ReasonIn))
         return Response(AskedOut(asked).data, status=202)
+
+
+def _group(one: Group) -> dict[str, Any]:
+    instants = {name: _instant(getattr(one, name)) for name in ("first_at", "last_at", "kept_until")}
+    counts = {"count": one.count, "waiting": one.waiting}
+    return {**one.which._asdict(), **counts, "sample": one.sample.id, "message": one.sample.message, **instants}
+
+
+def _instant(at: float | None) -> datetime | None:
+    return datetime.fromtimestamp(at, UTC) if at is not None else None

@@ -18,7 +18,7 @@ class Keys(Endpoint):
     def index(self, request: Request) -> Response:
         """List API keys."""
         self.sees(request, Act.KEYS_VIEW)
-        return Response(wire.KeyOut(ApiKey.objects.all()[:1000], many=True).data)
+        return Response(wire.KeyOut(ApiKey.objects.select_related("account")[:1000], many=True).data)
 
     @extend_schema(request=wire.KeyIn, responses=wire.KEY_MADE)
     def create(self, request: Request) -> Response:

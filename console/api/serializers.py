@@ -5,7 +5,6 @@ from typing import Any
 from rest_framework import serializers
 
 from console.api.strict import Strict
-from console.audit.models import AuditEntry
 from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
 from console.catalog import policy, triton
 from console.catalog.joining import state_of
@@ -65,6 +64,7 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     labels = serializers.SerializerMethodField()
     serving_version = serializers.IntegerField(allow_null=True, read_only=True)
     served_version = serializers.SerializerMethodField()
+    ready_replicas = serializers.SerializerMethodField()
     condition = serializers.SerializerMethodField()
     unpublished = serializers.SerializerMethodField()
     joining = serializers.SerializerMethodField()
@@ -81,6 +81,10 @@ class ModelOut(serializers.ModelSerializer[ServedModel]):
     def get_served_version(self, model: ServedModel) -> int | None:
         """The version; null where there is none, or it is not known."""
         return serving.served_version(model)
+
+    def get_ready_replicas(self, model: ServedModel) -> int | None:
+        """How many of the ``replicas`` have it in memory; null where that is not known now."""
+        return serving.ready(model)
 
     def get_condition(self, model: ServedModel) -> str:
         """The board's word for it: ``ready``, ``loading``, ``does not load``, ``paused``, ``not known now``, ..."""
@@ -286,7 +290,9 @@ DESIRED_STATE = {200: DesiredStateOut, 202: DesiredStateOut}
 class KeyOut(serializers.ModelSerializer[ApiKey]):
     """A key without its secret."""
 
-    state = serializers.CharField(read_only=True, help_text="`active`, `expired` or `revoked`.")
+    state = serializers.CharField(
+        read_only=True, help_text="`active`, `expired`, `revoked`, or `disabled`: its account is."
+    )
     networks = serializers.ListField(child=serializers.CharField())
     models = serializers.ListField(source="models_allowed", child=serializers.CharField())
 
@@ -302,6 +308,7 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
             "networks",
             "account",
             "rotated_from",
+            "replaced_at",
             "rate",
             "per_s",
             "quota",
@@ -405,6 +412,9 @@ class JobsQuery(Strict):
         required=False, default="", allow_blank=True, help_text="`older` of the page before."
     )
     size = serializers.IntegerField(required=False, default=50, min_value=1, max_value=500)
+    sort = serializers.ChoiceField(
+        choices=("newest", "oldest"), required=False, default="newest", help_text="Which jobs come first."
+    )
 
     def get_fields(self) -> dict[str, Any]:
         """Those above, and one for each name of the grammar."""
@@ -412,12 +422,37 @@ class JobsQuery(Strict):
         return super().get_fields() | words
 
 
-class AuditQuery(Strict):
-    """Which part of the audit."""
+class ErrorsQuery(Strict):
+    """Which jobs are grouped by error."""
 
-    before = serializers.IntegerField(
-        required=False, min_value=0, max_value=MOST_NUMBER, help_text="Entries older than this id."
+    q = serializers.CharField(
+        required=False,
+        default="state:failed",
+        allow_blank=True,
+        max_length=MOST_LETTERS,
+        help_text="Filter as of the list: `state:failed created:<1h`.",
     )
+
+
+class ErrorGroupOut(serializers.Serializer[Any]):
+    """Errors that are alike, of one model. message: of the newest job, ``example``. q: the filter that finds them."""
+
+    model = serializers.CharField()
+    code = serializers.CharField()
+    group = serializers.CharField()
+    message = serializers.CharField()
+    count = serializers.IntegerField()
+    first = serializers.DateTimeField()
+    last = serializers.DateTimeField()
+    example = serializers.CharField()
+    q = serializers.CharField()
+
+
+class ErrorsOut(serializers.Serializer[Any]):
+    """Errors by group. searched_to: nothing older was looked at; null = all was."""
+
+    groups = ErrorGroupOut(many=True)
+    searched_to = serializers.DateTimeField(allow_null=True)
 
 
 class JobOut(serializers.ModelSerializer[Job]):
@@ -450,11 +485,21 @@ class EventOut(serializers.ModelSerializer[JobEvent]):
         exclude = ("job_id",)
 
 
+class WaitOut(serializers.Serializer[Any]):
+    """Why a job waits, as the job API says it; ``phase`` is empty for one that does not. position: jobs before it."""
+
+    phase = serializers.CharField()
+    position = serializers.IntegerField(allow_null=True)
+    estimated_wait_s = serializers.FloatField(allow_null=True)
+    is_longer_than_usual = serializers.BooleanField()
+
+
 class JobDetailOut(serializers.Serializer[Any]):
-    """A job and its changes of state."""
+    """A job, its changes of state, and why it waits."""
 
     job = JobOut()
     events = EventOut(many=True)
+    wait = WaitOut()
 
 
 class JobPageOut(serializers.Serializer[Any]):
@@ -467,14 +512,6 @@ class JobPageOut(serializers.Serializer[Any]):
     jobs = JobOut(many=True)
     older = serializers.CharField(allow_null=True)
     old_rows = serializers.CharField()
-
-
-class AuditOut(serializers.ModelSerializer[AuditEntry]):
-    """One entry of the audit."""
-
-    class Meta:
-        model = AuditEntry
-        exclude = ("actor",)
 
 
 class MeOut(serializers.Serializer[Any]):

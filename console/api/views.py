@@ -20,14 +20,13 @@ from console.api.deletion import DeletedOut
 from console.api.strict import refuse_odd_query
 from console.api.workers import desired_state
 from console.audit.acts import Target, check
-from console.audit.models import AuditEntry
 from console.catalog import files, imports, inspection, selection, uploads
 from console.catalog import services as catalog
 from console.deletion import listing as undoable
 from console.deletion import wholemodels
 from console.fleet import listing as models
 from console.fleet import services as fleet
-from console.jobs import listing, query, standing
+from console.jobs import groups, listing, query, standing
 from console.jobs import services as jobs
 
 _SCHEMA_TAKES: Final = frozenset({"format", "lang"})
@@ -172,46 +171,45 @@ class Models(Endpoint):
 
 
 class Jobs(Endpoint):
-    """Jobs, newest first."""
+    """Jobs."""
 
     @extend_schema(operation_id="jobs_list", parameters=[wire.JobsQuery], responses=wire.JobPageOut)
     def index(self, request: Request) -> Response:
-        """List jobs, newest first."""
+        """List jobs, newest or oldest first."""
         self.sees(request, Act.JOBS_VIEW)
         asked = self.asked(request, wire.JobsQuery)
         words = [asked["q"], *(f"{name}:{asked[name]}" for name in query.QUALIFIERS if name in asked)]
         found = query.within(query.parse(" ".join(words), timezone.now()), self.actor(request).only_models)
-        page = listing.page(found, before=asked["before"], size=asked["size"])
+        is_oldest_first = asked["sort"] == "oldest"
+        page = listing.page(found, before=asked["before"], size=asked["size"], is_oldest_first=is_oldest_first)
         jobs_out = wire.JobOut(page.jobs, many=True).data
         return Response({"jobs": jobs_out, "older": page.older, "old_rows": standing.why_rows_are_old()})
 
+    @extend_schema(operation_id="jobs_errors", parameters=[wire.ErrorsQuery], responses=wire.ErrorsOut)
+    def errors(self, request: Request) -> Response:
+        """Group jobs by model and error, the largest group first: among the newest 10 000 that have one."""
+        self.sees(request, Act.JOBS_VIEW)
+        found = groups.by_error(query.parse(self.asked(request, wire.ErrorsQuery)["q"], timezone.now()))
+        rows = [{**vars(group), "q": group.words} for group in found.groups]
+        return Response(wire.ErrorsOut({"groups": rows, "searched_to": found.searched_to}).data)
+
     @extend_schema(responses=wire.JobDetailOut)
     def show(self, request: Request, job_id: str) -> Response:
-        """Show a job and its changes of state."""
+        """Show a job, its changes of state, and why it waits."""
         self.sees(request, Act.JOBS_VIEW)
         job = jobs.find(job_id)
-        events = jobs.events(job)
-        return Response({"job": wire.JobOut(job).data, "events": wire.EventOut(events, many=True).data})
-
-    @extend_schema(request=wire.ReasonIn, responses={202: wire.JobOut})
-    def cancel(self, request: Request, job_id: str) -> Response:
-        """Cancel a job: end it if it is queued, or ask its worker to end it."""
-        job = jobs.cancel(self.actor(request), job_id, **self.given(request, wire.ReasonIn))
-        return Response(wire.JobOut(job).data, status=202)
+        how = standing.with_place(job)
+        wait = {
+            "phase": how.why if job.state == "queued" else "",
+            "position": how.position.ahead,
+            "estimated_wait_s": how.position.wait_s,
+            "is_longer_than_usual": how.position.is_late,
+        }
+        return Response(wire.JobDetailOut({"job": job, "events": jobs.events(job), "wait": wait}).data)
 
 
 class Console(Endpoint):
-    """The audit, and who asks."""
-
-    @extend_schema(operation_id="audit_list", parameters=[wire.AuditQuery], responses=wire.AuditOut(many=True))
-    def audit(self, request: Request) -> Response:
-        """List the newest 100 entries of the audit, or those before an entry."""
-        self.sees(request, Act.AUDIT_VIEW)
-        asked = self.asked(request, wire.AuditQuery)
-        entries = AuditEntry.objects.all()
-        if "before" in asked:
-            entries = entries.filter(pk__lt=asked["before"])
-        return Response(wire.AuditOut(entries[:100], many=True).data)
+    """Who asks."""
 
     @extend_schema(responses=wire.MeOut)
     def me(self, request: Request) -> Response:

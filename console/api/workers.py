@@ -12,7 +12,7 @@ from console.accounts.acts import Act
 from console.api import serializers as wire
 from console.api.base import Endpoint
 from console.board.rows import WorkerRow
-from console.fleet import residents, services, workers
+from console.fleet import residents, services, software, workers
 from console.fleet.models import DesiredState
 from console.fleet.residents import Resident
 
@@ -38,6 +38,20 @@ class ResidentOut(serializers.Serializer[Any]):
         return one.loaded.use.return_s if one.loaded.use is not None else None
 
 
+class DrainOut(serializers.ModelSerializer[DesiredState]):
+    """Whether a worker is asked to drain (``on``), or to take part again: by whom, since when and why."""
+
+    on = serializers.BooleanField(source="is_on")
+    by = serializers.CharField(source="actor_name")
+    at = serializers.DateTimeField(source="updated_at")
+
+    class Meta:
+        """Of a worker."""
+
+        model = DesiredState
+        fields = ("on", "by", "at", "reason")
+
+
 class WorkerOut(serializers.Serializer[Any]):
     """A worker. budget_bytes: most that versions may take, 0 = not known. loaded_bytes: what they take."""
 
@@ -59,9 +73,27 @@ class WorkerOut(serializers.Serializer[Any]):
 
 
 class WorkerDetailOut(WorkerOut):
-    """A worker, and the versions on it: what leaves next first."""
+    """A worker, and the versions on it: what leaves next first. rss_bytes: memory on the host, runner_bytes of it the
+    runner's. restarts: runners that died while it held its device. software: versions by name. drain: what operators
+    asked for last; null where nobody ever asked it to drain.
+    """
 
+    rss_bytes = serializers.IntegerField()
+    runner_bytes = serializers.IntegerField()
+    restarts = serializers.IntegerField()
+    software = serializers.SerializerMethodField()
+    drain = serializers.SerializerMethodField()
     versions = serializers.SerializerMethodField()
+
+    def get_software(self, row: WorkerRow) -> dict[str, str]:
+        """Versions of what it runs."""
+        return {name: version for name in software.NAMES if (version := getattr(row, name))}
+
+    @extend_schema_field(DrainOut(allow_null=True))
+    def get_drain(self, row: WorkerRow) -> dict[str, Any] | None:
+        """Who asked it, when and why."""
+        desired = DesiredState.objects.filter(kind=DesiredState.WORKER, name=row.id).first()
+        return dict(DrainOut(desired).data) if desired is not None else None
 
     @extend_schema_field(ResidentOut(many=True))
     def get_versions(self, row: WorkerRow) -> list[dict[str, Any]]:
@@ -90,6 +122,12 @@ class Workers(Endpoint):
         data = self.given(request, wire.SwitchIn)
         desired = services.drain(self.actor(request), worker, is_draining=data["on"], reason=data["reason"])
         return desired_state(desired)
+
+    @extend_schema(request=wire.ReasonIn, responses={202: None})
+    def release(self, request: Request, worker: str) -> Response:
+        """Ask a worker to hand the device that it holds over, after its batch."""
+        services.ask_release_by(self.actor(request), worker, **self.given(request, wire.ReasonIn))
+        return Response(status=202)
 
 
 def desired_state(desired: DesiredState) -> Response:

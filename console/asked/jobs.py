@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from console.jobs import listing
 from console.jobs.models import Job
-from console.jobs.query import BY_JOB, BY_TAG, STATES, JobFilter, has_tag, together
+from console.jobs.moments import Bound
+from console.jobs.query import BY_TAG, STATES, JobFilter, Lead, has_tag, together
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.asks import MOST_BYTES, MOST_LISTED, JobPage, JobQuery, ListedJob
 from signalbox.wire.messages import State, encode
@@ -78,23 +79,22 @@ def _filter(account: str, query: JobQuery) -> JobFilter:
     rest += [has_tag(tag) for tag in query.tags[1:]]
     if query.error:
         rest.append(Q(error_code__icontains=query.error) | Q(error_message__icontains=query.error))
-    leads: Iterable[Q]
+    leads: Iterable[Lead]
     if query.tags:
-        leads = [Q(labels__account_id=account, labels__tag=query.tags[0])]
+        leads = [Lead(Q(labels__account_id=account, labels__tag=query.tags[0]), BY_TAG)]
     elif query.with_sync:
-        leads = [Q(account_id=account)]
+        leads = [Lead(Q(account_id=account))]
     else:
-        leads = [Q(account_id=account, is_sync=False, state=state) for state in states]
+        leads = [Lead(Q(account_id=account, is_sync=False, state=state)) for state in states]
     if query.tags or query.with_sync:
         rest += [Q(state__in=states)] if len(states) < len(STATES) else []
-    at = BY_TAG if query.tags else BY_JOB
-    return JobFilter(tuple(leads), together(rest), _created(query, at), at)
+    return JobFilter(tuple(leads), together(rest), _created(query))
 
 
-def _created(query: JobQuery, at: str) -> Q:
+def _created(query: JobQuery) -> tuple[Bound, ...]:
     bounds = {"gte": query.since, "lt": query.until}
     try:
-        return Q(*((f"{at}__{name}", datetime.fromtimestamp(bound, UTC)) for name, bound in bounds.items() if bound))
+        return tuple((name, datetime.fromtimestamp(bound, UTC)) for name, bound in bounds.items() if bound)
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidRequest("The console does not know such an instant.") from error
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from signalbox.program.errors import Bug
 
-_PAGES: Final = frozenset({"model", "repository", "account", "key", "job", "worker"})
+_PAGES: Final = frozenset({"model", "repository", "account", "key", "job", "worker", "lane"})
 _NOTHING: Final[tuple[Any, ...]] = ("", [], {}, None)
 
 
@@ -131,7 +131,7 @@ class AuditEntry(models.Model):
         if self.target_kind not in _PAGES:
             return ""
         try:
-            return reverse(self.target_kind, args=[self.target])
+            return reverse("device" if self.target_kind == "lane" else self.target_kind, args=[self.target])
         except NoReverseMatch:
             return ""
 

@@ -26,7 +26,7 @@ def projected(text: str, names: tuple[str, ...]) -> str:
     """A frame as who is limited to these models gets it; made once for all of them that have the same limit."""
     frame = _decode(text)
     topic = frame.get("topic")
-    if topic is None:
+    if topic is None or topic.startswith("job:"):  # who may not see a job is not let into its topic
         return text
     for part in ("state", "set"):
         if isinstance(frame.get(part), dict):

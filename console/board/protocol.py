@@ -7,7 +7,7 @@ missed from the ring or a snapshot. docs/live.md describes it. No clock, no I/O.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -139,14 +139,16 @@ class Topics:
                 return missed
         return [self.snapshot(name, now)]
 
-    def tick(self, now: float, source: Mapping[str, Any]) -> Frame:
-        """Sent every second whatever happens: reveals a lost last delta and a dead link."""
+    def tick(self, now: float, source: Mapping[str, Any], names: Collection[str] = ()) -> Frame:
+        """Sent every second whatever happens: reveals a lost last delta of these topics (none named: of all), and a
+        dead link.
+        """
         body = {
             "t": "tick",
             "epoch": self.epoch,
             "now": instant(now),
             "src": source,
-            "seqs": {name: topic.seq for name, topic in self.topics.items()},
+            "seqs": {name: self.topics[name].seq for name in names or self.topics if name in self.topics},
         }
         return Frame("", 0, now, _encode(body).decode())
 

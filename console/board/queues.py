@@ -179,6 +179,10 @@ class QueueRows:
         """Whether a worker that is present says anything of a model."""
         return any(model in _named(worker) for worker in self._workers.values())
 
+    def is_paused(self, model: str) -> bool:
+        """Whether an operator paused the queue."""
+        return model in self._paused
+
     def waiting(self, model: str) -> int:
         """Jobs of a model that have not begun."""
         row = self._topic.rows.get(model)

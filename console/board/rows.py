@@ -182,8 +182,9 @@ class WorkerRow(Row, frozen=True):
     its presence has expired, ``unknown`` while NATS is away. word, label: for that, or for what a ready one does.
     running: jobs in flight; waiting: those of them that have not begun. rss_bytes: its process and its runner.
     jobs_per_s: of the model that ran last, while it is run; ran: that model's name. budget_bytes: most that versions
-    may take in memory, 0 = not known. loaded_bytes: what they take. pin_bytes: what pinned ones
-    may keep.
+    may take in memory, 0 = not known. loaded_bytes: what they take. pin_bytes: what pinned ones may keep.
+    runner_bytes: of rss_bytes what its runner has. restarts: runners that died while it held its GPU. memory_bytes:
+    the device's, 0 = not known.
     """
 
     id: str
@@ -212,6 +213,12 @@ class WorkerRow(Row, frozen=True):
     budget_bytes: int
     loaded_bytes: int
     pin_bytes: int
+    runner_bytes: int
+    restarts: int
+    memory_bytes: int
+    tensorflow: str
+    driver: str
+    cuda: str
 
 
 class Transition(Row, frozen=True):
@@ -256,7 +263,8 @@ class Figure(Row, frozen=True):
 class Alarm(Row, frozen=True):
     """Something an operator should look at now. level: ``warning`` or ``error``. since: 0 = the view finds out.
 
-    as_of: when it was last known to stand, 0 = now.
+    as_of: when it was last known to stand, 0 = now. what: the thing it is about, in a few words. hint: what to do, or
+    where to look; empty where the text says so.
     """
 
     level: str
@@ -264,3 +272,16 @@ class Alarm(Row, frozen=True):
     since: float = 0.0
     href: str = ""
     as_of: float = 0.0
+    what: str = ""
+    hint: str = ""
+
+
+class WatchedJob(Row, frozen=True):
+    """A job whose page is open. revision: of its record. state, words, why, starts, tone: how it stands now."""
+
+    revision: int
+    state: str
+    words: str
+    why: str
+    starts: str
+    tone: str

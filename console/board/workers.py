@@ -57,6 +57,12 @@ def row(worker: Worker, desired: Desired | None, state: str, use: float | None) 
         budget_bytes=worker.budget_bytes,
         pin_bytes=worker.pin_bytes,
         loaded_bytes=sum(m.size_bytes for m in worker.models),
+        runner_bytes=worker.runner_rss_bytes,
+        restarts=worker.restarts,
+        memory_bytes=worker.device.memory_bytes,
+        tensorflow=worker.tensorflow,
+        driver=worker.device.driver,
+        cuda=worker.device.cuda,
     )
 
 

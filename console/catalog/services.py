@@ -51,7 +51,7 @@ _GROUP: Final = 200
 """Models whose documents are in memory at once."""
 MOST_DOCUMENT: Final = JOB_MAX_BYTES - 4096
 """Bytes of a model's document: what NATS takes, less room for headers and for a longer description."""
-_HIGHEST: Final = "the highest"
+HIGHEST: Final = "the highest"
 """What the audit says of a default that is not chosen."""
 _MOST_WORDS: Final = 600
 """Of what a worker has found."""
@@ -228,11 +228,11 @@ def set_enabled(actor: Actor, name: str, *, is_enabled: bool, reason: str = "") 
 
 def set_default(actor: Actor, name: str, number: int | None, *, reason: str = "") -> ServedModel:
     """Choose the version that requests without one get; None: always the highest."""
-    asked = {"default_version": number or _HIGHEST}
+    asked = {"default_version": number or HIGHEST}
     with act(actor, Act.MODELS_ROLLOUT, Target("model", name), asked=asked, reason=reason) as change:
         model = locked(name)
         require_unsplit(model, "")
-        change.before = {"default_version": model.default_version or _HIGHEST}
+        change.before = {"default_version": model.default_version or HIGHEST}
         if number is not None:
             servable(model, number)
         model.default_version = number

@@ -28,8 +28,10 @@ from console.feed.programs import Programs
 from console.feed.queues import WatchedQueues
 from console.feed.retry import RETRY_S, for_ever, until_done
 from console.feed.tables import Tables
+from console.feed.watched import WatchedJobs
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.disk import Reserve
+from signalbox.jobs.reasons import Fleet, QueuedJob, QueuePosition
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
@@ -76,14 +78,16 @@ class Feed:
         self._clock = clock
         self._cursor = cursor
         self.view = LiveView(secrets.token_hex(4), clock())
-        self.hub = Hub(self.view)
+        self._watched = WatchedJobs(self.view, self.fleet, clock)
+        self.hub = Hub(self.view, self._watched)
         self.bus: Bus | None = None
         self.faults = NatsFaults(self.view, clock)
         self.programs = Programs(self.view, clock)
         self._leases = Leases(self.view, clock)
         self._queues = WatchedQueues(self.view, clock)
-        self._tables = Tables(self.view, self._queues, clock)
-        self._jobs = JobEvents(self.view, self._queues, clock)
+        self.tables = Tables(self.view, self._queues, clock)
+        self.tables.changed = self._watched.look_again
+        self._jobs = JobEvents(self.view, self._queues, self._watched, clock)
         self._gauges: Gauges | None = None
         self._storage = StorageFigure()
         self._reserve = Reserve(settings.nats_store, settings.nats_reserve_bytes)
@@ -99,6 +103,17 @@ class Feed:
         """Whether NATS is away, or nothing has been read from it yet."""
         return self.bus is None or not self.bus.is_connected or not self.synced.is_set()
 
+    def fleet(self, model: str) -> Fleet | None:
+        """What the jobs of a model wait for; None while nothing is known of it."""
+        if self.is_blind:
+            return None
+        queues = self.view.queues
+        return Fleet(self.tables.model(model), queues.is_paused(model), queues.workers())
+
+    async def locate(self, job_id: str, job: QueuedJob) -> QueuePosition:
+        """Where a queued job stands, as far as NATS tells it soon. Raises nothing."""
+        return await self._watched.locate(job_id, job)
+
     async def run(self) -> None:
         """Feeds the view until cancelled."""
         try:
@@ -106,7 +121,7 @@ class Feed:
                 group.create_task(self._beat(), name="live beat")
                 group.create_task(self._follow(group), name="live follow")
         finally:
-            await self._tables.close()
+            await self.tables.close()
             if self.bus is not None:
                 with contextlib.suppress(SignalboxError):
                     await self.bus.close()
@@ -168,6 +183,7 @@ class Feed:
         bus = await self._connect()
         self.bus = bus
         self._gauges = Gauges(bus)
+        self._watched.connect(bus)
         bus.on_reconnect(self._on_reconnect)
         await bus.subscribe(event_of_key(Bucket.LEASES), self._leases.receive)
         await bus.subscribe(NATS_FAULT, self.faults.receive_fault)
@@ -175,11 +191,12 @@ class Feed:
         await bus.subscribe(KEY_USE, self._on_front)
         await bus.subscribe(program_alive(), self.programs.receive)
         await until_done(partial(self._leases.recall, bus))
-        await self._tables.start(bus)
+        await self.tables.start(bus)
         for name, keep in (
             ("leases", partial(self._leases.keep, bus)),
             ("gauges", partial(self._queues.keep, self._gauges)),
             ("jobs", partial(self._jobs.keep, bus, self.hub)),
+            ("watched jobs", self._watched.keep),
             ("health", partial(self._keep_health, bus)),
         ):
             group.create_task(for_ever(name, keep), name=f"live {name}")
@@ -195,6 +212,7 @@ class Feed:
     def _on_reconnect(self) -> None:
         self._leases.mark_stale()
         self._queues.mark_all()
+        self._watched.doubt()
 
     def _on_front(self, message: Message) -> None:
         if Header.FRONT not in message.headers:

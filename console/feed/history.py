@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from console.board.holds import Hold, log
 from console.board.lanes import STRIP_S, history
 from console.board.protocol import ENTRIES
 from console.board.rows import StripInterval, Transition
@@ -15,7 +16,7 @@ from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.bus.transport.frames import status
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Lease, Record, decode
-from signalbox.wire.names import RECORDS, Bucket, Header, Stream, event_of_key, untoken
+from signalbox.wire.names import RECORDS, Bucket, Header, Stream, event_of_key, token, untoken
 
 _RECORDS_READ: Final = 240
 """Sequences of STATE looked through; most are revisions that have been overwritten."""
@@ -24,17 +25,29 @@ _LEASES_READ: Final = 4000
 
 async def strips(bus: Bus, now: float) -> dict[str, list[StripInterval]]:
     """The last ten minutes of every lane. Raises :class:`Unavailable`."""
-    start = datetime.fromtimestamp(now - STRIP_S, UTC).isoformat().replace("+00:00", "Z")
-    stored = await _batch(
-        bus, Stream.EVENTS, {"next_by_subj": event_of_key(Bucket.LEASES), "start_time": start, "batch": _LEASES_READ}
-    )
+    return history(await _writes(bus, event_of_key(Bucket.LEASES), now - STRIP_S))
+
+
+async def holds(bus: Bus, gpu: str, since: float) -> list[Hold]:
+    """The holds of one GPU since then, the newest first. Raises :class:`Unavailable`."""
+    written = await _writes(bus, event_of_key(Bucket.LEASES, token(gpu)), since)
+    return log((at, lease, revision) for at, _, lease, revision in written)
+
+
+async def _writes(bus: Bus, subject: str, since: float) -> list[tuple[float, str, Lease | None, int]]:
+    """Writes of leases, oldest first: when, of which GPU, what, and its revision in the bucket."""
+    start = datetime.fromtimestamp(since, UTC).isoformat().replace("+00:00", "Z")
+    stored = await _batch(bus, Stream.EVENTS, {"next_by_subj": subject, "start_time": start, "batch": _LEASES_READ})
     prefix = len(event_of_key(Bucket.LEASES, ""))
-    written = []
-    for message in stored:
-        lease = lease_of(message.headers, message.data)
-        revision = _source_seq(message.headers)
-        written.append((message.time, untoken(message.subject[prefix:]), lease, revision))
-    return history(written)
+    return [
+        (
+            message.time,
+            untoken(message.subject[prefix:]),
+            lease_of(message.headers, message.data),
+            _source_seq(message.headers),
+        )
+        for message in stored
+    ]
 
 
 async def transitions(bus: Bus) -> list[Transition]:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from console.board.protocol import RING_S, Frame
-from console.board.view import LiveView
+from console.board.view import TOPICS, LiveView
+from console.feed.watched import WatchedJobs, job_of
 
 
 class Subscriber(Protocol):
@@ -19,8 +20,9 @@ class Subscriber(Protocol):
 class Hub:
     """The subscribers of each topic."""
 
-    def __init__(self, view: LiveView) -> None:
+    def __init__(self, view: LiveView, jobs: WatchedJobs) -> None:
         self.view = view
+        self._jobs = jobs
         self._subscribers: set[Subscriber] = set()
         self._watched_at = float("-inf")
 
@@ -33,14 +35,18 @@ class Hub:
         epoch = str(resume.get("epoch", ""))
         for name in topics:
             subscriber.topics.add(name)
+            self._jobs.open(name)
             held = resume.get(name)
             seq = held if isinstance(held, int) else None
             for frame in self.view.topics.resume(name, epoch, seq, now):
                 subscriber.push(frame)
 
     def leave(self, subscriber: Subscriber) -> None:
-        """Forgets a connection. Idempotent."""
+        """Forgets a connection, and the jobs that only it looked at. Idempotent."""
         self._subscribers.discard(subscriber)
+        for name in filter(job_of, subscriber.topics):
+            if not any(name in other.topics for other in self._subscribers):
+                self._jobs.close(name)
 
     def flush(self, now: float) -> None:
         """One delta per changed topic to everybody who listens to it, and to who may come back for it."""
@@ -52,7 +58,8 @@ class Hub:
                     subscriber.push(frame)
 
     def tick(self, now: float, source: Mapping[str, Any]) -> None:
-        """The heartbeat of the protocol, to everybody."""
-        frame = self.view.topics.tick(now, source)
+        """The heartbeat of the protocol, to everybody: one frame for all but those who look at a job."""
+        shared = self.view.topics.tick(now, source, TOPICS)
         for subscriber in self._subscribers:
-            subscriber.push(frame)
+            jobs = tuple(filter(job_of, subscriber.topics))
+            subscriber.push(self.view.topics.tick(now, source, (*TOPICS, *jobs)) if jobs else shared)

@@ -10,6 +10,7 @@ from console.feed import history
 from console.feed.hub import Hub
 from console.feed.queues import WatchedQueues
 from console.feed.retry import until_done
+from console.feed.watched import WatchedJobs
 from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.bus.jetstream import unix_time
 from signalbox.program.errors import SignalboxError
@@ -24,9 +25,10 @@ LINGER_S: Final = 60.0
 class JobEvents:
     """The subscriptions to what happens to jobs. Each event marks its model's queue."""
 
-    def __init__(self, view: LiveView, queues: WatchedQueues, clock: Callable[[], float]) -> None:
+    def __init__(self, view: LiveView, queues: WatchedQueues, watched: WatchedJobs, clock: Callable[[], float]) -> None:
         self._view = view
         self._queues = queues
+        self._watched = watched
         self._clock = clock
         self._subscriptions: list[Subscription] = []
         self._wanted_until = 0.0
@@ -67,6 +69,7 @@ class JobEvents:
             raise
         self._subscriptions = [jobs, records]
         self._queues.mark_all()
+        self._watched.doubt()
 
     async def leave(self) -> None:
         """No more events. Idempotent."""
@@ -91,4 +94,5 @@ class JobEvents:
         if record.deleted_at:
             return  # it had ended before
         self._queues.mark(record.model)
+        self._watched.record(record, int(headers.get(Header.SEQUENCE, 0)))
         self._view.record(record, unix_time(headers[Header.TIME_STAMP]), self._clock())

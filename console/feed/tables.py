@@ -9,7 +9,7 @@ from console.feed.retry import until_done
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.wire.messages import Desired, Model, Serving, Ticket, Worker
-from signalbox.wire.names import Bucket, untoken
+from signalbox.wire.names import Bucket, token, untoken
 
 
 class Tables:
@@ -20,6 +20,9 @@ class Tables:
         self._queues = queues
         self._clock = clock
         self._tables: list[Table[Any]] = []
+        self._models: Callable[[str], Model | None] = lambda _: None
+        self.changed: Callable[[], None] = lambda: None
+        """Called after each change that may change how a job stands."""
 
     async def start(self, bus: Bus) -> None:
         """Reads each table until NATS has answered, and follows it."""
@@ -38,9 +41,16 @@ class Tables:
         models.on_change(show_rollout)
         desired.on_change(self._on_desired)
         serving.on_change(show_rollout)
+        self._models = models.get
+        for table in (workers, models, desired):
+            table.on_change(lambda *_: self.changed())
         self._tables = [workers, tickets, models, desired, serving]
         for table in self._tables:
             await until_done(table.start)
+
+    def model(self, name: str) -> Model | None:
+        """What was decided about a model."""
+        return self._models(token(name))
 
     async def close(self) -> None:
         """Follows no longer."""

@@ -14,6 +14,7 @@ from console.fleet.models import DesiredState
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
 from console.outbox.services import post, post_document
+from signalbox.program.errors import Conflict
 from signalbox.wire.names import Bucket, token
 
 
@@ -67,6 +68,15 @@ def ask_release(actor: Actor, gpu: str, *, reason: str = "") -> None:
     with act(actor, Act.LANES_RELEASE, Target("lane", gpu), reason=reason):
         workers.must_have_device(gpu)
         post(OutboxEntry(kind=OutboxEntry.RELEASE, key=gpu))
+
+
+def ask_release_by(actor: Actor, worker: str, *, reason: str = "") -> None:
+    """Ask a worker to hand its GPU over. Raises :class:`NotFound`, and :class:`Conflict` where it holds none."""
+    with act(actor, Act.LANES_RELEASE, Target("worker", worker), reason=reason):
+        row = workers.here(worker)
+        if not row.token:
+            raise Conflict(f"{worker} holds no GPU, so it has none to hand over.")
+        post(OutboxEntry(kind=OutboxEntry.RELEASE, key=row.gpu))
 
 
 def of_model(name: str) -> DesiredState | None:

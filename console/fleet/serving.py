@@ -9,6 +9,7 @@ from console.catalog.models import ServedModel
 from console.feed.running import running
 
 _AWAY: Final = Condition("unknown", "not known now", "NATS cannot be reached from here")
+_NO_DEVICE: Final = Condition("cold", "no device", "no worker is there: jobs are accepted and wait until one starts")
 
 
 def condition(model: ServedModel, why_unpublished: str) -> Condition:
@@ -19,15 +20,28 @@ def condition(model: ServedModel, why_unpublished: str) -> Condition:
     if model.is_enabled and model.replicas and model.serving_version is not None:
         if feed is None or feed.is_blind:
             return _AWAY
-        row = feed.view.topics.topics["queues"].rows.get(model.name)
-        return (
-            conditions.of(row) if isinstance(row, Queue) and row.is_known else Condition("pending", "being published")
-        )
+        row = _row(model.name)
+        if row is None or not row.is_known:
+            return Condition("pending", "being published")
+        found = conditions.of(row)
+        return _NO_DEVICE if found.state == "cold" and not feed.view.queues.workers() else found
     if not model.is_enabled:
         return Condition("disabled", "disabled")
     if not model.replicas:
         return Condition("none", "no replicas", "refuses new jobs")
-    return Condition("none", "no version may serve", "the operations of its versions wait for approval")
+    return Condition("none", "waits for approval", "another person approves the operations of its versions")
+
+
+def ready(model: ServedModel) -> int | None:
+    """On how many devices it is in memory, of ``model.replicas``; None where it is not known."""
+    feed = running.feed
+    row = _row(model.name)
+    return row.ready if feed is not None and not feed.is_blind and row is not None else None
+
+
+def _row(name: str) -> Queue | None:
+    row = running.feed.view.topics.topics["queues"].rows.get(name) if running.feed is not None else None
+    return row if isinstance(row, Queue) else None
 
 
 def served_version(model: ServedModel) -> int | None:

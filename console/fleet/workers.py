@@ -20,7 +20,7 @@ def here(worker: str) -> WorkerRow:
     """A worker that is here. Raises :class:`NotFound`, or :class:`Unavailable` without NATS."""
     row = present().get(worker)
     if row is None:
-        raise _unknown("worker", worker)
+        raise unknown("worker", worker)
     return row
 
 
@@ -39,7 +39,7 @@ def must_exist(worker: str) -> None:
         or DesiredState.objects.filter(kind=DesiredState.WORKER, name=worker).exists()
         or Job.objects.filter(worker=worker).exists()
     ):
-        raise _unknown("worker", worker)
+        raise unknown("worker", worker)
 
 
 def must_have_device(gpu: str) -> None:
@@ -47,10 +47,11 @@ def must_have_device(gpu: str) -> None:
     feed = running.feed
     is_here = feed is not None and gpu in feed.view.topics.topics["lanes"].rows
     if not (is_here or Job.objects.filter(gpu=gpu).exists()):
-        raise _unknown("GPU", gpu)
+        raise unknown("GPU", gpu)
 
 
-def _unknown(kind: str, name: str) -> NotFound | Unavailable:
+def unknown(kind: str, name: str) -> NotFound | Unavailable:
+    """The error for what is not there, or where only NATS could tell."""
     if running.is_blind:
         return Unavailable(
             f"NATS is away, so the console cannot say whether there is such a {kind}.", retry_after_s=5.0

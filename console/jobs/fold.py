@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from console.jobs.groups import fingerprint
 from console.jobs.models import Job as JobModel
 from console.jobs.models import JobEvent, JobTag
 from signalbox.jobs.records import Found
@@ -125,6 +126,7 @@ def _is_reported(event: Row, last: Row) -> bool:
 
 def row_of_record(record: Record, revision: int, at: float) -> Row:
     """A job as its record has it."""
+    code, message = (record.error.code[:40], record.error.message[:2000]) if record.error is not None else ("", "")
     return {
         **dict(zip(_OF_RECORD, _of_record(record), strict=True)),
         "signature": record.signature[:200],
@@ -135,8 +137,9 @@ def row_of_record(record: Record, revision: int, at: float) -> Row:
         "is_sync": is_short_lived(record.id),
         "state": record.state.value,
         "ended_attempts": record.attempts,
-        "error_code": record.error.code[:40] if record.error is not None else "",
-        "error_message": record.error.message[:2000] if record.error is not None else "",
+        "error_code": code,
+        "error_message": message,
+        "error_group": fingerprint(code, message),
         "size_in": record.input_bytes,
         "size_out": record.size_bytes,
         "is_cancel_asked": record.cancel_requested,

@@ -5,15 +5,16 @@ What an index serves in the order of the list is read to the end of the page. An
 its cursor goes on there.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.db.models import Q, QuerySet
 
 from console.jobs.models import Job
-from console.jobs.query import BY_JOB, STATES, JobFilter
+from console.jobs.query import BY_JOB, STATES, JobFilter, Lead
 from signalbox.program.errors import InvalidRequest
 
 SCAN: Final = 20_000
@@ -26,9 +27,9 @@ PageStart = tuple[datetime, str]
 
 @dataclass(frozen=True)
 class JobPage:
-    """jobs: newest first. older: cursor of the next page, or None at the end.
+    """jobs: in the order of the list. older: cursor of the next page, or None at the end.
 
-    searched_to: where nothing older has been looked at yet, though the page is not full; None = it is, or all was.
+    searched_to: where nothing further on has been looked at yet, though the page is not full; None = it is, or all was.
     """
 
     jobs: list[Job]
@@ -36,65 +37,121 @@ class JobPage:
     searched_to: datetime | None = None
 
 
-def page(asked: JobFilter, *, before: str = "", size: int = 50, columns: Sequence[str] = (), scan: int = 0) -> JobPage:
+def page(
+    asked: JobFilter,
+    *,
+    before: str = "",
+    size: int = 50,
+    columns: Sequence[str] = (),
+    scan: int = 0,
+    is_oldest_first: bool = False,
+) -> JobPage:
     """One page by keyset: rows that come meanwhile never shift it. Raises :class:`InvalidRequest` for a bad cursor.
 
-    columns: what is read of each job, empty = all. scan: most rows that are looked through, 0 = :data:`SCAN`.
+    before: cursor of the page. columns: what is read of each job, empty = all. scan: most rows that are looked through,
+    0 = :data:`SCAN`. is_oldest_first: the other way round.
     """
-    leads = [lead & asked.created & _before(read_cursor(before) if before else None, asked.at) for lead in asked.leads]
+    way = _OLDEST if is_oldest_first else _NEWEST
+    start = read_cursor(before) if before else None
+    leads = [Lead(within(lead, asked) & way.after(start, lead.at), lead.at) for lead in asked.leads]
     # Each lead as far as all can be looked at: what lies beyond comes with the next page.
     share = (scan or SCAN) // max(1, len(leads))
-    lows = [reach(Job.objects.filter(lead), share, asked.at) for lead in leads if asked.rest is not None]
-    floor = max((low for low in lows if low is not None), default=None)
-    rest = asked.rest or Q()
-    if floor is not None:
-        rest &= Q((f"{asked.at}__gte", floor))
-    found: list[Job] = []
+    ends = [way.reach(lead, share) for lead in leads if asked.rest is not None]
+    end = way.nearest(at for at in ends if at is not None)
+    found: dict[str, Job] = {}
     for lead in leads:
         # One condition: another filter would join the tags anew.
-        found += Job.objects.filter(lead & rest).order_by(f"-{asked.at}", "-id").only(*columns)[: size + 1]
-    rows = sorted(found, key=_start_after, reverse=True)
+        jobs = Job.objects.filter(lead.condition & way.until(end, lead.at) & (asked.rest or Q()))
+        found |= {job.pk: job for job in jobs.order_by(*way.order(lead.at)).only(*columns)[: size + 1]}
+    rows = sorted(found.values(), key=_start_after, reverse=not is_oldest_first)
     if len(rows) > size:
         return JobPage(rows[:size], cursor_after(rows[size - 1]))
-    if floor is None:
+    if end is None:
         return JobPage(rows, None)
-    return JobPage(rows, _cursor((floor, "")), searched_to=floor)  # before all jobs of that instant
+    return JobPage(rows, _cursor((end, way.before_all)), searched_to=end)
 
 
-def counts(asked: JobFilter) -> dict[str, str]:
-    """How many jobs of each state there are, in words, and of all under ``all``."""
-    if asked.leads == (Q(),) and asked.rest is None:
-        found, is_cut = _count_states(asked.created)
+def within(lead: Lead, asked: JobFilter) -> Q:
+    """A lead with the bounds of when."""
+    return lead.condition & Q(*((f"{lead.at}__{bound}", instant) for bound, instant in asked.created))
+
+
+class _Way(NamedTuple):
+    """The order of a list. sign: before what it is ordered by. before_all: an id that stands before all of an instant.
+
+    up_to, beyond: how an instant that follows compares.
+    """
+
+    sign: str
+    up_to: str
+    beyond: str
+    before_all: str
+
+    def order(self, at: str) -> tuple[str, str]:
+        """Of the list."""
+        return f"{self.sign}{at}", f"{self.sign}id"
+
+    def after(self, start: PageStart | None, at: str) -> Q:
+        """What follows a job in the list."""
+        if start is None:
+            return Q()
+        instant, job_id = start
+        # The first term is in the second, but it is the one that an index understands.
+        return Q((f"{at}__{self.beyond}e", instant)) & (
+            Q((f"{at}__{self.beyond}", instant)) | Q((f"pk__{self.beyond}", job_id))
+        )
+
+    def until(self, end: datetime | None, at: str) -> Q:
+        """What stands in the list before an instant, or at it."""
+        return Q() if end is None else Q((f"{at}__{self.up_to}", end))
+
+    def reach(self, lead: Lead, number: int) -> datetime | None:
+        """When the row with this number was created, or None where no more follow it."""
+        return reach(Job.objects.filter(lead.condition), number, lead.at, sign=self.sign)
+
+    def nearest(self, instants: Iterable[datetime]) -> datetime | None:
+        """The one that comes first in the list."""
+        return max(instants, default=None) if self.sign else min(instants, default=None)
+
+
+_NEWEST: Final = _Way("-", "gte", "lt", "")
+_OLDEST: Final = _Way("", "lte", "gt", "~")
+"""No id is greater than the tilde."""
+
+
+def counts(asked: JobFilter, *, most: int = 0) -> dict[str, str]:
+    """How many jobs of each state there are, in words, and of all under ``all``. most: 0 = :data:`COUNTED`."""
+    if asked.leads == (Lead(Q()),) and asked.rest is None:
+        found, is_cut = _count_states(within(Lead(Q()), asked), most or COUNTED)
     else:
-        found, is_cut = _count_newest(asked)
+        found, is_cut = _count_newest(asked, most or COUNTED)
     return _in_words(found, is_cut)
 
 
-def _count_states(created: Q) -> tuple[dict[str, int], set[str]]:
+def _count_states(created: Q, most: int) -> tuple[dict[str, int], set[str]]:
     """Every state by its own index, each up to its bound."""
     found: dict[str, int] = {}
     for state in STATES:
         jobs = Job.objects.filter(created, state=state).values("state").order_by()
-        found[state] = jobs[: COUNTED + 1].count()
-    is_cut = {state for state, count in found.items() if count > COUNTED}
-    return {state: min(count, COUNTED) for state, count in found.items()}, is_cut
+        found[state] = jobs[: most + 1].count()
+    is_cut = {state for state, count in found.items() if count > most}
+    return {state: min(count, most) for state, count in found.items()}, is_cut
 
 
-def _count_newest(asked: JobFilter) -> tuple[dict[str, int], set[str]]:
+def _count_newest(asked: JobFilter, most: int) -> tuple[dict[str, int], set[str]]:
     """Job counts by state among the newest rows of each lead; older rows are not looked at."""
-    found = dict.fromkeys(STATES, 0)
+    found: dict[str, str] = {}
     is_cut: set[str] = set()
     for one in asked.leads:
-        lead = one & asked.created
-        low = reach(Job.objects.filter(lead), COUNTED, asked.at)
+        lead = within(one, asked)
+        low = reach(Job.objects.filter(lead), most, one.at)
         if low is not None:
-            lead &= Q((f"{asked.at}__gte", low))
+            lead &= Q((f"{one.at}__gte", low))
             is_cut |= set(STATES)
         jobs = Job.objects.filter(lead & (asked.rest or Q()))
         # Grouped here: to group them, SQLite would walk the whole index of states.
-        for state in jobs.order_by(f"-{asked.at}").values_list("state", flat=True):
-            found[state] += 1
-    return found, is_cut
+        found.update(jobs.order_by(f"-{one.at}").values_list("pk", "state"))
+    return dict.fromkeys(STATES, 0) | Counter(found.values()), is_cut
 
 
 def _in_words(found: dict[str, int], is_cut: Iterable[str]) -> dict[str, str]:
@@ -107,19 +164,14 @@ def _number(count: int, *, is_cut: bool) -> str:
     return f"{count:,}".replace(",", " ") + ("+" if is_cut else "")
 
 
-def reach(jobs: QuerySet[Job], number: int, at: str = BY_JOB) -> datetime | None:
-    """When the row with this number was created, or None where no more follow it; read from the index alone."""
-    ordered = jobs.order_by(f"-{at}").values_list(at, flat=True)
+def reach(jobs: QuerySet[Job], number: int, at: str = BY_JOB, *, sign: str = "-") -> datetime | None:
+    """When the row with this number was created, or None where no more follow it; read from the index alone.
+
+    sign: minus = counted from the newest one.
+    """
+    ordered = jobs.order_by(f"{sign}{at}").values_list(at, flat=True)
     found: list[datetime] = list(ordered[number - 1 : number + 1])
     return found[0] if len(found) > 1 else None
-
-
-def _before(start: PageStart | None, at: str) -> Q:
-    if start is None:
-        return Q()
-    instant, job_id = start
-    # The first term is in the second, but it is the one that an index understands.
-    return Q((f"{at}__lte", instant)) & (Q((f"{at}__lt", instant)) | Q(pk__lt=job_id))
 
 
 def cursor_after(job: Job) -> str:

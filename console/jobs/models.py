@@ -9,14 +9,18 @@ from django.db.models import Func, Q
 from console.accounts import scope
 from signalbox.wire.messages import EndedAttempt
 
-HAS_ERROR: Final = ~Q(error_code=Func(template="''", output_field=models.CharField()))
+_EMPTY: Final = Func(template="''", output_field=models.CharField())
+HAS_ERROR: Final = ~Q(error_code=_EMPTY)
 """In the words of the partial index, without a parameter: only a query that says it too is served by that index."""
+IS_REDRIVE: Final = ~Q(redrive_of=_EMPTY)
+"""Likewise."""
 
 
 class Job(models.Model):
     """One job as it last was. revision: stream sequence in STATE of the record shown; 0 = no record yet.
 
-    is_sync: a prediction whose caller waits for it. not_before: null = at once.
+    is_sync: a prediction whose caller waits for it. not_before: null = at once. error_group: the same for errors that
+    are alike (:func:`console.jobs.groups.fingerprint`).
     """
 
     id = models.CharField(primary_key=True, max_length=36)
@@ -43,6 +47,7 @@ class Job(models.Model):
     ended_attempts = models.JSONField(default=list, db_default=[])
     error_code = models.CharField(max_length=40, blank=True)
     error_message = models.CharField(max_length=2000, blank=True)
+    error_group = models.CharField(max_length=12, blank=True, default="", db_default="")
     size_in = models.PositiveBigIntegerField(default=0)
     size_out = models.PositiveBigIntegerField(default=0)
     is_cancel_asked = models.BooleanField(default=False)
@@ -74,6 +79,9 @@ class Job(models.Model):
             models.Index(fields=("worker", "-created_at"), name="job_by_worker"),
             models.Index(fields=("gpu", "-created_at"), name="job_by_gpu"),
             models.Index(fields=("error_code", "-created_at"), name="job_by_error", condition=HAS_ERROR),
+            models.Index(fields=("error_group", "-created_at"), name="job_by_group", condition=HAS_ERROR),
+            models.Index(fields=("-created_at",), name="job_with_error", condition=HAS_ERROR),
+            models.Index(fields=("redrive_of",), name="job_by_redrive", condition=IS_REDRIVE),
         )
 
     def __str__(self) -> str:

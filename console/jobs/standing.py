@@ -1,36 +1,20 @@
-"""How an open job stands now, beside what its last record says: its worker may be gone, its deadline past,
-or nothing able to begin it."""
+"""How a job stands now, beside what its row says. Its place in the queue is asked from NATS, where it is shown."""
 
 from copy import copy
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple, cast
 
+from asgiref.sync import async_to_sync
 from django.utils import timezone
 
-from console.board.rows import Queue
-from console.feed.feed import Feed
+from console.board import standings
+from console.board.standings import Facts, Standing
 from console.feed.programs import PROJECTOR
 from console.feed.running import running
 from console.jobs.models import Job
 from signalbox.jobs import times
-from signalbox.jobs.holders import is_attended
-from signalbox.jobs.repair import GRACE_S
-from signalbox.jobs.waiting import Decision, hindrance
-
-
-class Standing(NamedTuple):
-    """state: a word of the stylesheet. words: instead of the record's state. why: empty where the record says all."""
-
-    state: str
-    words: str
-    why: str = ""
-
-
-_UNKNOWN: Final = "NATS cannot be reached from here: this is what was last known of the job."
-_OVERDUE: Final = (
-    "Its deadline has passed, so it is not begun any more. It ends as expired when a worker looks through the queue,"
-    " or its owner asks for it."
-)
+from signalbox.jobs.reasons import UNPLACED, QueuedJob, QueuePosition
+from signalbox.wire.names import Priority
 
 
 def why_rows_are_old() -> str:
@@ -44,26 +28,33 @@ def why_rows_are_old() -> str:
     return f"The projector does not run: jobs are shown as of {at} UTC; later changes and newer jobs are missing."
 
 
-def of(job: Job) -> Standing:
-    """How a job stands by the presence of workers at this moment."""
+def of(job: Job, position: QueuePosition = UNPLACED) -> Standing:
+    """How a job stands by the presence of workers at this moment. position: where it is known."""
     feed = running.feed
-    if not job.is_open:
-        return Standing(job.state, job.state)
-    if feed is None or feed.is_blind:
-        return Standing("unknown", f"{job.state} when last known", _UNKNOWN)
-    if job.state == "running":
-        claimed_at = job.claimed_at.timestamp() if job.claimed_at is not None else None
-        if not is_attended(job.worker, job.token, claimed_at, feed.view.queues.workers()):
-            return Standing("lost", "running, worker gone", _lost(job))
-    elif job.deadline_at is not None and (timezone.now() - job.deadline_at).total_seconds() > GRACE_S:
-        return Standing("late", "queued, past its deadline", _OVERDUE)
-    elif job.not_before is not None and not job.attempt and job.not_before > timezone.now():
-        return Standing(
-            "waiting", "queued: delayed", f"waiting until {job.not_before:%Y-%m-%d %H:%M:%S} UTC: not before"
-        )
-    elif why := hindrance(job.model, job.version, _decided(job.model, feed), feed.view.queues.workers()):
-        return Standing("waiting", f"queued: {why.partition(': ')[0]}", f"waiting: {why}")
-    return Standing(job.state, job.state)
+    fleet = None if feed is None or feed.is_blind else feed.fleet(job.model)
+    return standings.of(facts(job), fleet, timezone.now().timestamp(), position)
+
+
+def with_place(job: Job) -> Standing:
+    """How it stands, with its place and an estimate: NATS is asked, for half a second at most."""
+    feed = running.feed
+    if job.state != "queued" or feed is None or feed.is_blind:
+        return of(job)
+    # On the loop of the server, which the feed belongs to.
+    return of(job, async_to_sync(feed.locate)(job.pk, facts(job).queued))
+
+
+def facts(job: Job) -> Facts:
+    """What its row says."""
+    queued = QueuedJob(
+        job.model,
+        job.version,
+        cast("Priority", job.priority),
+        job.attempt,
+        _seconds(job.not_before) or 0.0,
+        job.error_message,
+    )
+    return Facts(queued, job.state, job.worker, job.token, _seconds(job.claimed_at), _seconds(job.deadline_at))
 
 
 def so_far(job: Job) -> Job:
@@ -75,20 +66,28 @@ def so_far(job: Job) -> Job:
     return shown
 
 
+class Ticking(NamedTuple):
+    """Which of a job's times goes on."""
+
+    wait: bool = False
+    run: bool = False
+
+
+def ticking(job: Job) -> Ticking:
+    """Which of :func:`spent` goes on at this moment."""
+    if not job.is_open or of(job).state in {"lost", "unknown"}:
+        return Ticking()
+    if job.state == "running":
+        is_run = max(job.parts, key=times.PARTS.index, default=times.UNKNOWN) == times.RUN
+        return Ticking(wait=not is_run, run=is_run)
+    is_delayed = job.not_before is not None and not job.attempt and job.not_before > timezone.now()
+    return Ticking(wait=not is_delayed)
+
+
 def spent(job: Job) -> times.Times:
     """How long it has waited and run, up to now, and took in all."""
     return times.split(so_far(job))
 
 
-def _decided(model: str, feed: Feed) -> Decision | None:
-    row = feed.view.topics.topics["queues"].rows.get(model)
-    if not isinstance(row, Queue) or not row.is_known:
-        return None
-    return Decision(row.is_enabled, row.replicas, row.is_paused)
-
-
-def _lost(job: Job) -> str:
-    return (
-        f"Worker {job.worker}, which ran it, is gone or no longer holds the GPU. Another attempt follows when a worker"
-        f" serves {job.model}; past its deadline the job fails."
-    )
+def _seconds(at: datetime | None) -> float | None:
+    return at.timestamp() if at is not None else None

@@ -1,10 +1,13 @@
 """Acts on accounts. Gateways learn of an account with each of its keys, so a change publishes all of them anew."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from django.db import IntegrityError, transaction
 from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
 
@@ -57,28 +60,29 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(account_id: str) -> Account:
-    """The account with this id. Raises :class:`NotFound`."""
+    """The account with this id, a deleted one too. Raises :class:`NotFound`."""
     return _found(Account.objects.all(), account_id)
 
 
 def locked(account_id: str) -> Account:
     """The account, locked until this transaction ends: no other one changes it or adds a key to it.
 
-    Raises :class:`NotFound`.
+    Raises :class:`NotFound`, and :class:`Conflict` for a deleted one.
     """
-    return _found(Account.objects.select_for_update(), account_id)
+    account = _found(Account.objects.select_for_update(), account_id)
+    if account.deleted_at is not None:
+        raise Conflict(f"Account {account.name} is deleted; create another account.")
+    return account
 
 
 def listed() -> QuerySet[Account]:
-    """All accounts, the newest first, with ``active_keys`` and ``last_used_at``."""
-    now = timezone.now()
-    is_active = Q(keys__revoked_at=None) & (Q(keys__expires_at=None) | Q(keys__expires_at__gt=now))
-    return Account.objects.annotate(active_keys=Count("keys", filter=is_active), last_used_at=Max("keys__last_used_at"))
+    """All accounts that are not deleted, the newest first, as :func:`shown` has one."""
+    return _described().filter(deleted_at=None)
 
 
 def shown(account_id: str) -> Account:
-    """The account with this id as :func:`listed` has it. Raises :class:`NotFound`."""
-    return _found(listed(), account_id)
+    """An account, a deleted one too, with ``active_keys`` and ``last_used_at``. Raises :class:`NotFound`."""
+    return _found(_described(), account_id)
 
 
 def create(actor: Actor, terms: Terms) -> Account:
@@ -89,7 +93,8 @@ def create(actor: Actor, terms: Terms) -> Account:
         now = timezone.now()
         account = Account(id=account_id, created_at=now, created_by=actor.name)
         _fill(account, terms)
-        account.save(force_insert=True)
+        with own_name(f"name: there is an account {account.name} already: add keys to it, or choose another name."):
+            account.save(force_insert=True)
     return account
 
 
@@ -105,12 +110,13 @@ def change(actor: Actor, account_id: str, changes: dict[str, Any], *, reason: st
         after = msgspec.structs.replace(before, **changes)
         _check(after)
         _fill(account, after)
-        account.save()
+        with own_name(f"name: there is an account {account.name} already; choose another name."):
+            account.save()
         now = msgspec.to_builtins(after)
         noted.before = {name: was[name] for name in was if was[name] != now[name]}
         noted.after = {name: now[name] for name in noted.before}
         if not noted.before.keys().isdisjoint(_TERMS_PUBLISHED):
-            _publish(account)
+            publish(account)
     return account
 
 
@@ -124,8 +130,20 @@ def terms_of(account: Account) -> Terms:
     )
 
 
+@contextmanager
+def own_name(refusal: str) -> Iterator[None]:
+    """The body writes a row whose name is its own. Raises :class:`Conflict` with these words where it is not."""
+    try:
+        with transaction.atomic():
+            yield
+    except IntegrityError as error:
+        raise Conflict(refusal) from error
+
+
 def require_room(account: Account) -> None:
-    """Raise :class:`Conflict` where a :func:`locked` account has as many keys as one may have."""
+    """Raise :class:`Conflict` where a :func:`locked` account takes no further key: it is disabled, or has too many."""
+    if account.disabled_at is not None:
+        raise Conflict(f"Account {account.name} is disabled: enable it first.")
     if account.keys.count() >= MOST_KEYS:
         raise Conflict(
             f"Account {account.name} has had {MOST_KEYS} keys, the most of one account: create another account."
@@ -161,7 +179,7 @@ def post_key(key: ApiKey) -> None:
 def why_unpublished(account: Account) -> str:
     """Why gateways do not know an account's newest terms, empty once they do; waits a moment for it."""
     last = account.keys.order_by("pk").last()
-    if last is not None:  # the one that :func:`_publish` posted last
+    if last is not None:  # the one that :func:`publish` posted last
         outbox.why_unpublished(Bucket.KEYS, last.pk)
     return unpublished(account)
 
@@ -174,11 +192,24 @@ def unpublished(account: Account) -> str:
     return f"{len(reasons)} of its keys, {reasons[0]}" if reasons else ""
 
 
-def _publish(account: Account) -> None:
+def publish(account: Account, touched_at: datetime | None = None) -> None:
+    """Queue the document of each of a :func:`locked` account's keys.
+
+    touched_at: when the keys themselves have changed, None = they have not.
+    """
     # Locked, and in one order: a revocation under way is waited for, and read as it ended.
     for key in account.keys.select_for_update().order_by("pk"):
         key.account = account
+        if touched_at is not None:
+            key.updated_at = touched_at
+            key.save(update_fields=("updated_at",))
         post_key(key)
+
+
+def _described() -> QuerySet[Account]:
+    now = timezone.now()
+    is_active = Q(disabled_at=None, keys__revoked_at=None) & (Q(keys__expires_at=None) | Q(keys__expires_at__gt=now))
+    return Account.objects.annotate(active_keys=Count("keys", filter=is_active), last_used_at=Max("keys__last_used_at"))
 
 
 def _too_long(size: int) -> InvalidRequest:

@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
 from django.utils import timezone
 
 from signalbox.wire import messages
@@ -19,6 +21,8 @@ class Account(models.Model):
     id: what jobs carry as ``account_id``; of an account that was made with a key, that key's id. models_allowed:
     names or ``prefix*``, empty = all that are open. stored_bytes, waiting, idempotency_keys, result_bytes: what it may
     hold at once (:class:`signalbox.wire.messages.Share`); 0 = what the gateways' settings give every account.
+    disabled_at: since when its keys are refused, until it is enabled. deleted_at: its keys have ended for good, its
+    name is free again, and its row stays for its jobs and the audit. cancels_jobs: its open jobs are being cancelled.
     """
 
     id = models.CharField(primary_key=True, max_length=32)
@@ -32,15 +36,30 @@ class Account(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
     created_by = models.CharField(max_length=150)
     updated_at = models.DateTimeField(default=timezone.now)
+    disabled_at = models.DateTimeField(null=True)
+    disabled_by = models.CharField(max_length=150, blank=True)
+    deleted_at = models.DateTimeField(null=True)
+    deleted_by = models.CharField(max_length=150, blank=True)
+    cancels_jobs = models.BooleanField(default=False)
 
     class Meta:
-        """Newest first."""
+        """Newest first. Two names may not differ in capitals alone (SQLite: of ASCII)."""
 
         default_permissions = ()
         ordering = ("-created_at",)
+        constraints = (
+            models.UniqueConstraint(Lower("name"), condition=Q(deleted_at=None), name="account_name_is_its_own"),
+        )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.id})"
+
+    @property
+    def state(self) -> str:
+        """``active``, ``disabled`` or ``deleted``."""
+        if self.deleted_at is not None:
+            return "deleted"
+        return "active" if self.disabled_at is None else "disabled"
 
     @property
     def share(self) -> messages.Share:
@@ -54,6 +73,7 @@ class ApiKey(models.Model):
     account: what it submits belongs to it; a key stays in its account, and so does its replacement. networks: CIDR
     blocks, empty = everywhere. pepper: which one it was made under (``keys.pepper_id``). last_used_at: to the minute.
     lifetime: how long it was made for, whatever has ended it earlier; its replacement gets as much. None = for ever.
+    replaced_at: since when another has its name.
     """
 
     id = models.CharField(primary_key=True, max_length=32)
@@ -73,6 +93,7 @@ class ApiKey(models.Model):
     quota_window_s = models.PositiveIntegerField(default=86_400)
     lifetime = models.DurationField(null=True)
     expires_at = models.DateTimeField(null=True)
+    replaced_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
     revoked_by = models.CharField(max_length=150, blank=True)
     revoked_reason = models.CharField(max_length=200, blank=True)
@@ -85,16 +106,23 @@ class ApiKey(models.Model):
 
         default_permissions = ()
         ordering = ("-created_at",)
+        constraints = (
+            models.UniqueConstraint(
+                "account", Lower("name"), condition=Q(revoked_at=None, replaced_at=None), name="key_name_is_its_own"
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.id})"
 
     def state(self, now: datetime | None = None) -> str:
-        """``active``, ``expired`` or ``revoked``."""
+        """``active``, ``expired`` or ``revoked``; or ``disabled``, as its account is."""
         if self.revoked_at is not None:
             return "revoked"
         at = now or timezone.now()
-        return "expired" if self.expires_at is not None and at >= self.expires_at else "active"
+        if self.expires_at is not None and at >= self.expires_at:
+            return "expired"
+        return "active" if self.account.disabled_at is None else "disabled"
 
     @property
     def end(self) -> str:
@@ -130,7 +158,33 @@ class ApiKey(models.Model):
             account_id=self.account_id,
             account_models=tuple(self.account.models_allowed),
             share=self.account.share,
+            is_disabled=self.account.disabled_at is not None,
         )
+
+
+class KeyUse(models.Model):
+    """Calls with one key in one minute, hour or day, as gateways reported them.
+
+    at: when it begins, unix seconds; step_s: 60, 3600 or 86400. reason: of those that were refused; empty = all calls.
+    """
+
+    key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="uses", db_index=False)
+    step_s = models.PositiveIntegerField()
+    at = models.PositiveBigIntegerField()
+    reason = models.CharField(max_length=60, blank=True)
+    calls = models.PositiveBigIntegerField()
+
+    class Meta:
+        """A key's in order, and all of one time."""
+
+        default_permissions = ()
+        constraints = (
+            models.UniqueConstraint(fields=("key", "step_s", "at", "reason"), name="use_of_key_is_counted_once"),
+        )
+        indexes = (models.Index(fields=("step_s", "at"), name="use_by_time"),)
+
+    def __str__(self) -> str:
+        return f"{self.key_id} {self.at} {self.reason}"
 
 
 class UnknownKey(models.Model):

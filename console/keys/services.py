@@ -17,7 +17,6 @@ from console.database import one_of
 from console.keys import accounts, unknown
 from console.keys.models import LIMITS, Account, ApiKey, UnknownKey
 from console.outbox import services as outbox
-from console.outbox.services import post_document
 from signalbox.program import keys
 from signalbox.program.errors import Conflict, InvalidRequest, Misconfigured, NotFound
 from signalbox.wire.asks import SCOPE
@@ -76,12 +75,13 @@ def create(actor: Actor, grant: KeyGrant) -> tuple[ApiKey, str]:
     with act(actor, Act.KEYS_MANAGE, Target("key", kid), asked=msgspec.to_builtins(grant)) as change:
         _check(grant)
         now = timezone.now()
+        name = grant.name.strip()
         account = _account(actor, grant, kid)
-        key = ApiKey.objects.create(
+        key = ApiKey(
             id=kid,
             account=account,
             **secrets,
-            name=grant.name.strip(),
+            name=name,
             owner=grant.owner.strip() or actor.name,
             scopes=list(grant.scopes),
             models_allowed=list(grant.models),
@@ -93,6 +93,10 @@ def create(actor: Actor, grant: KeyGrant) -> tuple[ApiKey, str]:
             updated_at=now,
             created_by=actor.name,
         )
+        with accounts.own_name(
+            f"name: account {account.name} has a key {name} already: replace or revoke it, or choose another name."
+        ):
+            key.save(force_insert=True)
         change.after["account"] = account.pk
         accounts.post_key(key)
     return key, text
@@ -107,7 +111,12 @@ def _account(actor: Actor, grant: KeyGrant, kid: str) -> Account:
             raise InvalidRequest(f"account: {error.public_message}") from error
         accounts.require_room(account)
         return account
-    return Account.objects.create(id=kid, name=grant.name.strip(), created_by=actor.name)
+    name = grant.name.strip()
+    with accounts.own_name(
+        f"name: the key would get an account of its own, and there is an account {name} already: create the key in it,"
+        " or choose another name."
+    ):
+        return Account.objects.create(id=kid, name=name, created_by=actor.name)
 
 
 def rotate(actor: Actor, kid: str, *, overlap_days: float = 1, days: int | None = None) -> tuple[ApiKey, str]:
@@ -115,7 +124,7 @@ def rotate(actor: Actor, kid: str, *, overlap_days: float = 1, days: int | None 
 
     days: until the new one expires; None: it is valid for as long as this one was made for.
     Returns the new key and its text. Raises :class:`NotFound`, :class:`InvalidRequest` naming the field, and
-    :class:`Conflict` if the key has ended already.
+    :class:`Conflict` if the key has ended or been replaced already.
     """
     text, new_kid, secrets = _mint()
     asked = {"state": "replaced", "overlap_days": overlap_days, **({"days": days} if days is not None else {})}
@@ -130,7 +139,16 @@ def rotate(actor: Actor, kid: str, *, overlap_days: float = 1, days: int | None 
         now = timezone.now()
         if old.state(now) != "active":
             raise Conflict(f"This key is {old.state(now)} already; create a new one.")
+        if old.replaced_at is not None:
+            newer = old.successors.order_by("-created_at").values_list("pk", flat=True).first()
+            raise Conflict(f"This key has been replaced already, by {newer}: replace that one.")
         lifetime = old.lifetime if days is None else timedelta(days=days)
+        change.before = {"account": account.pk, "expires_at": old.end}
+        ends_at = now + timedelta(days=overlap_days)
+        if old.expires_at is None or ends_at < old.expires_at:
+            old.expires_at = ends_at
+        old.updated_at = old.replaced_at = now
+        old.save()  # before the new one, which takes its name
         new = ApiKey.objects.create(
             id=new_kid,
             **secrets,
@@ -143,15 +161,9 @@ def rotate(actor: Actor, kid: str, *, overlap_days: float = 1, days: int | None 
             updated_at=now,
             created_by=actor.name,
         )
-        change.before = {"account": account.pk, "expires_at": old.end}
-        ends_at = now + timedelta(days=overlap_days)
-        if old.expires_at is None or ends_at < old.expires_at:
-            old.expires_at = ends_at
-        old.updated_at = now
-        old.save()
         change.after = {"account": account.pk, "replaced_by": new_kid, "expires_at": old.end}
-        post_document(Bucket.KEYS, new_kid, new.document())
-        post_document(Bucket.KEYS, kid, old.document())
+        accounts.post_key(new)
+        accounts.post_key(old)
     return new, text
 
 
@@ -186,13 +198,18 @@ def revoke(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
         change.before = {"account": key.account_id, "state": key.state()}
         if key.revoked_at is not None:
             raise Conflict("This key is revoked already.")
-        key.revoked_at = key.updated_at = timezone.now()
-        key.revoked_by, key.revoked_reason = actor.name, reason[:200]
-        key.save()
+        end(key, actor, reason)
         change.after = {"account": key.account_id, "state": "revoked"}
-        # The document stays, marked: gateways tell a revoked key from one they have not seen.
-        post_document(Bucket.KEYS, kid, key.document())
     return key
+
+
+def end(key: ApiKey, actor: Actor, reason: str) -> None:
+    """End a key that is locked, in a transaction that is under way."""
+    key.revoked_at = key.updated_at = timezone.now()
+    key.revoked_by, key.revoked_reason = actor.name, reason[:200]
+    key.save()
+    # The document stays, marked: gateways tell a revoked key from one they have not seen.
+    accounts.post_key(key)
 
 
 def _check(grant: KeyGrant) -> None:

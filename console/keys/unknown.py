@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from console.accounts.acts import Act
@@ -75,17 +76,18 @@ def take_in(actor: Actor, kid: str) -> ApiKey:
     account, _ = Account.objects.get_or_create(
         pk=doc.account_id,
         defaults={
-            "name": doc.name[:100] or kid,
+            "name": _own(doc.name or kid, kid, Account.objects.filter(deleted_at=None)),
             "models_allowed": list(doc.account_models),
             "created_at": now,
             "created_by": actor.name,
             "updated_at": now,
+            "disabled_at": now if doc.is_disabled else None,
             **{field: getattr(doc.share, field) for field in accounts.BOUNDS},
         },
     )
     key = ApiKey.objects.create(
         id=kid,
-        name=doc.name[:100] or kid,
+        name=_own(doc.name or kid, kid, account.keys.filter(revoked_at=None, replaced_at=None)),
         owner=actor.name,
         hmac=doc.hmac,
         pepper=doc.pepper,
@@ -105,6 +107,12 @@ def take_in(actor: Actor, kid: str) -> ApiKey:
     return key
 
 
+def _own(name: str, kid: str, others: QuerySet[Account] | QuerySet[ApiKey]) -> str:
+    """A name for what nobody names: as NATS has it, with the id where another one has it."""
+    is_taken = others.filter(name__iexact=name[:100]).exists()
+    return f"{name[: 99 - len(kid)]} {kid}" if is_taken else name[:100]
+
+
 def _take_end(key: ApiKey, held: messages.ApiKey) -> None:
     mine = key.document()
     ended = with_ends_of(mine, held)
@@ -114,6 +122,9 @@ def _take_end(key: ApiKey, held: messages.ApiKey) -> None:
         row = ApiKey.objects.select_for_update().get(pk=key.pk)
         now = timezone.now()
         row.expires_at = _instant(ended.expires_at)
+        if ended.is_disabled and row.account.disabled_at is None:
+            row.account.disabled_at, row.account.disabled_by = now, "controller"
+            row.account.save()
         if row.revoked_at is None and ended.revoked_at is not None:
             row.revoked_at = _instant(ended.revoked_at)
             row.revoked_by, row.revoked_reason = "controller", _WHY

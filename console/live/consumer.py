@@ -22,6 +22,7 @@ from console.board.protocol import Backlog, Frame
 from console.board.view import TOPICS
 from console.feed.feed import Feed
 from console.feed.running import running
+from console.feed.watched import job_of
 from console.live.attendance import attendance
 from signalbox.program import log, metrics
 from signalbox.program.tasks import TaskGroup
@@ -35,6 +36,8 @@ MESSAGE_LIMIT: Final = 16_384
 MESSAGES: Final = 30
 """Messages a connection may send at once, and again for every :data:`PER_S` seconds; each asks the database."""
 PER_S: Final = 10.0
+JOBS: Final = 4
+"""Jobs that one connection may follow: a page follows one."""
 _CLOSED: Final = metrics.counter(
     "console_live_closed", "Websockets that the console closed, by the reason it gave.", "reason"
 )
@@ -59,7 +62,7 @@ class Close(IntEnum):
 class Subscribe(msgspec.Struct, tag_field="t", tag="sub", forbid_unknown_fields=False):
     """What a browser may say: topics it wants, and what it holds already."""
 
-    topics: Annotated[list[Annotated[str, Meta(max_length=32)]], Meta(max_length=16)]
+    topics: Annotated[list[Annotated[str, Meta(max_length=40)]], Meta(max_length=16)]
     resume: Annotated[dict[str, Any], Meta(max_length=32)] = {}
 
 
@@ -129,6 +132,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if asked is None or not self._has_budget(time.monotonic()):
             log.warning("live.message_refused", user_id=self._user_id, is_read=asked is not None)
             await self._shut(Close.BAD_MESSAGE if asked is None else Close.TOO_MANY)
+        if sum(map(bool, map(job_of, {*self.topics, *asked.topics}))) > JOBS:
+            await self._shut(Close.TOO_MANY)
         await self._require(asked.topics)
         if not asked.topics:
             await self._shut(Close.NOT_ALLOWED)
@@ -196,10 +201,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if user is None:
             return Close.NOT_LOGGED_IN
         actor = Actor(user=user, via="live")
-        is_allowed = all(topic in ACTS and may(actor, ACTS[topic]) for topic in topics)
-        return None if is_allowed else Close.NOT_ALLOWED
+        return None if all(_is_allowed(actor, topic) for topic in topics) else Close.NOT_ALLOWED
 
     def _fresh_user(self) -> Any:
         """The operator this session belongs to now, not when it opened; None if it has ended or was switched off."""
         session = self.scope.get("session")
         return owner(session.session_key, time.time()) if session is not None else None
+
+
+def _is_allowed(actor: Actor, topic: str) -> bool:
+    if job_id := job_of(topic):
+        return may(actor, Act.JOBS_VIEW, place=("job", job_id))
+    return topic in ACTS and may(actor, ACTS[topic])

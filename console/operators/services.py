@@ -9,6 +9,7 @@ from django.contrib.auth.models import Group
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from console.accounts import sessions, tokens
@@ -24,6 +25,16 @@ from signalbox.wire.names import MODEL_NAME
 TOKEN_DAYS_MAX: Final = 366
 MODELS_MAX: Final = 100
 """Names of models that one operator is limited to."""
+
+
+def listed() -> QuerySet[User]:
+    """Every operator by name, with its role."""
+    return User.objects.select_related("identity", "second_factor").prefetch_related("groups").order_by("username")
+
+
+def find(username: str) -> User:
+    """An operator. Raises :class:`NotFound`."""
+    return one_of(User.objects.filter(username=username), f"There is no operator {username[:150]!r}.")
 
 
 def create_user(actor: Actor, username: str, password: str, role: str, *, is_service: bool = False) -> User:
@@ -155,6 +166,19 @@ def change_own_password(actor: Actor, old: str, new: str, *, ends_tokens: bool =
         OperatorToken.objects.filter(pk__in=ended).update(revoked_at=now)
         change.after = {"password": "changed", "tokens_ended": ended}
     return live.count()
+
+
+def set_shortcuts(actor: Actor, *, has_shortcuts: bool) -> User:
+    """Have single keys do something in the actor's pages, or nothing."""
+    if actor.user is None:
+        raise InvalidRequest("This needs a login.")
+    asked = {"has_shortcuts": has_shortcuts}
+    with act(actor, Act.VIEWS_OWN, Target("user", actor.user.username), asked=asked) as change:
+        user = _user(actor.user.username)
+        change.before = {"has_shortcuts": user.has_shortcuts}
+        user.has_shortcuts = has_shortcuts
+        user.save(update_fields=["has_shortcuts"])
+    return user
 
 
 def confirm_password(actor: Actor, password: str) -> None:

@@ -4,13 +4,26 @@ from django.db import models
 from django.utils import timezone
 
 
+def redrive_body(after: str, version: int) -> str:
+    """What a redrive is asked with. after: the job of the redrive before. version: to run it with, 0 = its own."""
+    return f"{after}@{version}" if version else after
+
+
+def redrive_asked(body: str) -> tuple[str, int]:
+    """The inverse of :func:`redrive_body`."""
+    after, _, version = body.partition("@")
+    return after, int(version or 0)
+
+
 class OutboxEntry(models.Model):
     """One message to NATS. KV documents are states: only the latest of a key is ever published.
 
     kind: ``document`` (body is the document, empty: the key is removed), ``cancel`` (key is a job id),
     ``release`` (key is a GPU id: its holder is asked to hand over), ``evict`` (key is a worker's id, body what shall
-    leave its device's memory), ``redrive`` (key is the job id of a dead letter, body that of the redrive before) or
-    ``discard`` (of a dead letter). last_error: why it is not done; beside published_at, why it never will be.
+    leave its device's memory), ``redrive`` (key is the job id of a dead letter, body as :func:`redrive_body`),
+    ``discard`` (of a dead letter), ``change`` (of a waiting job, body is the :class:`JobChange`) or ``delete`` (of an
+    ended job, body is its record as the list has it). last_error: why it is not done; beside published_at, why it
+    never will be.
     """
 
     DOCUMENT = "document"
@@ -19,6 +32,8 @@ class OutboxEntry(models.Model):
     EVICT = "evict"
     REDRIVE = "redrive"
     DISCARD = "discard"
+    CHANGE = "change"
+    DELETE = "delete"
 
     kind = models.CharField(max_length=10)
     bucket = models.CharField(max_length=20, blank=True)

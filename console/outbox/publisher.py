@@ -6,7 +6,7 @@ overtakes a newer one.
 """
 
 import asyncio
-import time
+import contextlib
 from typing import Final
 
 import msgspec
@@ -14,13 +14,11 @@ from channels.db import database_sync_to_async
 from django.utils import timezone
 
 from console.outbox.ends import with_ends_of
-from console.outbox.models import OutboxEntry
+from console.outbox.jobacts import JobActs, JobChange, read_record
+from console.outbox.models import OutboxEntry, redrive_asked
 from console.outbox.wake import Waker
 from signalbox.bus.client import Bus
 from signalbox.bus.table import remove
-from signalbox.jobs import deadletters
-from signalbox.jobs.cancel import OPERATOR, cancel
-from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import (
     Conflict,
@@ -41,8 +39,8 @@ _RACES: Final = 20
 """Lost races in a row after which a posting waits for the next round."""
 _LONGEST_PAUSE_S: Final = 60.0
 """Between two tries of a posting that NATS refuses; a newer posting of its key is tried at once."""
-_SLOW: Final = (OutboxEntry.REDRIVE, OutboxEntry.DISCARD)
-"""Acts on dead letters: a redrive copies an input, which may take a second."""
+_SLOW: Final = (OutboxEntry.REDRIVE, OutboxEntry.DISCARD, OutboxEntry.CHANGE, OutboxEntry.DELETE)
+"""Acts on one job that may take a second, as a redrive copies an input, and that may be refused for good."""
 
 
 class Publisher:
@@ -51,7 +49,7 @@ class Publisher:
     def __init__(self, bus: Bus, poll_s: float = POLL_S) -> None:
         self._bus = bus
         self._poll_s = poll_s
-        self._records = Records(bus)
+        self._jobs = JobActs(bus)
         self._not_before: dict[int, float] = {}
         self._loop = asyncio.get_running_loop()
         bus.on_reconnect(self._forget)
@@ -116,9 +114,14 @@ class Publisher:
             if entry.kind == OutboxEntry.CANCEL:
                 await self._cancel(entry.key)
             elif entry.kind == OutboxEntry.REDRIVE:
-                await deadletters.redrive(self._bus, entry.key, after=entry.body)
+                after, version = redrive_asked(entry.body)
+                await self._jobs.redrive(entry.key, after=after, version=version)
             elif entry.kind == OutboxEntry.DISCARD:
-                await deadletters.discard(self._bus, entry.key)
+                await self._jobs.discard(entry.key)
+            elif entry.kind == OutboxEntry.CHANGE:
+                await self._jobs.change(entry.key, msgspec.json.decode(entry.body, type=JobChange))
+            elif entry.kind == OutboxEntry.DELETE:
+                await self._jobs.delete(entry.key, read_record(entry.body))
             elif entry.kind == OutboxEntry.EVICT:
                 await self._bus.publish(names.ask_evict(entry.key), entry.body.encode())
             else:
@@ -135,7 +138,7 @@ class Publisher:
         return entry.pk
 
     async def _refused(self, entry: OutboxEntry, error: SignalboxError) -> None:
-        """An act on a letter that cannot be done is over, with its reason; anything else is tried again, and later."""
+        """An act on a job that cannot be done is over, with its reason; anything else is tried again, and later."""
         log.warning("outbox.refused", entry=entry.pk, code=error.code, reason=str(error))
         if entry.kind == OutboxEntry.DISCARD and isinstance(error, NotFound):
             await _settle(entry, None)  # gone, perhaps by a try whose answer was lost
@@ -174,9 +177,8 @@ class Publisher:
 
     async def _cancel(self, job_id: str) -> None:
         """A job that has ended, or is no longer known, needs nothing."""
-        found = await self._records.find(job_id)
-        if found is not None:
-            await cancel(self._bus, self._records, found, by=OPERATOR, clock=time.time)
+        with contextlib.suppress(NotFound, Conflict):
+            await self._jobs.cancel(job_id)
 
 
 def _still_ended(body: bytes, held: bytes) -> bytes:
@@ -204,6 +206,8 @@ def _settle(entry: OutboxEntry, revision: int | None, refusal: str = "") -> None
     rows = OutboxEntry.objects.filter(
         kind=entry.kind, bucket=entry.bucket, key=entry.key, pk__lte=entry.pk, published_at=None
     )
+    if entry.kind == OutboxEntry.CHANGE:  # another change of the job is of something else, perhaps
+        rows = rows.filter(pk=entry.pk)
     rows.update(published_at=timezone.now(), revision=revision, last_error=refusal[:500])
 
 

@@ -23,7 +23,7 @@ from console.fleet import hosts, listing, serving, steering, workers
 from console.fleet import services as fleet
 from console.jobs.models import Job
 from console.outbox import services as outbox
-from console.pages import flash
+from console.pages import figures, flash
 from console.pages.forms import refusals_in
 from console.pages.sudo import asks_password
 from console.repositories.models import Repository
@@ -190,7 +190,10 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     """One model: versions, labels, signatures, what has been told, history."""
     model = services.find(name)
     why_unpublished = services.unpublished().get(name, "")
+    spans = figures.spans(name)
     context = {
+        "spans": spans,
+        "why": next((span for span in spans if span.rows), None),
         "model": model,
         "condition": serving.condition(model, why_unpublished),
         "joining": joining.state_of(model),
@@ -267,7 +270,7 @@ def set_replicas(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 def set_default(request: HttpRequest, name: str) -> HttpResponse:
     """Choose the default version."""
-    services.set_default(actor_of(request), name, _number(request, "version"))
+    services.set_default(actor_of(request), name, _number(request, "version"), reason=request.POST.get("reason", ""))
     return _done(request, name, "The default version is changed", _default_now(name))
 
 
@@ -288,7 +291,8 @@ def set_policy(request: HttpRequest, name: str) -> HttpResponse:
 def set_label(request: HttpRequest, name: str) -> HttpResponse:
     """Point a label at a version, or take it away."""
     label = request.POST.get("label", "").strip()
-    services.set_label(actor_of(request), name, label, _number(request, "version"))
+    number = _number(request, "version")
+    services.set_label(actor_of(request), name, label, number, reason=request.POST.get("reason", ""))
     return _done(request, name, f"Label {label} is changed")
 
 

@@ -2,6 +2,7 @@
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from console import bounds
@@ -28,7 +29,8 @@ def delete_version(request: HttpRequest, name: str, number: str) -> HttpResponse
     """Delete one version."""
     reason = request.POST.get("reason", "")
     versions.delete_version(actor_of(request), name, bounds.number(number, "version"), reason=reason)
-    flash.say(request, f"Version {number} of {name} is deleted", catalog.why_unpublished(name))
+    undo = reverse("undo-version", args=[name, number])
+    flash.say(request, f"Version {number} of {name} is deleted", catalog.why_unpublished(name), undo=undo)
     return redirect("model", name=name)
 
 
@@ -48,7 +50,8 @@ def undo_version(request: HttpRequest, name: str, number: str) -> HttpResponse:
 def delete_model(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a model with all of its versions."""
     wholemodels.delete_model(actor_of(request), name, reason=request.POST.get("reason", ""))
-    flash.say(request, f"{name} is deleted", catalog.why_unpublished(name))
+    undo = reverse("undo-model", args=[name])
+    flash.say(request, f"{name} is deleted", catalog.why_unpublished(name), undo=undo)
     return redirect("deleted")
 
 

@@ -1,18 +1,27 @@
 """Numbers as people read them. Registered as built-ins: no page has to load them."""
 
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import template
+from django.contrib.messages.storage.base import Message
 from django.template import Context
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from console.audit.models import AuditEntry
+from console.board.holds import Hold
 from console.catalog import joining, policy
-from console.fleet import serving
+from console.fleet import hosts, serving
+from console.fleet.residents import Resident
 from console.jobs import standing
-from console.pages import sudo
+from console.pages import flash, sudo
+from console.payloads import snippets
+from console.undo import services as undoing
+from console.web.again import SLIP
+from console.web.middleware import actor_of
 from signalbox.program import words
 
 register = template.Library()
@@ -33,6 +42,12 @@ def filesize(value: float | None) -> str:
 
 
 @register.filter
+def grouped(count: int) -> str:
+    """``1 701 556``, with spaces at which no line ends."""
+    return f"{count:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+@register.filter
 def duration(milliseconds: float | None) -> str:
     """Milliseconds as ``3.2 ms``, ``1.24 s`` or ``4 min 10 s``; nothing is a dash."""
     if milliseconds is None:
@@ -48,9 +63,21 @@ def duration(milliseconds: float | None) -> str:
 
 
 @register.filter
+def before_now(milliseconds: float) -> str:
+    """The moment that is so long ago, for a script that counts on."""
+    return (datetime.now(UTC) - timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+
+
+@register.filter
 def percent(share: float) -> str:
     """``10 %``, ``0.5 %``."""
     return f"{100 * share:.4g} %"
+
+
+@register.filter
+def percent_round(share: float) -> str:
+    """``62 %``."""
+    return f"{100 * share:.0f} %"
 
 
 @register.filter
@@ -59,6 +86,15 @@ def rate(per_second: float | None) -> str:
     if not per_second:
         return "–"
     return f"{per_second:.1f}/s" if per_second < 10 else f"{per_second:.0f}/s"
+
+
+@register.filter
+def rate_small(per_second: float) -> str:
+    """A rate that may be low: ``3/s``, ``4/min``, ``2/h``."""
+    for factor, unit in ((1, "s"), (60, "min"), (3600, "h")):
+        if per_second * factor >= 1:
+            return f"{per_second * factor:.3g}/{unit}"
+    return f"{per_second * 86_400:.3g}/day"
 
 
 @register.filter
@@ -103,14 +139,56 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s" if value < 60 else duration(value * 1000).removesuffix(" 0 min").removesuffix(" 0 s")
 
 
+@register.filter
+def undo(message: Message) -> dict[str, Any] | None:
+    """The button beside a message: see :func:`console.pages.flash.done`."""
+    return flash.undo_of(message)
+
+
+@register.simple_tag(takes_context=True)
+def may_undo(context: Context, entry: AuditEntry) -> bool:
+    """Whether who looks at the page could take an act of its history back now."""
+    return undoing.may_undo(actor_of(context["request"]), entry)
+
+
+register.filter("host_id", hosts.id_of)
 register.filter("counted", words.counted)
 register.filter("joining", joining.state_of)
 register.filter("joining_found", joining.found_in)
 register.filter("standing", standing.of)
 register.filter("spent", standing.spent)
+register.filter("ticking", standing.ticking)
 register.filter("policy", policy.shown)
 register.filter("served", serving.served)
 register.filter("next_version", serving.next_version)
+register.filter("ready", serving.ready)
+
+
+@register.filter
+def figure(value: Any) -> str:
+    """A number of a tensor in six digits; whole numbers and words as they are, a pair as a complex number."""
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return f"{figure(value[0])} {figure(value[1])}i"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+register.simple_tag(snippets.of_job, name="again")
+
+
+@register.filter
+def next_to_leave(found: Iterable[Resident]) -> Resident | None:
+    """What leaves a device's memory next, of :func:`console.fleet.residents.of`."""
+    return next((one for one in found if one.turn == 1), None)
+
+
+@register.filter
+def held_for(hold: Hold) -> float:
+    """Seconds that a hold lasted, 0 = it still does."""
+    return max(0.0, hold.until - hold.since) if hold.until is not None else 0.0
 
 
 @register.filter
@@ -125,4 +203,4 @@ def slip(context: Context, route: str, *args: str) -> SafeString | str:
     text = sudo.slip(context["request"], reverse(route, args=args))
     if not text:
         return ""
-    return format_html('<input type="hidden" name="{}" value="{}">', sudo.SLIP, text)
+    return format_html('<input type="hidden" name="{}" value="{}">', SLIP, text)

@@ -26,13 +26,14 @@ class Rights:
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:
-    """``may`` and, for what ends something that has leaked, ``may_revoke``; ``is_read_only`` and its message,
-    ``is_nats_away``, ``is_controller_stopped``.
+    """``refused``: a form to be shown again. ``may`` and, for what ends something that has leaked, ``may_revoke``;
+    ``is_read_only`` and its message, ``is_nats_away``, ``is_controller_stopped``.
     """
     if not getattr(request, "user", None) or not request.user.is_authenticated:
         return {}
     system = System.current()
     return {
+        "refused": getattr(request, "refused", None),
         "may": Rights(actor_of(request)),
         "may_revoke": Rights(actor_of(request), revokes=True),
         "is_read_only": system.is_read_only,

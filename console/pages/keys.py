@@ -16,7 +16,7 @@ from console.catalog.models import ServedModel
 from console.keys import services, unknown
 from console.keys.models import Account, ApiKey, UnknownKey
 from console.outbox import services as outbox
-from console.pages import once
+from console.pages import once, usage
 from console.pages.forms import WordsField, offer, refusals_in
 from console.pages.sudo import asks_password
 from console.web.guards import sees
@@ -64,7 +64,7 @@ class KeyForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         asked = self.data.get("account") or self.initial.get("account", "")
-        known = Account.objects.order_by("name", "pk")
+        known = Account.objects.filter(deleted_at=None, disabled_at=None).order_by("name", "pk")
         offered = [*known.filter(pk=asked), *known.exclude(pk=asked)[:_OFFERED]]
         own = ("", "A new one, named like the key")
         offer(self, "account", [own, *((account.pk, str(account)) for account in offered)])
@@ -150,6 +150,7 @@ def detail(request: HttpRequest, kid: str) -> HttpResponse:
         "history": AuditEntry.objects.filter(target_kind="key", target=kid)[:50],
         "scope_words": services.SCOPE_WORDS,
         "successors": key.successors.all(),
+        "use": usage.of_key(request, kid),
         "most_overlap_days": services.MAX_OVERLAP_DAYS,
     }
     return render(request, "keys/detail.html", context)

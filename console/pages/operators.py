@@ -20,7 +20,7 @@ from console.accounts.acts import ROLES, WORDS, Act
 from console.accounts.models import OperatorToken, SecondFactor, System, User
 from console.database import one_of
 from console.operators import factors, services, throttle
-from console.pages import once
+from console.pages import flash, once
 from console.pages.factors import wait_for_code
 from console.pages.forms import WordsField, refusals_in
 from console.pages.sudo import ConfirmForm, asks_password, confirmed, signs_on
@@ -197,12 +197,7 @@ def revoke_token(request: HttpRequest, token_id: str) -> HttpResponse:
 @sees(Act.USERS_VIEW)
 def users(request: HttpRequest) -> HttpResponse:
     """Operators and their roles."""
-    context = {
-        "users": User.objects.select_related("identity", "second_factor")
-        .prefetch_related("groups")
-        .order_by("username"),
-        "roles": list(ROLES),
-    }
+    context = {"users": services.listed(), "roles": list(ROLES)}
     return render(request, "accounts/users.html", context)
 
 
@@ -226,7 +221,7 @@ def create_user(request: HttpRequest) -> HttpResponse:
 def set_role(request: HttpRequest, username: str) -> HttpResponse:
     """Change a role."""
     services.set_role(actor_of(request), username, request.POST.get("role", ""))
-    messages.success(request, f"{username}'s role is changed.")
+    flash.done(request, f"{username}'s role is changed.")
     return redirect("users")
 
 
@@ -256,8 +251,8 @@ def set_models(request: HttpRequest, username: str) -> HttpResponse:
 def set_active(request: HttpRequest, username: str) -> HttpResponse:
     """Let an operator in or out."""
     is_active = request.POST.get("active") == "1"
-    services.set_active(actor_of(request), username, is_active=is_active)
-    messages.success(request, f"{username} {'may log in' if is_active else 'is locked out'}.")
+    services.set_active(actor_of(request), username, is_active=is_active, reason=request.POST.get("reason", ""))
+    flash.done(request, f"{username} {'may log in' if is_active else 'is locked out'}.")
     return redirect("users")
 
 
@@ -267,6 +262,14 @@ def read_only(request: HttpRequest) -> HttpResponse:
     is_on = request.POST.get("on") == "1"
     services.switch_read_only(actor_of(request), is_read_only=is_on, message=request.POST.get("message", ""))
     messages.success(request, "The console is read-only." if is_on else "Changes are allowed again.")
+    return redirect("settings")
+
+
+@require_POST
+def set_shortcuts(request: HttpRequest) -> HttpResponse:
+    """Single keys that do something, or nothing."""
+    user = services.set_shortcuts(actor_of(request), has_shortcuts=request.POST.get("on") == "1")
+    messages.success(request, f"Single-key shortcuts are {'on' if user.has_shortcuts else 'off'}.")
     return redirect("settings")
 
 

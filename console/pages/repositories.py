@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from console.accounts.acts import Act
@@ -17,6 +18,7 @@ from console.catalog.models import ServedModel
 from console.config import UPLOADS
 from console.fleet import listing
 from console.keys.models import Account
+from console.pages import flash
 from console.pages.catalog import LIMIT_LABELS
 from console.pages.forms import offer, refusals_in
 from console.pages.sudo import asks_password
@@ -176,7 +178,8 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Delete it with its models."""
     removal.delete(actor_of(request), name, reason=request.POST.get("reason", ""))
-    messages.success(request, f"{name} is deleted. Nothing that lies there was touched.")
+    undo = reverse("undo-repository", args=[name])
+    flash.done(request, f"{name} is deleted. Nothing that lies there was touched.", undo=undo)
     return redirect("repositories")
 
 

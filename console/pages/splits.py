@@ -1,15 +1,18 @@
-"""Acts on splits, on a model's page."""
+"""Acts on splits, on a model's page, and what they and other acts on versions would move."""
+
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
 
 from console import bounds
 from console.accounts.acts import Act
 from console.catalog import services as catalog
 from console.pages import flash
 from console.pages.formats import percent
-from console.splits import acts
+from console.splits import acts, preview
 from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.program.errors import InvalidRequest
@@ -50,6 +53,42 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
     """Give the candidate to nobody."""
     acts.roll_back(actor_of(request), name, _target(request), reason=request.POST.get("reason", ""))
     return _done(request, name, "The split has ended")
+
+
+@require_safe
+@sees(Act.MODELS_ROLLOUT)
+def move(request: HttpRequest, name: str) -> HttpResponse:
+    """What an act would move, with the form that does it."""
+    model = catalog.find(name)
+    what, text = request.GET.get("what", ""), request.GET.get("version", "").strip()
+    number = bounds.number(text, "version") if text else None
+    label, target = (request.GET.get(field, "").strip() for field in ("label", "target"))
+    fields: dict[str, Any] = {"version": "" if number is None else number}
+    if what == preview.DEFAULT:
+        verb = "Make default" if number is None or number >= (model.serving_version or 0) else "Roll back"
+        title = "Always serve the highest version" if number is None else f"{verb}: version {number}"
+        route, found = "model-default", preview.of_default(model, number)
+    elif what == preview.LABEL:
+        verb = "Remove label" if number is None else "Set label"
+        title = f"{verb} {label}" if number is None else f"{verb} {label}: version {number}"
+        route, found = "model-label", preview.of_label(model, label, number)
+        fields["label"] = label
+    elif what in {preview.PROMOTE, preview.ROLL_BACK}:
+        is_promotion = what == preview.PROMOTE
+        found, fields = preview.of_split(model, target, is_promotion=is_promotion), {"target": target}
+        route, verb = ("promote-split", "Promote") if is_promotion else ("roll-back-split", "Roll back")
+        title = f"{verb}: version {found.new}"
+    else:
+        raise InvalidRequest("what: default, label, promote or roll-back.")
+    context = {
+        "model": model,
+        "preview": found,
+        "verb": verb,
+        "title": title,
+        "action": reverse(route, args=[name]),
+        "fields": fields,
+    }
+    return render(request, "models/move.html", context)
 
 
 def _target(request: HttpRequest) -> str:

@@ -7,7 +7,6 @@ young, more than once.
 """
 
 import time
-from collections.abc import Iterator
 from functools import wraps
 from typing import Final, cast
 from urllib.parse import urlencode
@@ -22,12 +21,11 @@ from django.urls import reverse
 from console.accounts import sessions
 from console.accounts.models import User
 from console.operators import services, signon
+from console.web.again import SLIP, carried
 from console.web.guards import Rest, View
 from console.web.middleware import actor_of
 from signalbox.program.errors import SignalboxError
 
-SLIP: Final = "opened-while-confirmed"
-"""Name of the field that holds the slip."""
 _PREFIX: Final = "confirm"
 
 
@@ -47,7 +45,7 @@ def asks_password(view: View[Rest]) -> View[Rest]:
         if request.method != "POST":
             page = urlencode({"next": request.get_full_path()})
             return redirect(f"{reverse('confirm-password')}?{page}")
-        context = {"carried": list(_carried(request)), "has_file": bool(request.FILES)}
+        context = {"carried": list(carried(request)), "has_file": bool(request.FILES)}
         if not signs_on(request):
             is_answered = f"{_PREFIX}-password" in request.POST
             form = ConfirmForm(request.POST if is_answered else None, prefix=_PREFIX)
@@ -98,10 +96,3 @@ def _has_slip(request: HttpRequest) -> bool:
 def _salt(request: HttpRequest) -> str:
     # In the salt the session's key is proven and not shown.
     return f"console.pages.sudo:{request.session.session_key}"
-
-
-def _carried(request: HttpRequest) -> Iterator[tuple[str, str]]:
-    """Every field of the form but its secrets."""
-    for name, values in request.POST.lists():
-        if name not in {"csrfmiddlewaretoken", SLIP} and "password" not in name:
-            yield from ((name, value) for value in values)

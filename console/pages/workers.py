@@ -10,7 +10,7 @@ from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.board.rows import WorkerRow
 from console.feed.running import running
-from console.fleet import residents, services, workers
+from console.fleet import devices, residents, services, software, workers
 from console.fleet.models import DesiredState
 from console.jobs.models import Job
 from console.outbox import services as outbox
@@ -27,7 +27,12 @@ def index(request: HttpRequest) -> HttpResponse:
     here, asked = workers.present(), workers.asked_to_drain()
     rows = [_seen(row, asked.get(name)) for name, row in sorted(here.items(), key=_lost_last)]
     absent = [desired for name, desired in sorted(asked.items()) if name not in here]
-    context = {"rows": rows, "absent": absent, "is_blind": running.is_blind}
+    context = {
+        "rows": rows,
+        "absent": absent,
+        "is_blind": running.is_blind,
+        "differing": software.differing(here.values()),
+    }
     return render(request, "workers/index.html", context)
 
 
@@ -36,7 +41,9 @@ def index(request: HttpRequest) -> HttpResponse:
 def detail(request: HttpRequest, worker: str) -> HttpResponse:
     """One worker: its presence, its desired state, its latest jobs."""
     workers.must_exist(worker)
-    row = workers.present().get(worker)
+    here = workers.present()
+    row = here.get(worker)
+    lane = devices.lane(row.gpu) if row else None
     desired = DesiredState.objects.filter(kind=DesiredState.WORKER, name=worker).first()
     context = {
         "name": worker,
@@ -44,6 +51,8 @@ def detail(request: HttpRequest, worker: str) -> HttpResponse:
         "is_blind": running.is_blind,
         "seen": _seen(row, desired) if row else None,
         "residents": residents.of(row) if row else (),
+        "software": software.of(row, here.values()) if row else (),
+        "use": devices.use(lane) if lane else None,
         "posting": outbox.latest(Bucket.DESIRED, services.desired_key(DesiredState.WORKER, worker)),
         "jobs": Job.objects.filter(worker=worker).order_by("-created_at")[:8],
         "history": AuditEntry.objects.filter(target_kind="worker", target=worker)[:30],
@@ -58,6 +67,14 @@ def drain(request: HttpRequest, worker: str) -> HttpResponse:
     desired = services.drain(actor_of(request), worker, is_draining=is_draining, reason=request.POST.get("reason", ""))
     done = f"{worker} is asked to {'drain' if is_draining else 'take part again'}"
     flash.say(request, done, services.why_unpublished(desired))
+    return redirect("worker", worker=worker)
+
+
+@require_POST
+def release(request: HttpRequest, worker: str) -> HttpResponse:
+    """Ask a worker to hand its device over."""
+    services.ask_release_by(actor_of(request), worker, reason=request.POST.get("reason", ""))
+    flash.done(request, f"{worker} is asked to hand its device over. It ends the batch that runs, then hands over.")
     return redirect("worker", worker=worker)
 
 

@@ -7,7 +7,9 @@ class Cursor(models.Model):
     """One row. seq: last sequence of STATE that is in the tables, written in their transaction.
 
     stream_created: which STATE that is, by when it was created; another one is another history. queue_seq,
-    queue_created: the same of JOBS. resyncs: how often STATE was read from its beginning.
+    queue_created: the same of JOBS. resyncs: how often STATE was read from its beginning. again_seq: ends up to this
+    sequence may have been added up before STATE was read from its beginning; again_since: the oldest job was created
+    then that had a row and had ended.
     """
 
     seq = models.PositiveBigIntegerField(default=0)
@@ -16,6 +18,8 @@ class Cursor(models.Model):
     queue_created = models.CharField(max_length=40, blank=True)
     at = models.DateTimeField(null=True)
     resyncs = models.PositiveIntegerField(default=0)
+    again_seq = models.PositiveBigIntegerField(default=0)
+    again_since = models.DateTimeField(null=True)
 
     class Meta:
         """Internal."""

@@ -25,6 +25,8 @@ from signalbox.wire.names import PROJECTOR, Header, Stream
 
 EVERY_S: Final = 1.0
 """From one write to the next, unless so much waits that one write does not take it all."""
+TIDY_EVERY_S: Final = 60.0
+"""From one tidying of figures to the next."""
 _PAUSE_S: Final = 1.0
 _QUEUE_AGAIN_S: Final = 60.0
 """After NATS refused a consumer on JOBS."""
@@ -40,6 +42,7 @@ class Projector:
         self._wake = asyncio.Event()
         self._is_broken = False
         self._write_at = 0.0
+        self._tidy_at = 0.0
         self._queue_again_at = 0.0
         self.caught_up = asyncio.Event()
 
@@ -131,6 +134,10 @@ class Projector:
         upto = written[-1].seq if written else 0
         queue_upto = accepted[-1].seq if accepted else 0
         await database_sync_to_async(store.apply)(received, upto, queue_upto)
+        now = asyncio.get_running_loop().time()
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY_EVERY_S
+            await database_sync_to_async(store.tidy)()
 
     async def _begin(self) -> Cursor:
         """Where to read on. A cursor of another stream, or beyond this one, begins at the beginning.
@@ -147,7 +154,7 @@ class Projector:
                 kept = last if place.stream_created == created else 0
                 lost = await database_sync_to_async(damage.ended_beyond)(kept)
                 await _note(Stream.STATE, place.seq, kept, results=lost)
-            place = await database_sync_to_async(store.begin)(created)
+            place = await database_sync_to_async(store.begin)(created, last)
         if place.queue_created != queue_created or place.queue_seq > queue_last:
             if place.queue_created:
                 kept = queue_last if place.queue_created == queue_created else 0

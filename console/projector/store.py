@@ -5,7 +5,8 @@ ORM would read, compare and write, and it costs a fifth of the time (``docs/cons
 PostgreSQL take it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
@@ -18,12 +19,18 @@ from console.jobs import retention
 from console.jobs.fold import EVENT_COLUMNS, INSTANTS, JOB_COLUMNS, TAG_COLUMNS, JobMessage, Row, fold
 from console.jobs.models import Job, JobEvent, JobTag
 from console.projector.models import Cursor
+from console.rollups import adding
+from console.rollups.models import Minute
 from signalbox.jobs import joblog
 from signalbox.program import log
+from signalbox.wire.messages import Record, State
 
-_JSON: Final = frozenset({"phases", "parts", "ended_attempts", "tags"})
+_JSON: Final = frozenset({"phases", "parts", "ended_attempts", "tags", "waits", "runs"})
+_MINUTE_COLUMNS: Final = (*adding.KEY, *adding.COUNTS, *adding.DOCUMENTS)
 _CHUNK: Final = 500
 """Ids in one statement."""
+_ENDED: Final = tuple(state.value for state in State if state.is_terminal)
+_clock: Final = time.time
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -39,10 +46,13 @@ def read_cursor() -> Cursor:
     return Cursor.objects.filter(pk=1).first() or Cursor(pk=1)
 
 
-def begin(stream_created: str) -> Cursor:
-    """Start at the beginning of a STATE that is not the one read before; returns it."""
+def begin(stream_created: str, last: int) -> Cursor:
+    """Start at the beginning of a STATE that is not the one read before; returns it. last: its last sequence."""
     with transaction.atomic():
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
+        oldest = Job.objects.filter(state__in=_ENDED).order_by("created_at").values_list("created_at", flat=True)
+        cursor.again_since = oldest.first()
+        cursor.again_seq = last if cursor.again_since is not None else 0
         # Sequences of a lost stream mean nothing now, and would clash with those of the new one.
         JobEvent.objects.all().delete()
         Job.objects.filter(revision__gt=0).update(revision=0)
@@ -72,7 +82,9 @@ def apply(received: Sequence[JobMessage], upto: int, queue_upto: int = 0) -> int
         cursor, _ = Cursor.objects.select_for_update().get_or_create(pk=1)
         fresh = [one for one in received if one.revision is None or one.revision > cursor.seq]
         if fresh:
+            added = adding.add_up(_ended(fresh, cursor), _clock())
             write(fresh)
+            _add(added)
         if upto > cursor.seq or queue_upto > cursor.queue_seq:
             Cursor.objects.filter(pk=1).update(
                 seq=max(upto, cursor.seq), queue_seq=max(queue_upto, cursor.queue_seq), at=timezone.now()
@@ -80,6 +92,50 @@ def apply(received: Sequence[JobMessage], upto: int, queue_upto: int = 0) -> int
     for one in fresh if log.is_debug else ():
         joblog.step("job.projected", one.record, state=one.record.state.value, revision=one.revision or 0)
     return len(fresh)
+
+
+def tidy() -> int:
+    """Make hours of old minutes of figures, and delete the oldest, some of both; returns how many rows went."""
+    with transaction.atomic():
+        Cursor.objects.select_for_update().get_or_create(pk=1)
+        now = _clock()
+        minutes = adding.oldest_minutes(now)
+        _add(adding.hours_of(minutes))
+        folded, _ = minutes.delete()
+        gone, _ = adding.too_old(now).delete()
+    return folded + gone
+
+
+def _add(added: adding.Added) -> None:
+    if added:
+        adding.merge_stored(added)
+        _write(_minute_statement(), _MINUTE_COLUMNS, [sums.row(key) for key, sums in added.items()])
+
+
+def _ended(fresh: Iterable[JobMessage], cursor: Cursor) -> Iterator[tuple[float, Record]]:
+    """The ends among them that were not added up before.
+
+    A job has one, and its tombstone is none; the cursor lets none of a STATE pass twice. Of another STATE, which may
+    have ends of the one before, those are left out of which the row says so, or of which it is older than all rows, so
+    that it may have been deleted.
+    """
+    ends = [(one, one.revision) for one in fresh if one.revision is not None and one.record.state.is_terminal]
+    again = {one.record.id for one, revision in ends if revision <= cursor.again_seq}
+    known = _known_ends(list(again)) if again else ()
+    for one, _ in ends:
+        record = one.record
+        if record.deleted_at or record.id in known:
+            continue
+        if record.id not in again or cursor.again_since is None or record.created_at >= cursor.again_since.timestamp():
+            yield one.at, record
+
+
+def _known_ends(ids: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    for start in range(0, len(ids), _CHUNK):
+        rows = Job.objects.filter(pk__in=ids[start : start + _CHUNK], state__in=_ENDED)
+        found.update(rows.values_list("pk", flat=True))
+    return found
 
 
 def write(received: Sequence[JobMessage], *, has_events: bool = True) -> None:
@@ -163,6 +219,13 @@ def _job_statement() -> Statement:
 @cache
 def _tag_statement() -> Statement:
     return _insert(JobTag._meta.db_table, TAG_COLUMNS, "ON CONFLICT (job_id, tag) DO NOTHING")  # noqa: SLF001
+
+
+@cache
+def _minute_statement() -> Statement:
+    changes = [f'"{name}" = excluded."{name}"' for name in adding.COUNTS + adding.DOCUMENTS]
+    key = ", ".join(adding.KEY)
+    return _insert(Minute._meta.db_table, _MINUTE_COLUMNS, f"ON CONFLICT ({key}) DO UPDATE SET {', '.join(changes)}")  # noqa: SLF001
 
 
 @cache

@@ -15,8 +15,12 @@ Rest = ParamSpec("Rest")
 View = Callable[Concatenate[HttpRequest, Rest], HttpResponse]
 
 
-_OF_MODELS: Final = ("", "live", "models", "jobs", "dead-letters", "deleted", "settings", "login", "confirm", "me")
+_OF_MODELS: Final = (
+    "", "live", "models", "jobs", "dead-letters", "deleted", "settings", "login", "confirm", "me", "find", "schema",
+)  # fmt: skip
 """First words of the routes that show models, jobs, or one's own things; all others show what is beyond a limit."""
+_BEYOND: Final = ("jobs/-/selections", "settings/users")
+"""Those that do all the same."""
 
 
 def place_of(request: HttpRequest) -> Place | None:
@@ -30,7 +34,7 @@ def place_of(request: HttpRequest) -> Place | None:
         return "job", str(given["job_id"])
     if first == "models" and "name" in given:
         return "model", str(given["name"])
-    return None if first in _OF_MODELS or match.url_name in {"api-docs", "api-schema"} else ("page", first)
+    return None if first in _OF_MODELS and not route.startswith(_BEYOND) else ("page", first)
 
 
 def sees(what: Act) -> Callable[[View[Rest]], View[Rest]]:

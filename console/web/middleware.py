@@ -14,7 +14,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from console.accounts.models import User
 from console.accounts.rights import Actor
-from console.web import problems
+from console.web import again, problems
 from signalbox.program import log, metrics
 from signalbox.program.errors import InvalidRequest, SignalboxError, meaning
 
@@ -111,7 +111,7 @@ class ErrorPages:
         if not isinstance(error, SignalboxError):
             log.exception("console.failed", path=request.path, request_id=request_id_of(request))
             return None
-        return refusal(request, error)
+        return _again(request, error) or refusal(request, error)
 
     def process_view(self, request: HttpRequest, *_: object) -> HttpResponse | None:
         """The refusal of a NUL, or None; its form was read for the CSRF token by now."""
@@ -124,14 +124,31 @@ class ErrorPages:
 
 def refusal(request: HttpRequest, error: SignalboxError) -> HttpResponse:
     """What one of our errors is answered with."""
-    response = error_page(request, meaning(error.code).http, problems.title_of(error.code), error.public_message)
+    form = again.refused(request, error, _page_before(request))
+    title = problems.title_of(error.code)
+    return _delayed(error_page(request, meaning(error.code).http, title, error.public_message, form), error)
+
+
+def _delayed(response: HttpResponse, error: SignalboxError) -> HttpResponse:
     if error.retry_after_s is not None:
         response["Retry-After"] = str(max(1, round(error.retry_after_s)))
     return response
 
 
-def error_page(request: HttpRequest, status: int, title: str, text: str) -> HttpResponse:
-    """One answer for everything that goes wrong: a page to people, a problem to programs."""
+def _again(request: HttpRequest, error: SignalboxError) -> HttpResponse | None:
+    """The form that was refused, on the page where it stands; None where there is no form or no such page now."""
+    form = again.refused(request, error, _page_before(request))
+    response = again.shown(request, form, error) if form is not None else None
+    return _delayed(response, error) if response is not None else None
+
+
+def error_page(
+    request: HttpRequest, status: int, title: str, text: str, form: again.Refused | None = None
+) -> HttpResponse:
+    """One answer for everything that goes wrong: a page to people, a problem to programs.
+
+    form: that was refused, to be sent again from here.
+    """
     if problems.is_for_programs(request):
         return problems.answer(status, text)
     context = {
@@ -140,17 +157,20 @@ def error_page(request: HttpRequest, status: int, title: str, text: str) -> Http
         "text": text,
         "request_id": request_id_of(request),
         "back": _page_before(request),
+        "refused": form if form is not None and form.fields else None,
     }
     return render(request, "accounts/error.html", context, status=status)
 
 
 def _page_before(request: HttpRequest) -> str:
-    """The path of the page whose form was sent, to go back to; empty where it is none of ours."""
+    """The path and query of the page whose form was sent, to go back to; empty where it is none of ours."""
     came_from = request.headers.get("Referer", "")[:2000]
     if request.method != "POST" or not url_has_allowed_host_and_scheme(came_from, {request.headers.get("Host", "")}):
         return ""
-    path = urlsplit(came_from).path
-    return path if re.match(r"/(?!/|confirm$)", path) else ""
+    parts = urlsplit(came_from)
+    if not re.match(r"/(?!/|confirm$)", parts.path):
+        return ""
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 
 def request_id_of(request: HttpRequest) -> str:

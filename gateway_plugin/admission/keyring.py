@@ -10,6 +10,7 @@ from typing import Final
 
 from gateway_plugin.admission.addresses import is_within, neighbourhood
 from gateway_plugin.admission.failures import Failures
+from gateway_plugin.admission.usage import KeyCounts
 from signalbox.bus.table import Table
 from signalbox.program import keys, metrics
 from signalbox.program.errors import Forbidden, LimitExceeded, SignalboxError, Unauthorized, Unavailable
@@ -22,7 +23,7 @@ CANCEL: Final = "jobs:cancel"
 URGENT: Final = "jobs:urgent"
 _REFUSED: Final = (
     "Send a valid API key as Authorization: Bearer sbx_... (or X-Api-Key): it is missing, mistyped, unknown, "
-    "revoked, expired, or not for the address you call from."
+    "revoked, expired, of a disabled account, or not for the address you call from."
 )
 _NOBODY: Final = ApiKey(id="", account_id="", hmac="0" * 64)
 """Stands in for an unknown key; no digest is all zeros."""
@@ -37,8 +38,8 @@ class Keyring:
     """Checks keys.
 
     peppers: accepted ones, the current first (two during a rotation). stale_s: how old the proof that
-    the table is current may be. most_failures: a minute, of one address and of one key id. note_use: told
-    the id of every key that is let in. wall: UTC clock, seconds.
+    the table is current may be. most_failures: a minute, of one address and of one key id. counts: what is
+    called with which key, None = for nobody. wall: UTC clock, seconds.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Keyring:
         *,
         stale_s: float,
         most_failures: int = 60,
-        note_use: Callable[[str], None] = lambda _: None,
+        counts: KeyCounts | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,7 +57,8 @@ class Keyring:
         self._peppers = peppers
         self._stale_s = stale_s
         self._wall = wall
-        self._note_use = note_use
+        self.counts = counts or KeyCounts()
+        self._note_use = self.counts.note
         self._of_addresses = Failures(limit=most_failures, monotonic=monotonic)
         self._of_ids = Failures(limit=most_failures, monotonic=monotonic)
         self._proven: dict[str, ApiKey] = {}
@@ -86,6 +88,8 @@ class Keyring:
         outcomes = [keys.matches(pepper, text, found.hmac) for pepper in self._peppers]
         is_right, is_valid = True in outcomes, self._is_valid(found)
         if not (is_right and is_valid):
+            if is_right:
+                self._count_refused(kid, "ended")
             raise self._guessed("ended" if is_right else "wrong", address, kid)
         if len(self._proven) >= _MOST_PROVEN:
             self._proven.clear()
@@ -98,6 +102,8 @@ class Keyring:
         self._require_current()
         found = self._table.get(kid) if kid else None
         if found is None or not self._is_valid(found):
+            if found is not None:
+                self._count_refused(kid, "ended")
             raise self._refusal("unknown" if found is None else "ended")
         return found
 
@@ -114,7 +120,13 @@ class Keyring:
     def require_address(self, key: ApiKey, address: str) -> None:
         """Raise :class:`Unauthorized` where a key is for certain networks and this is not one of them."""
         if key.networks and not is_within(address, key.networks):
+            self._count_refused(key.id, "address")
             raise self._refusal("address")
+
+    def _count_refused(self, kid: str, why: str) -> None:
+        """Count a call of a key that is right and of no use, which nobody else counts."""
+        self.counts.calls[kid] += 1
+        self.counts.refuse_for(kid, f"{Unauthorized.code}:{why}")
 
     def _refusal(self, why: str) -> Unauthorized:
         REFUSED.labels(why).inc()
@@ -134,7 +146,7 @@ class Keyring:
         )
 
     def _is_valid(self, key: ApiKey) -> bool:
-        if key.revoked_at is not None:
+        if key.revoked_at is not None or key.is_disabled:
             return False
         return key.expires_at is None or key.expires_at > self._wall()
 

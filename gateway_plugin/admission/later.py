@@ -12,8 +12,9 @@ from gateway_plugin.admission.fairness import LEAST
 from gateway_plugin.admission.holdings import Holding, Holdings
 from gateway_plugin.admission.queues import DEMOTED
 from gateway_plugin.admission.refusals import REFUSED
-from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, SubmitOptions
+from gateway_plugin.admission.submission import SubmitOptions
 from signalbox.bus.client import Bus
+from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.program.errors import InvalidRequest, LimitExceeded, Unavailable
 from signalbox.wire import names
 from signalbox.wire.messages import Model

@@ -13,6 +13,7 @@ from gateway_plugin.codec.bodies import DecodedInputs
 from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.bus.client import Bus
 from signalbox.jobs import delayed, payloads
+from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.jobs.inputs import tell_refused
 from signalbox.jobs.message import submit
 from signalbox.jobs.payloads import StoredInput
@@ -25,7 +26,6 @@ from signalbox.wire.names import PRIORITIES, Priority
 
 _HEADER_BYTES: Final = 4096
 """Bytes allowed for a record beside its result; more than it takes."""
-LONGEST_DEADLINE_S: Final = 7 * 86_400.0
 
 
 class SubmitOptions(NamedTuple):

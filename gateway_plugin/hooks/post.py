@@ -15,6 +15,7 @@ class Post:
 
     def __init__(self, keyring: Keyring, dialects: Dialects, bodies: Pool, *, trusted_proxies: int = 0) -> None:
         self._keyring = keyring
+        self._counts = keyring.counts
         self._dialects = dialects
         self._bodies = bodies
         self._trusted_proxies = trusted_proxies
@@ -29,9 +30,14 @@ class Post:
         key = self._keyring.by_id(obj.metadata.get(KEY_ID, ""))
         if key.networks:
             self._keyring.require_address(key, client_address(request.headers, self._trusted_proxies))
+        self._counts.calls[key.id] += 1
         account, size = key.account_id, len(request.raw_body)
-        self._bodies.take(account, size)
         try:
-            return await self._dialects.of(request.url).answer(request, key)
-        finally:
-            self._bodies.release(account, size)
+            self._bodies.take(account, size)
+            try:
+                return await self._dialects.of(request.url).answer(request, key)
+            finally:
+                self._bodies.release(account, size)
+        except Exception as error:
+            self._counts.refuse(key.id, error)
+            raise

@@ -1,1 +1,1 @@
-"""The door to jobs that all dialects share, and what it needs: waiting, describing, forecasts, availability."""
+"""The door to jobs that all dialects share, and what it needs: waiting, describing, availability."""

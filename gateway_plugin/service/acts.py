@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 from gateway_plugin.admission.acceptance import Acceptance
 from gateway_plugin.admission.keyring import CANCEL, SUBMIT, require_model, require_scope, require_urgent
 from gateway_plugin.admission.ownedjobs import OwnedJobs
-from gateway_plugin.admission.submission import LONGEST_DEADLINE_S
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters, deletion
-from signalbox.jobs.change import change
+from signalbox.jobs.change import LONGEST_DEADLINE_S, change
 from signalbox.jobs.deadletters import Letter
 from signalbox.jobs.records import Found, Records
+from signalbox.jobs.refusals import why_no_input
 from signalbox.jobs.repair import move_up
 from signalbox.program.errors import (
     Conflict,
@@ -26,7 +26,7 @@ from signalbox.program.errors import (
     SignalboxError,
 )
 from signalbox.wire.asks import ListedJob
-from signalbox.wire.messages import ApiKey, Record, State
+from signalbox.wire.messages import ApiKey, Record
 from signalbox.wire.names import PRIORITIES, Priority
 
 _URGENT: Final = PRIORITIES[0]
@@ -127,7 +127,9 @@ class JobActs:
         try:
             return await deadletters.find(self._bus, job_id)
         except NotFound as error:
-            raise Conflict(f"{_why_not(record)} Submit it again.", state=record.state.value) from error
+            code = record.error.code if record.error is not None else ""
+            why = why_no_input(record.state, code, record.finished_at)
+            raise Conflict(f"{why} Submit it again.", state=record.state.value) from error
 
     async def _known(self, job_id: str, account: str) -> Found | Letter:
         """A job that was not deleted, by its record or message, or by its letter where only that is left of it."""
@@ -194,11 +196,3 @@ class JobActs:
         except NotFound:
             return deletion.of_listed(listed, account) if listed is not None else None
         return deletion.of_letter(letter) if letter.job is not None and letter.job.account_id == account else None
-
-
-def _why_not(record: Record) -> str:
-    """Why nothing is left of an ended job's input."""
-    if record.state is State.SUCCEEDED:
-        return "The job succeeded, and inputs are kept of jobs that were given up alone."
-    why = record.error.code if record.error is not None else "without an error"
-    return f"The job {record.state} ({why}), and its input was not kept: it was not given up after several attempts."

@@ -1,41 +1,22 @@
 """Describes a job to its owner: its state, what happens to it now, its place in the queue, where its time went."""
 
-import math
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from gateway_plugin.service.forecast import Forecast, in_front, starts_in
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.bus.client import Bus
-from signalbox.jobs import times
-from signalbox.jobs.delayed import is_delayed
+from signalbox.jobs import reasons, times
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.queues import Queues
+from signalbox.jobs.reasons import Fleet, QueuedJob, QueuePosition, locate, why_waiting
 from signalbox.jobs.records import Found
-from signalbox.jobs.waiting import Decision, hindrance
-from signalbox.program.errors import SignalboxError
-from signalbox.program.words import counted
 from signalbox.wire.messages import Record, State
 
 _OPEN: Final = frozenset({State.QUEUED.value, State.RUNNING.value})
-
-
-class QueuePosition(NamedTuple):
-    """Where a queued job stands. ahead: jobs before it, None = unknown, or delivered. wait_s: until it starts.
-
-    is_pulled: it is delivered to a worker, which has not begun it. is_late: ``wait_s`` is not known since a run or load
-    in front takes longer than usual.
-    """
-
-    ahead: int | None = None
-    wait_s: float | None = None
-    is_pulled: bool = False
-    is_late: bool = False
 
 
 class Descriptions:
@@ -57,22 +38,7 @@ class Descriptions:
         """Where a queued job stands; of one that waits for its time, when that comes. Raises nothing: what cannot be
         read is unknown.
         """
-        delay_s = record.not_before - self._wall()
-        if delay_s > 0:
-            return QueuePosition(wait_s=math.ceil(delay_s * 100) / 100)
-        model = self._catalog.find(record.model)
-        workers = [] if model is None else self._workers.serving(model)
-        if seq is None or model is None or not workers:
-            return QueuePosition()
-        try:
-            ahead = (await self._queues.position(record.model, record.priority, seq)).ahead
-        except SignalboxError:
-            return QueuePosition()
-        wait_s, is_late = Forecast()
-        if model.is_enabled and not self._workers.is_paused(record.model):
-            fleet = list(self._workers.present)
-            wait_s, is_late = starts_in(model, record.version, workers, ahead, self._wall(), fleet=fleet)
-        return QueuePosition(ahead, None if wait_s is None else math.ceil(wait_s * 100) / 100, ahead is None, is_late)
+        return await locate(self._queues, _queued(record), seq, self._fleet(record.model), self._wall())
 
     async def of(self, found: Found) -> dict[str, Any]:
         """The job as JSON: state, phase in words, place, error, timeline. RFC 3339 instants."""
@@ -132,32 +98,15 @@ class Descriptions:
             if self._is_attended(record):
                 return running
             return f"{running}: its worker is gone; another attempt follows when a worker serves {record.model}"
-        return self._why_waiting(record, position)
+        return why_waiting(_queued(record), position, self._fleet(record.model), self._wall())
 
-    def _why_waiting(self, record: Record, position: QueuePosition) -> str:
-        if is_delayed(record) and record.not_before > self._wall():
-            return f"waiting until {instant(record.not_before)}: not before"
-        name = record.model
-        model = self._catalog.find(name)
-        decided = Decision(model.is_enabled, model.replicas, self._workers.is_paused(name)) if model else None
-        if why := hindrance(name, record.version, decided, self._workers.present):
-            return f"waiting: {why}"
-        if record.attempt:
-            reason = f": {record.error.message}" if record.error is not None else ""
-            return f"waiting for another attempt after attempt {record.attempt}{reason}"
-        workers = self._workers.serving(model) if model else ()
-        front = in_front(name, workers, is_pulled=position.is_pulled)
-        return ", ".join(filter(None, (_in_words(position), front)))
+    def _fleet(self, model: str) -> Fleet:
+        return Fleet(self._catalog.find(model), self._workers.is_paused(model), list(self._workers.present))
 
 
-def _in_words(position: QueuePosition) -> str:
-    if position.is_pulled:
-        return "waiting: a worker has it"
-    if position.ahead is None:
-        return "waiting"
-    if position.ahead == 0:
-        return "waiting: next in line"
-    return f"waiting: {counted(position.ahead, 'job')} ahead"
+def _queued(record: Record) -> QueuedJob:
+    error = record.error.message if record.error is not None else ""
+    return QueuedJob(record.model, record.version, record.priority, record.attempt, record.not_before, error)
 
 
 def timeline(record: Record) -> list[dict[str, Any]]:
@@ -195,6 +144,4 @@ def urls(job_id: str) -> dict[str, str]:
 
 def instant(seconds: float | None) -> str | None:
     """RFC 3339 in UTC with milliseconds."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if seconds is None else reasons.instant(seconds)

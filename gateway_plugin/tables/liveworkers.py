@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 
 from signalbox.bus.table import Table
 from signalbox.jobs import delivery, waiting
-from signalbox.wire import placement
 from signalbox.wire.messages import Desired, Model, Worker
 from signalbox.wire.names import token
 
@@ -29,9 +28,7 @@ class LiveWorkers:
 
     def serving(self, model: Model) -> list[Worker]:
         """Workers at the model's homes that are not leaving."""
-        able = waiting.able(model.name, self.present)
-        homes = placement.homes_of(model, able)
-        return [worker for worker in able if worker.device.id in homes]
+        return waiting.serving(model, self.present)
 
     def is_paused(self, model: str) -> bool:
         """Whether an operator has paused new runs of a model."""

@@ -8,7 +8,7 @@ from gateway_plugin.admission.eventtokens import EventTokens
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.limits import Rate
 from gateway_plugin.hooks.auth import key_of
-from signalbox.program.errors import Unauthorized
+from signalbox.program.errors import SignalboxError, Unauthorized
 from signalbox.wire.messages import ApiKey
 
 _CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
@@ -41,6 +41,7 @@ class Callers:
         self._trusted_proxies = trusted_proxies
         self._charge = charge
         self.is_front = charge is not None
+        self.counts = keyring.counts
 
     def of(self, headers: Mapping[str, str], url: str = "") -> Caller:
         """Who sent a request. headers: by Go's canonical names, the front's ``X-Client-Addr`` among them.
@@ -54,7 +55,14 @@ class Callers:
         key = key_of(self._keyring, self._tokens, headers, url, address)
         if key.networks:
             self._keyring.require_address(key, client_address(headers, self._trusted_proxies))
-        return Caller(key, self._charge(key) if self._charge is not None else None)
+        self.counts.calls[key.id] += 1
+        if self._charge is None:
+            return Caller(key)
+        try:
+            return Caller(key, self._charge(key))
+        except SignalboxError as error:
+            self.counts.refuse(key.id, error)
+            raise
 
 
 def require_single(lines: Iterable[tuple[bytes, bytes]]) -> None:

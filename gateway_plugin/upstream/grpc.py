@@ -106,10 +106,16 @@ class GrpcUpstream:
             headers[FRONT_S_WORD] = _address(context.peer())
         key, _ = self._callers.of(headers)
         account = key.account_id
-        with PoolShare(self._bodies, account) as share:
-            message = await self._read(account, context)
-            share.take(len(message))
-            return await method(GrpcCall(key, headers, message, context.time_remaining(), share.take))
+        try:
+            with PoolShare(self._bodies, account) as share:
+                message = await self._read(account, context)
+                share.take(len(message))
+                return await method(GrpcCall(key, headers, message, context.time_remaining(), share.take))
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:
+            self._callers.counts.refuse(key.id, error)
+            raise
 
     async def _read(self, account: str, context: Context) -> bytes:
         """The one message of a call, unpacked, when it is its account's turn to be read.

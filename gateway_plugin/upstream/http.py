@@ -111,6 +111,7 @@ class HttpUpstream:
         """The answer. Raises :class:`ClientLeftError` and cancellation, and nothing else."""
         path, query = scope["raw_path"], scope["query_string"]
         dialect = self._dialects.of("")
+        key: ApiKey | None = None
         rate: object = None
         url = ""
         given: JsonResponse | StreamResponse | None
@@ -131,6 +132,8 @@ class HttpUpstream:
             raise
         except Exception as error:  # noqa: BLE001  the edge of one request: never raised
             found = counted(error, self._name)
+            if key is not None:
+                self._callers.counts.refuse(key.id, found)
             given = dialect.refusal(found, url)
             rate = found.facts.get("rate", rate)
         self._outcomes.count(self._name, given.status)

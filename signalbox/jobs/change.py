@@ -21,6 +21,8 @@ from signalbox.program.errors import NewerVersion, NotFound, StaleRevision, Unav
 from signalbox.wire.messages import Job, Record, decode
 from signalbox.wire.names import Header, Priority
 
+LONGEST_DEADLINE_S: Final = 7 * 86_400.0
+"""From a job's acceptance to its deadline."""
 TRUSTED_S: Final = 10.0
 """So long after a job was seen to wait its second message may be written; a record outlives its job's messages by much
 more (:mod:`workers.recovery.endedmessages`)."""

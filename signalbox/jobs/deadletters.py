@@ -27,7 +27,7 @@ from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
-from signalbox.wire import names, tensors
+from signalbox.wire import names, signatures, tensors
 from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Model, PayloadRef, Redriven, decode, encode, header
 from signalbox.wire.names import Bucket, Header, Stream, token
 
@@ -291,25 +291,42 @@ def _instant(seconds: float) -> str:
 # ---------------------------------------------------------------------------------- acting
 
 
-async def plan(bus: Bus, job_id: str, *, after: str = "") -> tuple[Letter, str]:
+async def plan(bus: Bus, job_id: str, *, after: str = "", version: int = 0) -> tuple[Letter, str]:
     """The letter and the id a redrive would have, refused where it could not be done.
 
-    after: the job it was redriven as before; empty for the first redrive. Raises :class:`NotFound`,
+    after: the job it was redriven as before; empty for the first redrive. version: of the model, to run it with; 0 =
+    the one that it was accepted for. Its input has to fit that version's signature. Raises :class:`NotFound`,
     :class:`Conflict` and :class:`InputLost`.
     """
     letter = await find(bus, job_id)
     new_id = redriven_id(letter, after)
-    last = letter.redriven.job if letter.redriven is not None else ""
-    if last not in {new_id, after}:
-        reported = f"It was redriven as job {last}" if last else "It has not been redriven yet"
-        raise Conflict(f"{reported}; name that as the redrive before, to redrive it once more.")
     if letter.notice is not None and letter.notice.error.code == UNREADABLE:
         raise Conflict("It was no job; it can only be discarded.")
     if letter.job is None:
         raise Conflict("A newer version of Signalbox wrote this dead letter; redrive it with that.")
+    other = other_version(letter.job, version)
+    if letter.redriven is None:
+        if after:
+            raise Conflict("It has not been redriven yet: leave the redrive before out.")
+    elif letter.redriven.job not in {new_id, after}:
+        raise _redriven_before(letter.redriven.job, letter.redriven.version)
+    elif letter.redriven.job == new_id and letter.redriven.version != other:
+        raise _redriven_before(new_id, letter.redriven.version)
     if letter.input_is == "lost":
         await input_of(bus, letter)
+    if other:
+        _require_fit(await _model(bus, letter.job, other), letter.job, other, await input_of(bus, letter))
     return letter, new_id
+
+
+def other_version(job: Job, version: int) -> int:
+    """The version to run a job with, 0 where that is its own."""
+    return 0 if version == job.version else version
+
+
+def _redriven_before(job_id: str, version: int) -> Conflict:
+    how = f" with version {version}" if version else ""
+    return Conflict(f"It was redriven as job {job_id}{how}; name that as the redrive before, to redrive it once more.")
 
 
 def redriven_id(letter: Letter, after: str = "") -> str:
@@ -319,24 +336,32 @@ def redriven_id(letter: Letter, after: str = "") -> str:
 
 
 async def redrive(
-    bus: Bus, job_id: str, *, after: str = "", accept: Callable[[Letter, str], Awaitable[None]] | None = None
+    bus: Bus,
+    job_id: str,
+    *,
+    after: str = "",
+    version: int = 0,
+    accept: Callable[[Letter, str], Awaitable[None]] | None = None,
 ) -> Redrive:
     """Run a dead letter's job again as a new one, of the same account, with the deadline its model gives now.
 
-    accept: submits the letter's job under the new id, as whoever asks may; None = as an operator, within no account's
-    bounds and with the input's quarantine lifted: a person wants it to run. Idempotent for the same letter and
-    ``after``. Raises as :func:`plan`, and :class:`QueueFull` or :class:`Unavailable` as any acceptance.
+    version: as :func:`plan`. accept: submits the letter's job under the new id, as whoever asks may; None = as an
+    operator, within no account's bounds and with the input's quarantine lifted: a person wants it to run. Idempotent
+    for the same letter, ``after`` and version. Raises as :func:`plan`, and :class:`QueueFull` or :class:`Unavailable`
+    as any acceptance.
     """
-    letter, new_id = await plan(bus, job_id, after=after)
+    letter, new_id = await plan(bus, job_id, after=after, version=version)
     if letter.redriven is not None and letter.redriven.job == new_id:
         return Redrive(new_id, is_new=False)
-    records = Records(bus)
-    is_new = await records.read(new_id) is None and await records.queued(new_id) is None
-    if is_new and accept is not None:
+    own = letter.job.version if letter.job is not None else 0
+    found = await Records(bus).find(new_id)
+    if found is not None and found.record.version != (version or own):
+        raise _redriven_before(new_id, found.record.version)
+    if found is None and accept is not None:
         await accept(letter, new_id)
-    elif is_new:
-        await _accept(bus, letter, new_id)
-    mark = Redriven(job=new_id, at=time.time())
+    elif found is None:
+        await _accept(bus, letter, new_id, version)
+    mark = Redriven(job=new_id, at=time.time(), version=0 if version == own else version)
     try:
         await bus.write(names.redriven(letter.id), encode(mark), expect=letter.redriven_revision)
     except StaleRevision as error:
@@ -344,21 +369,44 @@ async def redrive(
         if (again := await find(bus, job_id)).redriven is None or again.redriven.job != new_id:
             raise Conflict("It is being redriven by somebody else; look again.") from error
     log.info("dead_letter.redriven", job=new_id, redrive_of=letter.id, model=letter.model)
-    return Redrive(new_id, is_new)
+    return Redrive(new_id, is_new=found is None)
 
 
-async def _accept(bus: Bus, letter: Letter, new_id: str) -> None:
+async def _accept(bus: Bus, letter: Letter, new_id: str, version: int) -> None:
     """Submit the letter's job anew, as a gateway submits one. Where an earlier try did, that one is kept."""
     if letter.job is None:
         raise Conflict("The dead letter cannot be read.")
-    model = await _model(bus, letter.job)
+    other = other_version(letter.job, version)
+    model = await _model(bus, letter.job, version or letter.job.version)
     frame = await input_of(bus, letter)
     digest = letter.job.ref.sha256 if letter.job.ref is not None else hashlib.sha256(frame).hexdigest()
-    await table.remove(bus, Bucket.POISON, names.poison(letter.job.model, letter.job.version, digest))
     job = life.redriven(letter.job, new_id, now=time.time(), deadline_s=model.limits.deadline_s, ref=None)
+    if other:
+        _require_fit(model, letter.job, other, frame)
+        # Whether it may share a run was judged for the version it was accepted for.
+        job = replace(job, version=other, batch_key="", rows=1)
+    await table.remove(bus, Bucket.POISON, names.poison(job.model, job.version, digest))
     if letter.job.ref is not None:
         job, frame = replace(job, ref=(await payloads.store_input(bus, job, frame)).ref), b""
     await submit(bus, job, frame)
+
+
+def _require_fit(model: Model, job: Job, version: int, frame: bytes) -> None:
+    """Raise :class:`Conflict` where a version could not take the input, or gives other outputs than were asked for."""
+    (found,) = [one for one in model.versions if one.version == version]
+    signature = found.signatures.get(job.signature)
+    if signature is None:
+        raise Conflict(f'Version {version} of {job.model} has no signature "{job.signature[:100]}".')
+    missing = sorted(set(job.outputs) - signature.outputs.keys())
+    try:
+        inputs = {tensor.name: tensor for tensor in tensors.decode(frame)}
+    except msgspec.MsgspecError as error:
+        raise Conflict("Its input is no tensors, so no other version can be said to take it.") from error
+    why = signatures.refusal(signature, job.outputs) or signatures.unfit(inputs, signature)
+    if missing:
+        why = f'the signature has no output "{missing[0][:100]}"'
+    if why:
+        raise Conflict(f"Its input does not fit version {version} of {job.model}: {why.removesuffix('.')}.")
 
 
 def again(letter: Letter, new_id: str, *, key_id: str, now: float, deadline_s: float) -> Job:
@@ -372,12 +420,26 @@ def again(letter: Letter, new_id: str, *, key_id: str, now: float, deadline_s: f
     return replace(job, key_id=key_id)
 
 
-async def _model(bus: Bus, job: Job) -> Model:
-    stored = await bus.leader_get(Bucket.MODELS.stream, names.key(Bucket.MODELS, token(job.model)))
-    model = decode(Model, stored.data) if stored is not None and stored.data else None
+async def versions(bus: Bus, name: str) -> list[int]:
+    """Those that a model serves now, the newest first: its letters may be redriven with them."""
+    model = await _document(bus, name)
+    if model is None or not model.is_enabled:
+        return []
+    return sorted((version.version for version in model.versions), reverse=True)
+
+
+async def _document(bus: Bus, name: str) -> Model | None:
+    stored = await bus.leader_get(Bucket.MODELS.stream, names.key(Bucket.MODELS, token(name)))
+    return decode(Model, stored.data) if stored is not None and stored.data else None
+
+
+async def _model(bus: Bus, job: Job, wanted: int) -> Model:
+    model = await _document(bus, job.model)
     if model is None or not model.is_enabled:
         raise Conflict(f"The model {job.model} is not there or not enabled; nothing would run the job.")
-    if not any(version.version == job.version for version in model.versions):
+    if not any(version.version == wanted for version in model.versions):
+        if wanted != job.version:
+            raise Conflict(f"The model {job.model} does not serve version {wanted}.")
         raise Conflict(f"The model {job.model} no longer serves version {job.version}, which the job is for.")
     return model
 

@@ -1,4 +1,4 @@
-"""Deleting an ended job for its owner's privacy: its record becomes a tombstone, and what it held is erased.
+"""Deleting an ended job, for its owner or by an operator: its record becomes a tombstone, what it held is erased.
 
 The tombstone overwrites record and inline result at once, by compare-and-set, and tells everybody: the worker that
 reconciles erases the rest, the console's projector its rows. It stays as long as any record, so that neither an
@@ -79,7 +79,7 @@ def of_listed(listed: ListedJob, account: str) -> Found | None:
 
 def refusal(record: Record) -> NoLongerKept:
     """What everybody who asks for a deleted job is told."""
-    return NoLongerKept("The job was deleted by its owner.", job_id=record.id)
+    return NoLongerKept("The job was deleted.", job_id=record.id)
 
 
 def places(record: Record) -> tuple[tuple[Stream, str], ...]:

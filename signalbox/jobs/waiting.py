@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from signalbox.jobs.fetches import fetch_of
-from signalbox.wire.messages import Worker
+from signalbox.wire import placement
+from signalbox.wire.messages import Model, Worker
 
 _MAY_RUN: Final = frozenset({"ready", "loading", "spare", "crowded"})
 
@@ -20,6 +21,13 @@ class Decision(NamedTuple):
 def able(model: str, workers: Iterable[Worker]) -> list[Worker]:
     """Those of the workers that may serve a model, and are not leaving."""
     return [one for one in workers if one.state != "draining" and (not one.serves or model in one.serves)]
+
+
+def serving(model: Model, workers: Iterable[Worker]) -> list[Worker]:
+    """Workers at the model's homes that are not leaving. workers: presence."""
+    found = able(model.name, workers)
+    homes = placement.homes_of(model, found)
+    return [worker for worker in found if worker.device.id in homes]
 
 
 def hindrance(model: str, version: int, decided: Decision | None, workers: Iterable[Worker]) -> str:

@@ -47,7 +47,7 @@ def emit_fields(fields: Iterable[tuple[str, object]]) -> None:
 
 def note(text: str) -> None:
     """Say something beside the output, for a person."""
-    print(text, file=sys.stderr, flush=True)
+    print(_harmless(text), file=sys.stderr, flush=True)
 
 
 def _cell(value: object) -> str:
@@ -56,8 +56,13 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return " ".join(str(value).split())  # a line break would break the table
+        return ", ".join(map(_cell, value))
+    return _harmless(" ".join(str(value).split()))  # a line break would break the table
+
+
+def _harmless(text: str) -> str:
+    """Without control characters: a server's or a caller's text could have a terminal do as it says."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 class Progress:

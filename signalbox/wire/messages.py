@@ -201,10 +201,11 @@ class DeadLetter(Doc, frozen=True, kw_only=True):
 
 
 class Redriven(Doc, frozen=True, kw_only=True):
-    """``dlp.redriven.<id>``: the job a dead letter was last redriven as."""
+    """``dlp.redriven.<id>``: the job a dead letter was last redriven as. version: 0 = the letter's own."""
 
     job: str
     at: float
+    version: int = 0
 
 
 class AuditMark(Doc, frozen=True, kw_only=True):
@@ -365,6 +366,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     account_id: of its account, which owns its jobs. account_models: what the account may use, empty = all; a call needs
     both lists. share: the account's, the same in each of its keys.
     networks: CIDR blocks it may be used from, empty = everywhere.
+    is_disabled: its account is, for now; unlike an end, what the newest document says counts.
     """
 
     id: str
@@ -384,6 +386,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     account_models: tuple[str, ...] = ()
     share: Share = Share()
     networks: tuple[str, ...] = ()
+    is_disabled: bool = False
 
 
 class Idem(Doc, frozen=True, kw_only=True):
@@ -402,12 +405,17 @@ class Idem(Doc, frozen=True, kw_only=True):
 
 
 class Device(Doc, frozen=True, kw_only=True):
-    """A GPU, or a virtual ``cpu:N``. id: NVIDIA UUID, or ``CPU-<host>-<n>``. memory_bytes: 0 = unknown."""
+    """A GPU, or a virtual ``cpu:N``. id: NVIDIA UUID, or ``CPU-<host>-<n>``. memory_bytes: 0 = unknown.
+
+    driver, cuda: version of the driver, and of the newest CUDA that it runs; empty where there is none.
+    """
 
     id: str
     kind: str
     name: str
     memory_bytes: int = 0
+    driver: str = ""
+    cuda: str = ""
 
 
 class Joining(Doc, frozen=True, kw_only=True):
@@ -484,7 +492,9 @@ class Worker(Doc, frozen=True, kw_only=True):
     load_rate: bytes of a version that a load takes a second. fetch_rates: bytes that come a second per repository, 0 =
     not known. results, large_results: bytes of results that it has stored in ``STATE`` and in ``PAYLOADS`` within the
     least time that results are kept, by account: the 32 accounts with most of each. budget_bytes: most that versions
-    may take in its device's memory; pin_bytes: most of it that pinned ones may keep.
+    may take in its device's memory; pin_bytes: most of it that pinned ones may keep. tensorflow: version of what it
+    computes with. restarts: runners that died while it held its
+    lease.
     """
 
     id: str
@@ -523,6 +533,8 @@ class Worker(Doc, frozen=True, kw_only=True):
     large_results: dict[str, int] = {}
     budget_bytes: int = 0
     pin_bytes: int = 0
+    tensorflow: str = ""
+    restarts: int = 0
 
 
 class Lease(Doc, frozen=True, kw_only=True):

@@ -85,6 +85,7 @@ class Header(StrEnum):
     LETTER = "Sb-Letter"
     QUEUED_AS = "Sb-Queued-As"
     FRONT = "Sb-Front"
+    CALLS = "Sb-Calls"
     MSG_ID = "Nats-Msg-Id"
     EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
     TTL = "Nats-TTL"
@@ -350,7 +351,7 @@ console may listen there, but of no bucket."""
 NATS_STALLED: Final = "evt.kv.nats.stalled"
 """Core message, empty, of each program that sees NATS store nothing, every second while it does."""
 KEY_USE: Final = "used.keys"
-"""Core subject on which gateways tell, about once a minute, the ids of the API keys in use."""
+"""Core subject on which gateways tell, about once a minute, the ids of the API keys in use and their calls."""
 
 
 def program_alive(name: str = "*") -> str:

@@ -226,6 +226,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_keys(Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED, Bucket.MANIFESTS),
             # Dead letters: read; redriven as a new job with a copy of the input, whose quarantine is lifted; discarded.
             *_direct(Stream.DLQ, Stream.DLQ_PARTS),
+            *_direct(Stream.INPUTS, Stream.PAYLOADS),  # of a job, shown to operators who may
             "jobs.*.*.*.*.*",
             "in.*.*.*",
             "dlp.redriven.*",

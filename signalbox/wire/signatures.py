@@ -2,7 +2,7 @@
 own are not."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from signalbox.wire.messages import Signature, TensorSpec
 from signalbox.wire.warmups import WarmUp
@@ -33,14 +33,31 @@ def misfit(warm_up: WarmUp, signatures: Mapping[str, Signature]) -> str:
     signature = signatures.get(DEFAULT)
     if signature is None:
         return f'there is no signature "{DEFAULT}"'
+    return unfit(warm_up.inputs, signature)
+
+
+class Shaped(Protocol):
+    """A tensor, or what is said of one."""
+
+    @property
+    def dtype(self) -> str:
+        """As in :data:`signalbox.wire.tensors.DTYPES`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """All sizes."""
+
+
+def unfit(inputs: Mapping[str, Shaped], signature: Signature) -> str:
+    """Why these are not the inputs of a signature, in words; empty where they are."""
     for name, spec in signature.inputs.items():
-        one = warm_up.inputs.get(name)
+        one = inputs.get(name)
         if one is None:
             return f'it has no input "{name[:_LONGEST_NAME]}"'
         if one.dtype != spec.dtype or spec.kind or not _fits(one.shape, spec.shape):
             said = f"{one.dtype} {list(one.shape)}, and {_shown(spec)} in the signature"
             return f'its input "{name[:_LONGEST_NAME]}" is {said}'
-    if unknown := sorted(warm_up.inputs.keys() - signature.inputs.keys()):
+    if unknown := sorted(inputs.keys() - signature.inputs.keys()):
         return f'the signature has no input "{unknown[0][:_LONGEST_NAME]}"'
     return ""
 

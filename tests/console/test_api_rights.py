@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("put", "/api/models/{name}/labels/{label}"): Act.MODELS_ROLLOUT,
     ("put", "/api/models/{name}/pin"): Act.RESIDENCY_PIN,
     ("post", "/api/models/{name}/load"): Act.RESIDENCY_LOAD,
+    ("get", "/api/models/{name}/figures"): Act.MODELS_VIEW,
     ("get", "/api/models/{name}/splits"): Act.MODELS_VIEW,
     ("put", "/api/models/{name}/splits/{target}"): Act.MODELS_ROLLOUT,
     ("post", "/api/models/{name}/splits/{target}/promote"): Act.MODELS_ROLLOUT,
@@ -61,6 +63,10 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("get", "/api/workers/{worker}"): Act.SYSTEM_VIEW,
     ("post", "/api/workers/{worker}/evict"): Act.RESIDENCY_LOAD,
     ("put", "/api/workers/{worker}/drain"): Act.WORKERS_DRAIN,
+    ("post", "/api/workers/{worker}/release"): Act.LANES_RELEASE,
+    ("get", "/api/devices"): Act.SYSTEM_VIEW,
+    ("get", "/api/devices/{gpu}"): Act.SYSTEM_VIEW,
+    ("post", "/api/devices/{gpu}/release"): Act.LANES_RELEASE,
     ("get", "/api/keys"): Act.KEYS_VIEW,
     ("post", "/api/keys"): Act.KEYS_MANAGE,
     ("get", "/api/keys/{kid}"): Act.KEYS_VIEW,
@@ -72,21 +78,55 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("post", "/api/accounts"): Act.ACCOUNTS_MANAGE,
     ("get", "/api/accounts/{account_id}"): Act.ACCOUNTS_VIEW,
     ("patch", "/api/accounts/{account_id}"): Act.ACCOUNTS_MANAGE,
+    ("put", "/api/accounts/{account_id}/disabled"): Act.ACCOUNTS_DELETE,
+    ("post", "/api/accounts/{account_id}/delete"): Act.ACCOUNTS_DELETE,
+    ("get", "/api/accounts/{account_id}/use"): Act.ACCOUNTS_VIEW,
+    ("get", "/api/keys/{kid}/use"): Act.KEYS_VIEW,
+    ("get", "/api/use"): Act.ACCOUNTS_VIEW,
     ("get", "/api/jobs"): Act.JOBS_VIEW,
     ("get", "/api/jobs/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/jobs/{job_id}/cancel"): Act.JOBS_CANCEL,
+    ("get", "/api/jobs/-/errors"): Act.JOBS_VIEW,
+    ("post", "/api/jobs/{job_id}/retry"): Act.JOBS_RETRY,
+    ("post", "/api/jobs/{job_id}/change"): Act.JOBS_CHANGE,
+    ("post", "/api/jobs/{job_id}/delete"): Act.JOBS_DELETE,
+    ("get", "/api/selections"): Act.JOBS_VIEW,
+    ("post", "/api/selections"): Act.JOBS_CANCEL,
+    ("get", "/api/selections/{selection_id}"): Act.JOBS_VIEW,
+    ("get", "/api/selections/{selection_id}/items"): Act.JOBS_VIEW,
+    ("post", "/api/selections/{selection_id}/start"): Act.JOBS_CANCEL,
+    ("post", "/api/selections/{selection_id}/stop"): Act.JOBS_CANCEL,
+    ("get", "/api/jobs/{job_id}/input"): Act.JOBS_PAYLOAD,
+    ("get", "/api/jobs/{job_id}/output"): Act.JOBS_PAYLOAD,
     ("get", "/api/dead-letters"): Act.JOBS_VIEW,
+    ("get", "/api/dead-letters/groups"): Act.JOBS_VIEW,
+    ("post", "/api/dead-letters/redrive"): Act.JOBS_REDRIVE,
+    ("post", "/api/dead-letters/discard"): Act.JOBS_DISCARD,
     ("get", "/api/dead-letters/{job_id}"): Act.JOBS_VIEW,
     ("post", "/api/dead-letters/{job_id}/redrive"): Act.JOBS_REDRIVE,
     ("post", "/api/dead-letters/{job_id}/discard"): Act.JOBS_DISCARD,
+    ("get", "/api/views"): Act.SYSTEM_VIEW,
+    ("post", "/api/views"): Act.VIEWS_OWN,
+    ("delete", "/api/views/{view_id}"): None,
     ("get", "/api/audit"): Act.AUDIT_VIEW,
+    ("get", "/api/exports/{file}"): Act.AUDIT_VIEW,  # of each list its own: test_exports.py
+    ("post", "/api/audit/{number}/undo"): Act.AUDIT_VIEW,
+    ("get", "/api/users"): Act.USERS_VIEW,
+    ("post", "/api/users"): Act.USERS_MANAGE,
+    ("get", "/api/users/{username}"): Act.USERS_VIEW,
+    ("put", "/api/users/{username}/role"): Act.USERS_MANAGE,
+    ("put", "/api/users/{username}/models"): Act.USERS_MANAGE,
+    ("put", "/api/users/{username}/active"): Act.USERS_MANAGE,
 }
 """What each operation asks of its caller; None: everybody with a token."""
 BODIES: dict[str, dict[str, Any]] = {
     "/api/models": {"name": "m", "path": "/nowhere"},
     "/api/imports": {"config": "model_config_list { }"},
     "/api/keys": {"name": "k"},
+    "/api/views": {"list": "jobs", "name": "v"},
     "/api/accounts": {"name": "a"},
+    "/api/accounts/{account_id}/disabled": {"on": True},
+    "/api/accounts/{account_id}/delete": {"jobs": "finish", "reason": "gone"},
     "/api/repositories": {"name": "r", "url": "ftp://nowhere"},
     "/api/models/{name}/default": {"version": None},
     "/api/models/{name}/policy": {"kind": "all"},
@@ -97,7 +137,14 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/workers/{worker}/drain": {"on": True},
     "/api/workers/{worker}/evict": {"model": "m", "version": 1},
     "/api/models/{name}/pin": {"on": True},
+    "/api/users": {"username": "u", "password": "short", "role": "viewer"},
+    "/api/users/{username}/role": {"role": "viewer"},
+    "/api/users/{username}/models": {"models": ["team-*"]},
+    "/api/users/{username}/active": {"on": False},
+    "/api/dead-letters/redrive": {"until": 1},
+    "/api/dead-letters/discard": {"until": 1},
     "/api/models/{name}/load": {"host": "h"},
+    "/api/selections": {"act": "cancel", "jobs": []},
 }
 
 
@@ -110,8 +157,8 @@ def operations() -> list[tuple[str, str]]:
 
 def call(client: Client, method: str, path: str) -> Any:
     """One operation, on things that do not exist."""
-    for name in ("name", "label", "worker", "kid", "account_id", "job_id", "number", "target"):
-        path = path.replace(f"{{{name}}}", "thing")
+    path = path.replace("{file}", "audit.csv")
+    path = re.sub(r"{\w+}", "thing", path)
     body = BODIES.get(path) or next((b for p, b in BODIES.items() if _is_like(p, path)), {})
     if path.endswith("/versions"):  # multipart
         return client.post(path, {"x": "y"})

@@ -14,7 +14,7 @@ from console.audit.models import AuditEntry
 from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
 from console.fleet import services as fleet
-from console.jobs import services as jobs
+from console.jobs import acts as jobs
 from console.keys import accounts, services, unknown
 from console.keys.models import ApiKey
 from console.operators import services as operators

@@ -177,7 +177,7 @@ def test_a_page_link_that_is_damaged_says_so(browser: Callable[[str], Client], b
         "/api/jobs/a%00b",
         "/jobs?q=model:%00",
         "/jobs?before=1_%00",
-        "/audit?actor=%00",
+        "/audit?q=%00",
         "/api/jobs?q=model:%00",
     ],
 )

@@ -1,9 +1,11 @@
 """Dead letters in the console: REST calls with every right and refusal, acts through the outbox, the job's page."""
 
 import asyncio
+import html
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,13 +18,14 @@ from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.config import ConsoleSettings
 from console.feed.health import read_health
+from console.jobs import deadgroups
 from console.jobs import deadletters as service
 from console.jobs.fold import JobMessage
 from console.jobs.models import Job
 from console.operators import services as accounts
+from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
-from console.outbox.services import post
 from console.projector import store
 from signalbox.bus.client import Bus
 from signalbox.bus.writes import Group
@@ -34,7 +37,7 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import Bug, NotFound
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
-from signalbox.wire.messages import ErrorInfo
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Signature, TensorSpec, Version
 from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make
@@ -46,6 +49,12 @@ from tests.rigs.submit import floats
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Call = Callable[..., Coroutine[Any, Any, Any]]
+
+
+def takes(name: str, dtype: str) -> Signature:
+    """A signature of one input with rows."""
+    spec = TensorSpec(dtype=dtype, shape=(-1,))
+    return Signature(inputs={name: spec}, outputs={"y": spec})
 
 
 @pytest.fixture
@@ -76,11 +85,10 @@ async def call(
         await asyncio.wait([publishing])
 
 
-async def test_the_boards_figure_leads_to_exactly_the_letters_that_it_counts(
-    call: Callable[[str], Call], bus: Bus
-) -> None:
+async def test_the_boards_figure_leads_to_exactly_as_many_letters(call: Callable[[str], Call], bus: Bus) -> None:
     await enable(bus)
-    letters = [await dead(bus, floats(float(number))) for number in range(2)]
+    for number in range(2):
+        await dead(bus, floats(float(number)))
     await in_thread(lambda: make(99, model="digits", state="failed"))
     figure = (await read_health(bus, None, 0.0))[0]["dead"]
     assert figure.value == "2"
@@ -94,8 +102,8 @@ async def test_the_boards_figure_leads_to_exactly_the_letters_that_it_counts(
             connections.close_all()
 
     page = await asyncio.to_thread(look)
-    shown = re.findall(r'row-link mono" href="/jobs/([^"]+)"', page)
-    assert shown == [letter.id for letter in letters]
+    (counted,) = re.findall(r'data-label="Letters" class="num"><div>(\d+)<', page)
+    assert counted == figure.value
     assert "poison" in page
 
 
@@ -168,7 +176,7 @@ async def test_a_query_that_is_not_understood_is_refused(call: Callable[[str], C
 
 
 async def test_an_act_that_nats_will_never_take_is_settled_with_its_reason(bus: Bus) -> None:
-    entry = await in_thread(post, OutboxEntry(kind=OutboxEntry.REDRIVE, key=accepted(9).id))
+    entry = await in_thread(outbox.post, OutboxEntry(kind=OutboxEntry.REDRIVE, key=accepted(9).id))
     await Publisher(bus, 5).publish_due()
     entry = await in_thread(OutboxEntry.objects.get, pk=entry.pk)
     assert entry.published_at is not None
@@ -181,7 +189,7 @@ async def test_a_letter_that_cannot_be_had_now_holds_up_no_other(own_nats: NatsS
         entries = []
         for number in (1, 2):
             old = await dead(bus, floats(number))
-            entries.append(await in_thread(post, OutboxEntry(kind=OutboxEntry.REDRIVE, key=old.id)))
+            entries.append(await in_thread(outbox.post, OutboxEntry(kind=OutboxEntry.REDRIVE, key=old.id)))
         await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.DLQ_PARTS}")  # no stream answers for it
         assert await Publisher(bus, 5).publish_due() == 2
     finally:
@@ -199,7 +207,7 @@ async def test_a_redrive_into_a_full_queue_is_over_and_its_input_stored_once(own
         config = (await bus.request_json("$JS.API.STREAM.INFO.JOBS"))["config"]
         await bus.write(names.job("half", "hi", "t", accepted(1).id), b"")
         await bus.request_json("$JS.API.STREAM.UPDATE.JOBS", config | {"max_msgs": 1})
-        entry = await in_thread(post, OutboxEntry(kind=OutboxEntry.REDRIVE, key=old.id))
+        entry = await in_thread(outbox.post, OutboxEntry(kind=OutboxEntry.REDRIVE, key=old.id))
         await Publisher(bus, 5).publish_due()
     finally:
         await bus.close()
@@ -209,7 +217,7 @@ async def test_a_redrive_into_a_full_queue_is_over_and_its_input_stored_once(own
 
 
 async def test_a_discard_that_an_earlier_try_did_is_done(bus: Bus) -> None:
-    entry = await in_thread(post, OutboxEntry(kind=OutboxEntry.DISCARD, key=accepted(9).id))
+    entry = await in_thread(outbox.post, OutboxEntry(kind=OutboxEntry.DISCARD, key=accepted(9).id))
     await Publisher(bus, 5).publish_due()
     entry = await in_thread(OutboxEntry.objects.get, pk=entry.pk)
     assert entry.published_at is not None
@@ -291,3 +299,179 @@ async def test_a_letter_that_is_not_there_is_not_found(call: Callable[[str], Cal
     assert (await call("operator")("post", f"/{accepted(3).id}/discard", {})).status_code == 404
     with pytest.raises(NotFound):
         await in_thread(service.show, "thing")
+
+
+# ------------------------------------------------------------------------------------------- groups and pages
+
+
+async def post(user: User, path: str, form: dict[str, Any]) -> Any:
+    """A form sent by somebody who is logged in."""
+
+    def send() -> Any:
+        client = Client()
+        client.force_login(user)
+        try:
+            return client.post(path, form)
+        finally:
+            connections.close_all()
+
+    return await asyncio.to_thread(send)
+
+
+async def page_of(user: User, path: str) -> str:
+    def look() -> str:
+        client = Client()
+        client.force_login(user)
+        try:
+            return client.get(path).content.decode()
+        finally:
+            connections.close_all()
+
+    return await asyncio.to_thread(look)
+
+
+def because(message: str, code: str = "model_error") -> DeadLetter:
+    return DeadLetter(error=ErrorInfo(code=code, message=message), attempt=3)
+
+
+async def many(bus: Bus) -> list[messages.Job]:
+    """Three letters that are alike, one of another error and one of another model."""
+    whys = [because(f"No row {number} of 9.") for number in (1, 2, 3)] + [because("No.", "timeout")]
+    made = [await dead(bus, floats(1.0), notice=why) for why in whys]
+    return [*made, await dead(bus, floats(1.0), model="whole", notice=because("No row 1 of 9."))]
+
+
+async def test_letters_whose_errors_are_alike_are_one_group(call: Callable[[str], Call], bus: Bus) -> None:
+    made = await many(bus)
+    doc = (await call("viewer")("get", "/groups")).json()
+    largest = doc["groups"][0]
+    assert sorted((one["model"], one["error"], one["count"], one["waiting"]) for one in doc["groups"]) == [
+        ("half", "model_error", 3, 3),
+        ("half", "timeout", 1, 1),
+        ("whole", "model_error", 1, 1),
+    ]
+    assert (largest["count"], largest["sample"], largest["message"]) == (3, made[2].id, "No row 3 of 9.")
+    assert not doc["is_cut"]
+    kept = datetime.fromisoformat(largest["kept_until"]) - datetime.fromisoformat(largest["first_at"])
+    assert kept == timedelta(days=14)
+    only = (await call("viewer")("get", "/groups?model=whole")).json()
+    assert [one["model"] for one in only["groups"]] == ["whole"]
+
+
+async def test_reading_letters_stops_at_a_bound_and_says_so(
+    call: Callable[[str], Call], cast: dict[str, User], bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await many(bus)
+    monkeypatch.setattr(deadgroups, "MOST_READ", 2)
+    monkeypatch.setattr(deadletters, "MOST", 2)
+    doc = (await call("viewer")("get", "/groups")).json()
+    assert (sum(one["count"] for one in doc["groups"]), doc["is_cut"]) == (2, True)
+    assert "There are more" in await page_of(cast["viewer"], "/jobs/-/dead-letters")
+
+
+async def test_a_group_is_redriven_up_to_the_letter_that_was_shown_and_leaves_one_row(
+    call: Callable[[str], Call], cast: dict[str, User], bus: Bus
+) -> None:
+    await enable(bus)
+    made = await many(bus)
+    shown = (await call("viewer")("get", "/groups?model=half")).json()["groups"][0]
+    later = await dead(bus, floats(1.0), notice=because("No row 4 of 9."))
+    form = {name: shown[name] for name in ("model", "version", "error", "group", "until")} | {"reason": "mended"}
+    answer = await post(cast["operator"], "/jobs/-/dead-letters/-/redrive", form)
+    assert (answer.status_code, answer["Location"]) == (302, "/jobs/-/dead-letters")
+    redriven = {letter.id: letter.redriven for letter in (await deadletters.page(bus)).letters}
+    assert [one.id for one in made[:3] if redriven[one.id] is not None] == [one.id for one in made[:3]]
+    assert [redriven[one.id] for one in (made[3], made[4], later)] == [None] * 3
+    (row,) = await in_thread(lambda: list(AuditEntry.objects.filter(act="jobs.redrive")))
+    assert (row.target_kind, row.result, row.reason, row.after["letters"]) == ("dead letters", "done", "mended", 3)
+    assert row.after["jobs"] == [one.id for one in made[:3]]
+    again = await call("operator")("post", "/redrive", form)
+    assert again.status_code == 404, "they were redriven"
+
+
+async def test_what_of_a_group_cannot_be_redriven_is_counted_with_the_reason(
+    call: Callable[[str], Call], bus: Bus
+) -> None:
+    await enable(bus)
+    await many(bus)
+    until = (await call("viewer")("get", "/groups")).json()["until"]
+    answer = await call("operator")("post", "/redrive", {"until": until})
+    assert (answer.status_code, answer.json()["asked"], answer.json()["done"]) == (202, 5, 4)
+    assert list(answer.json()["refused"].items()) == [
+        ("The model whole is not there or not enabled; nothing would run the job.", 1)
+    ]
+
+
+async def test_a_group_is_discarded_and_at_most_so_many_at_once(
+    call: Callable[[str], Call], cast: dict[str, User], bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadgroups, "MOST_ACTED", 2)
+    made = await many(bus)
+    shown = (await call("viewer")("get", "/groups?model=half")).json()["groups"][0]
+    form = {name: shown[name] for name in ("model", "version", "error", "group", "until")}
+    done = (await call("operator")("post", "/discard", form)).json()
+    assert (done["asked"], done["done"], done["left"]) == (2, 2, 1)
+    assert [letter.id for letter in (await deadletters.page(bus)).letters] == [one.id for one in made[2:]]
+    assert (await post(cast["operator"], "/jobs/-/dead-letters/-/discard", form)).status_code == 302
+    assert len((await deadletters.page(bus)).letters) == 2
+
+
+VERSIONS = (
+    Version(version=1, path="/m/1"),
+    Version(version=2, path="/m/2", signatures={"serving_default": takes("x", "float32")}),
+    Version(version=3, path="/m/3", signatures={"serving_default": takes("x", "int64")}),
+)
+
+
+async def test_a_letter_is_redriven_with_another_version_whose_signature_its_input_fits(
+    call: Callable[[str], Call], cast: dict[str, User], bus: Bus
+) -> None:
+    await enable(bus, versions=VERSIONS)
+    old = await dead(bus, floats(1.0), batch_key="s|", rows=1)
+    operator = call("operator")
+    refused = await operator("post", f"/{old.id}/redrive", {"with_version": 3})
+    assert (refused.status_code, refused.json()["detail"]) == (
+        409,
+        'Its input does not fit version 3 of half: its input "x" is float32 [1], and int64 [-1] in the signature.',
+    )
+    assert (await operator("post", f"/{old.id}/redrive", {"with_version": 9})).json()["detail"] == (
+        "The model half does not serve version 9."
+    )
+    page = await page_of(cast["operator"], f"/jobs/-/dead-letters/{old.id}")
+    assert re.findall(r'<option value="(\d)"', page) == ["0", "3", "2"]
+    answer = await post(cast["operator"], f"/jobs/-/dead-letters/{old.id}/redrive", {"with_version": "2", "after": ""})
+    new_id = deadletters.redriven_id(await deadletters.find(bus, old.id))
+    assert (answer.status_code, answer["Location"]) == (302, f"/jobs/{new_id}")
+    queued = await Records(bus).queued(new_id)
+    assert queued is not None
+    assert (queued.job.version, queued.job.batch_key, queued.job.redrive_of) == (2, "", old.id)
+    rows = await in_thread(lambda: list(AuditEntry.objects.filter(target=old.id, result="done")))
+    assert [row.after["with_version"] for row in rows] == [2]
+    other = await operator("post", f"/{old.id}/redrive", {})
+    assert other.status_code == 409
+    assert f"It was redriven as job {new_id} with version 2" in other.json()["detail"]
+
+
+async def test_a_page_of_a_letter_has_cause_input_and_how_long_it_is_kept(
+    call: Callable[[str], Call], cast: dict[str, User], bus: Bus
+) -> None:
+    old = await dead(bus, floats(1.0), notice=because("Line one.\n  File <b>two</b>"))
+    page = await page_of(cast["viewer"], f"/jobs/-/dead-letters/{old.id}")
+    assert "Line one.\n  File &lt;b&gt;two&lt;/b&gt;" in page
+    assert "float32 [1]" in page
+    assert "Kept until" in page
+    assert (f"/jobs/{old.id}/input" in page, "/redrive" in page, "/discard" in page) == (False, False, False)
+    full = await page_of(cast["admin"], f"/jobs/-/dead-letters/{old.id}")
+    assert (f"/jobs/{old.id}/input" in full, "/redrive" in full, "/discard" in full) == (True, True, True)
+    listed = await page_of(cast["viewer"], "/jobs/-/dead-letters")
+    href = html.unescape(re.findall(r'row-link mono" href="([^"]+)"', listed)[0])
+    assert f'href="/jobs/-/dead-letters/{old.id}"' in await page_of(cast["viewer"], href)
+
+
+async def test_a_letter_is_discarded_on_its_page(call: Callable[[str], Call], cast: dict[str, User], bus: Bus) -> None:
+    old = await dead(bus, floats(1.0))
+    url = f"/jobs/-/dead-letters/{old.id}"
+    assert (await post(cast["viewer"], f"{url}/discard", {})).status_code == 403
+    assert (await post(cast["operator"], f"{url}/discard", {"reason": "old"})).status_code == 302
+    assert (await post(cast["operator"], f"{url}/discard", {})).status_code == 404
+    assert (await post(cast["operator"], f"{url}/redrive", {"with_version": "x"})).status_code == 400

@@ -33,7 +33,7 @@ FORM = "application/x-www-form-urlencoded"
 VALUES: dict[str, Any] = {"string": "digits", "integer": 1, "number": 0.5, "boolean": True, "array": [], "object": {}}
 PAGES = (
     b"GET /jobs?q=state:failed+created:%3C2h&before=1.5_x",
-    b"GET /audit?actor=admin&before=9&act=keys.manage",
+    b"GET /audit?q=actor:admin+at:%3C2h&before=9&act=keys.manage",
     b"POST /models/digits/default\nversion=1",
     b"POST /models/digits/label\nlabel=stable&version=2",
     b"POST /models/digits/replicas\nreplicas=2",

@@ -1,5 +1,6 @@
 """The job list and a job's page: filters, pages, timeline, cancel."""
 
+import html
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.jobs import fresh, listing, query, retention, services, standing, timeline
+from console.jobs import acts, fresh, groups, hints, listing, query, retention, standing, timeline
 from console.jobs.fold import JobMessage
 from console.jobs.models import Job, JobEvent, JobTag
 from console.keys.models import Account, ApiKey
@@ -68,9 +69,19 @@ def tags_of(jobs: Iterable[Job]) -> list[JobTag]:
 @pytest.fixture
 def some(db: None) -> list[Job]:
     """Six jobs of different kinds."""
+    for pk, name in (("shop", "The shop"), ("ward", "Warehouse"), ("old", "ward")):
+        Account.objects.create(pk=pk, name=name)
+    ApiKey.objects.create(pk="key1", name="ci", account_id="shop")
     return [
         make(1),
-        make(2, state="failed", error_code="model_error", tags=["nightly", "run/7"]),
+        make(
+            2,
+            state="failed",
+            error_code="model_error",
+            error_message="Out of memory.",
+            error_group="123456789abc",
+            tags=["nightly", "run/7"],
+        ),
         make(3, state="running", model="slow", tags=["nightly"]),
         make(4, state="queued", account_id="ward", key_id="key2", worker="", gpu=""),
         make(5, version=2, worker="w2", phases={"claimed": 10.0, "done": 9000.0}),
@@ -119,6 +130,53 @@ def some(db: None) -> list[Job]:
         ("error:x,y", []),
         ("nonsense:1", None),
         ("owner:ward", None),
+        ("nightly", [3, 2]),
+        ("model_error", [2]),
+        ("-state:succeeded", [6, 4, 3, 2]),
+        ("-state:succeeded,failed -state:running", [6, 4]),
+        ("-model:digits", [3]),
+        ("-tag:nightly -version:2 state:succeeded,failed", [1]),
+        ("-slow", [6, 5, 4, 2, 1]),
+        ("-nightly state:running,failed,queued", [4]),
+        ("-error:model_error", [6, 5, 4, 3, 1]),
+        ("-error~memory state:failed", []),
+        ("-id:00000000-0000-4000-8000-000000000003 -took:>5s", [6, 4, 2, 1]),
+        ("-created:<2h", None),
+        ('error:"OUT OF memory"', [2]),
+        ('"of memory"', [2]),
+        ("error~memory", [2]),
+        ("error~100%", []),
+        ("error~memory tag:run/7", [2]),
+        ('error:"out of memory" -nightly', []),
+        ('error:"out of memory', None),
+        ("error~", None),
+        ("eror:x", None),
+        ("group:123456789abc", [2]),
+        ("group:x", []),
+        ("account:warehouse", [4]),
+        ('account:"THE shop"', [6, 5, 3, 2, 1]),
+        ("account:warehouse,shop", [6, 5, 4, 3, 2, 1]),
+        ("key:CI", [6, 5, 3, 2, 1]),
+        ("-key:ci", [4]),
+        ("created:2026-11-21", [6, 5, 4, 3, 2, 1]),
+        ("created:yesterday", []),
+        ("created:today -created:2026-11-21", None),
+        ("created:today", [6, 5, 4, 3, 2, 1]),
+        ("created:>2026-11-21", []),
+        ("created:<2026-11-21", []),
+        ("created:>2026-11-21T08:03", [6, 5, 4, 3]),
+        ("created:<2026-11-21T08:03", [2, 1]),
+        ("created:2026-11-21T08:03", [3]),
+        ("created:2026-11-21T08:03:00Z", [3]),
+        ("created:2026-11-21T10:03+02:00", [3]),
+        ("created:2026-11-20..2026-11-21", [6, 5, 4, 3, 2, 1]),
+        ("created:2026-11-21T08:02..2026-11-21T08:04", [4, 3, 2]),
+        ("created:..2026-11-21T08:02 model:digits", [2, 1]),
+        ("created:2026-11-21T08:05.. -model:slow", [6, 5]),
+        ("created:..", None),
+        ("created:2026-02-30", None),
+        ("created:9999-12-31", None),
+        ("created:tomorrow", None),
         ("token:99999999999999999999", None),
         ("model:a,b,c,d,e,f,g,h,i,j,k", None),
         ("x " * 30, None),
@@ -136,6 +194,24 @@ def test_filters_find_exactly_what_they_say_or_say_what_is_wrong(
         return
     page = listing.page(query.parse(text, NOW))
     assert [int(job.pk[-4:], 16) for job in page.jobs] == numbers
+
+
+def test_pages_follow_one_another_from_the_oldest_too(some: list[Job]) -> None:
+    at = some[0].created_at
+    for number in range(10, 15):
+        make(number, created_at=at + timedelta(minutes=number % 2), tags=["slow"])
+    for text in ("", "version:1", "slow", "tag:slow", "-state:failed"):
+        asked = query.parse(text, NOW)
+        newest = [job.pk for job in listing.page(asked).jobs]
+        found: list[str] = []
+        before = ""
+        while True:
+            page = listing.page(asked, before=before, size=2, scan=3, is_oldest_first=True)
+            found += [job.pk for job in page.jobs]
+            if page.older is None:
+                break
+            before = page.older
+        assert found == newest[::-1], text
 
 
 def test_pages_follow_one_another_though_new_jobs_come_in_between(db: None) -> None:
@@ -165,6 +241,63 @@ def test_the_list_counts_states_keeps_the_filter_and_shows_mistakes(browser: Bro
     wrong = client.get("/jobs", {"q": "colour:red"})
     assert wrong.status_code == 400
     assert b"Unknown filter colour:" in wrong.content
+
+
+def test_the_list_can_begin_with_the_oldest_and_with_the_longest_wait(browser: Browser, some: list[Job]) -> None:
+    make(7, state="queued", worker="", phases={})
+    client = browser("viewer")
+
+    def listed(url: str) -> list[int]:
+        return [
+            int(found, 16)
+            for found in re.findall(r'href="/jobs/[0-9-]+([0-9a-f]{2})"', client.get(url).content.decode())
+        ]
+
+    assert listed("/jobs?sort=oldest&q=model:digits") == [1, 2, 4, 5, 6, 7]
+    page = client.get("/jobs?q=model:digits").content.decode()
+    assert 'aria-sort="descending"><a class="sort" href="?q=model%3Adigits&amp;sort=oldest"' in page
+    assert "?q=model%3Adigits&amp;state=queued&amp;sort=oldest" in page
+    assert listed("/jobs?state=queued&sort=oldest") == [4, 7]
+    assert client.get("/jobs/-/longest-waiting/digits").headers["Location"] == f"/jobs/{some[3].pk}"
+    assert client.get("/jobs/-/longest-waiting/slow").headers["Location"] == "/jobs?q=model%3Aslow&state=queued"
+
+
+def test_a_filter_that_finds_nothing_says_what_would(browser: Browser, some: list[Job]) -> None:
+    named = hints.of("model:digits created:<1h", "failed", NOW)
+    assert [(hint.jobs, hint.left_out, hint.instead) for hint in named] == [
+        ("1", "created:<1h", "created:today"),
+        ("1", "created:<1h", "created:<7d"),
+        ("1", "created:<1h", ""),
+    ]
+    page = browser("viewer").get("/jobs", {"q": "model:slow", "state": "failed"}).content.decode()
+    assert '<a href="?q=model%3Aslow">1 job</a> without <code>state:failed</code>' in page
+    assert '<a href="?q=&amp;state=failed">1 job</a> without <code>model:slow</code>' in page
+
+
+def test_failures_that_are_alike_are_one_line_with_a_way_to_each_of_them(
+    browser: Browser, some: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20, 25):
+        message = f"Shape [{number}, 28] does not fit."
+        group = groups.fingerprint("model_error", message)
+        make(number, state="failed", error_code="model_error", error_message=message, error_group=group)
+    client = browser("viewer")
+    page = client.get("/jobs", {"group": "error"}).content.decode()
+    assert page.count('data-label="Error"') == 2
+    line = page.split('data-label="Error"')[1]
+    assert "Shape [24, 28] does not fit." in line
+    assert 'data-label="Jobs" class="num">5<' in line
+    href = html.unescape(line.split('href="')[1].split('"')[0])
+    assert client.get(f"/jobs{href}").content.decode().count('class="row-link mono"') == 5
+    over_rest = client.get("/api/jobs/-/errors").json()
+    assert [(one["count"], one["code"]) for one in over_rest["groups"]] == [(5, "model_error"), (1, "model_error")]
+    assert client.get("/api/jobs", {"q": over_rest["groups"][0]["q"], "size": 9}).json()["older"] is None
+    assert client.get("/jobs", {"group": "error", "q": "created:<1s"}).content.count(b"No such job has an error") == 1
+    assert client.get("/jobs", {"group": "error", "q": "colour:red"}).status_code == 400
+    monkeypatch.setattr(groups, "GROUPED", 3)
+    cut = groups.by_error(query.parse("state:failed", NOW))
+    assert [group.count for group in cut.groups] == [3]
+    assert cut.searched_to == Job.objects.get(pk__endswith="16").created_at
 
 
 def test_what_jobs_carry_is_shown_as_text(browser: Browser, db: None) -> None:
@@ -359,7 +492,7 @@ def test_cancelling_posts_once_is_audited_and_refuses_what_has_ended(
     assert OutboxEntry.objects.get(kind="cancel").key == running.pk
     assert b"Cancellation is asked for" in browser("viewer").get(f"/jobs/{running.pk}").content
     with pytest.raises(Conflict):
-        services.cancel(admin, some[0].pk)
+        acts.cancel(admin, some[0].pk)
     assert submit(browser("operator"), "/jobs/unknown/cancel").status_code == 404
 
 
@@ -376,7 +509,7 @@ def test_nats_is_asked_for_a_job_without_a_row_before_the_act_writes(
 
     monkeypatch.setattr(fresh, "find", noting)
     with pytest.raises(NotFound):
-        services.cancel(admin, "00000000-0000-4000-8000-000000000001")
+        acts.cancel(admin, "00000000-0000-4000-8000-000000000001")
     assert depths == [0]
     assert AuditEntry.objects.get().result == AuditEntry.FAILED
 
@@ -455,6 +588,14 @@ FILTERS = (
     "id:00000000-0000-4000-8000-000000000003",
     "id:00000000-0000",
     "id:00",
+    "-state:succeeded",
+    "-model:digits -tag:t1",
+    "error~memory",
+    'error:"out of memory" model:m1',
+    "group:123456789abc",
+    "created:2026-11-01..2026-11-30 state:failed",
+    "0000000a",
+    "account:shop -key:key1",
     "model:digits took:>5s state:failed worker:w1",
     "no_such_model",
 )
@@ -476,19 +617,22 @@ def test_every_search_is_served_by_an_index_and_bounded(db: None, monkeypatch: p
             listing.counts(filter_)
             page = listing.page(filter_, size=5)
             listing.page(filter_, before=page.older or "", size=5)
-        assert len(asked) <= 24, text
+            listing.page(filter_, size=5, is_oldest_first=True)
+        assert len(asked) <= 36, text
         for entry in asked.captured_queries:
+            if "jobs_job" not in entry["sql"]:
+                continue  # names of accounts and keys, of which there are few
             with connection.cursor() as cursor:
                 prefix = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
                 cursor.execute(f"{prefix} {entry['sql']}")
                 plan = "\n".join(str(row) for row in cursor.fetchall())
             assert "Seq Scan" not in plan, f"{entry['sql']}\n{plan}"
-            # Only in the order of the list, and then no further than a page.
-            if "SCAN jobs_job" in plan:
+            # Only in the order of the list, and then no further than a page; or the few with an error, up to a bound.
+            if "SCAN jobs_job" in plan and "INDEX job_with_error" not in plan:
                 assert re.search(r"SCAN jobs_job USING (COVERING )?INDEX job_newest", plan), plan
                 assert "LIMIT" in entry["sql"], entry["sql"]
             # Jobs of one instant are put in order as they come ("LAST TERM").
-            assert "TEMP B-TREE FOR ORDER BY" not in plan or "id" in text, f"{entry['sql']}\n{plan}"
+            assert "TEMP B-TREE FOR ORDER BY" not in plan or re.search("id|0000", text), f"{entry['sql']}\n{plan}"
 
 
 def _many(count: int) -> list[Job]:

@@ -169,10 +169,24 @@ def test_a_replacement_is_valid_for_as_long_as_the_old_key_was_made_for(admin: A
     old, _ = services.create(admin, services.KeyGrant(name="a", days=30))
     ApiKey.objects.update(created_at=old.created_at - timedelta(days=29), expires_at=timezone.now() + timedelta(days=1))
     new, _ = services.rotate(admin, old.id)
-    again, _ = services.rotate(admin, old.id)  # though the first replacement has shortened it
     other, _ = services.rotate(admin, new.id, days=7)
-    for key, days in ((new, 30), (again, 30), (other, 7)):
+    for key, days in ((new, 30), (other, 7)):
         assert key.expires_at == key.created_at + timedelta(days=days)
+    with pytest.raises(Conflict, match=f"replaced already, by {new.pk}: replace that one"):
+        services.rotate(admin, old.id)
+
+
+def test_a_keys_name_is_its_own_in_its_account_until_it_is_revoked_or_replaced(admin: Actor) -> None:
+    first, _ = services.create(admin, services.KeyGrant(name="web"))
+    shop = first.account_id
+    with pytest.raises(Conflict, match="name: account web has a key WEB already: replace or revoke it"):
+        services.create(admin, services.KeyGrant(name="WEB", account=shop))
+    with pytest.raises(Conflict, match="name: the key would get an account of its own, and there is an account web"):
+        services.create(admin, services.KeyGrant(name="web"))
+    second, _ = services.rotate(admin, first.pk)
+    services.revoke(admin, second.pk)
+    third, _ = services.create(admin, services.KeyGrant(name="web", account=shop))
+    assert third.account_id == shop
 
 
 def test_a_key_without_an_end_is_replaced_by_one_without_an_end(admin: Actor) -> None:

@@ -17,6 +17,7 @@ from console.feed.gauges import Gauges
 from console.feed.jobs import JobEvents
 from console.feed.queues import WatchedQueues
 from console.feed.tables import Tables
+from console.feed.watched import WatchedJobs
 from console.outbox import program
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
@@ -228,7 +229,8 @@ async def test_of_many_jobs_without_a_worker_all_that_the_queue_holds_wait(
 async def test_a_heartbeat_has_gauges_read_only_while_a_browser_watches(bus: Bus) -> None:
     view = LiveView("e", 0.0)
     watched = WatchedQueues(view, time.time)
-    tables, events = Tables(view, watched, time.time), JobEvents(view, watched, time.time)
+    jobs = WatchedJobs(view, lambda _: None, time.time)
+    tables, events = Tables(view, watched, time.time), JobEvents(view, watched, jobs, time.time)
     heartbeat = worker("worker-a", waiting={"digits": 2})
     tables.on_worker("worker-a", heartbeat, 1)
     assert watched.dirty == {"digits"}, "until now its jobs were counted by themselves"

@@ -14,6 +14,7 @@ from console.board.rows import FetchRow, Figure
 from console.board.view import TICKER_PER_FLUSH, LiveView
 from console.feed.health import workers
 from console.feed.hub import Hub
+from console.feed.watched import WatchedJobs
 from signalbox.jobs import life
 from signalbox.jobs.penalty import Penalty
 from signalbox.wire.messages import (
@@ -513,7 +514,7 @@ def test_a_candidate_that_is_not_ready_everywhere_is_named_on_its_model_s_page()
 
 def test_deltas_are_made_while_somebody_may_come_back_for_them() -> None:
     board, viewer = view(), Viewer()
-    hub, queues = Hub(board), board.topics.topics["queues"]
+    hub, queues = Hub(board, WatchedJobs(board, lambda _: None, lambda: T0)), board.topics.topics["queues"]
 
     def changed(replicas: int, now: float) -> None:
         board.model("digits", Model(name="digits", replicas=replicas), now)

@@ -560,7 +560,7 @@ def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
     assert shown() == ("being published", 2)
     document = published()
     feed.view.model("digits", document, T0)
-    assert shown() == ("not loaded", 2)
+    assert shown() == ("no device", 2)
     stuck = replace(resident(2, "fetching"), error="The store is away.")
     feed.view.presence("w1", worker("w1", token=7, models=(stuck,)), T0)
     assert shown() == ("cannot be fetched", 2)

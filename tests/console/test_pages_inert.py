@@ -148,7 +148,7 @@ def test_what_a_job_a_key_and_an_act_are_called_is_shown_as_text(
         "/audit",
         "/keys",
         reverse("key", args=[key.pk]),
-        f"/audit?actor={NASTY}",
+        f"/audit?q={NASTY}",
     ]
     for url in urls:
         page = looked_at(client, url)

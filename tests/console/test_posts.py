@@ -1,5 +1,7 @@
 """POST, redirect, GET: no reload does a thing twice, and no form is lost over a password that has grown old."""
 
+import html
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +25,10 @@ from console.feed.running import running
 from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
 from console.operators import factors
+from console.operators import services as operators
 from console.pages import once
+from console.selections import services as selections
+from console.views import services as views
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Residency
 from tests.console.conftest import PASSWORD, submit
@@ -41,6 +46,8 @@ from tests.rigs.models import half_plus_two
 Browser = Callable[[str], Client]
 SCRIPTS = {"live:release"}
 """Routes that answer a script of the board, in JSON: no page, so nothing to reload."""
+WITH_NATS = {"retry-job"} | {f"{act}-dead-letter{many}" for act in ("redrive", "discard") for many in ("", "s")}
+"""Routes that ask NATS before they redirect: tests/console/test_job_acts.py, test_dead_letters.py."""
 NEW = "quite another long password"
 
 
@@ -48,8 +55,11 @@ NEW = "quite another long password"
 def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, dict[str, Any]]]:
     """Route to ``(URL, form)`` that it accepts, for every route that takes a POST, in an order that works."""
     catalog.register(admin, "digits", str(base / "1"))
+    catalog.change_settings(admin, "digits", {"max_queue": 7})
+    done = AuditEntry.objects.latest("number")
     feed = Feed(Wire())
-    feed.view.presence("w1", worker("w1", models=(Residency(model="digits", version=1, state="ready"),)), 1_000_000.0)
+    loaded = Residency(model="digits", version=1, state="ready")
+    feed.view.presence("w1", worker("w1", token=7, models=(loaded,)), 1_000_000.0)
     monkeypatch.setattr(running, "feed", feed)
     monkeypatch.setattr(Feed, "is_blind", False)
     waits = {"listed_ops": {"ReadFile": "reads files"}, "added_by": "somebody else"}
@@ -58,9 +68,13 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         model=ServedModel.objects.get(), target="old", base=1, candidate=1, weight=0.1, started_by="admin"
     )
     job = make(1, state="running", worker="w1", gpu="GPU-1")
+    waiting, ended = make(2, state="queued"), make(3, state="failed")
+    chosen = selections.freeze(admin, "cancel", ids=[job.pk], is_started=False)
+    started = selections.freeze(admin, "cancel", filter_text="state:running")
     old, _ = keys.create(admin, keys.KeyGrant(name="old"))
     lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
     key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "account_id": "a", "hmac": "00"}')
+    view = views.save(admin, "jobs", "old", "")
     model = {"args": ["digits"]}
     zoo = REPOSITORY | OF_NEW_MODELS | {"name": "zoo", "url": f"file://{base}/zoo"}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -81,6 +95,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "model-policy": (model, {"kind": "latest", "count": "1"}),
         "model-label": (model, {"label": "stable", "version": "1"}),
         "model-pause": (model, {"paused": "1"}),
+        "try-model": (model, {"version": "1", "signature": "serving_default", "input.x": "1.0"}),
         "model-pin": (model, {"pinned": "1", "host": "north"}),
         "model-load": (model, {"version": "1", "host": "north"}),
         "add-repository": ({}, zoo),
@@ -91,12 +106,23 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "rotate-key": ({"args": [old.pk]}, {"overlap_days": "1"}),
         "revoke-key": ({"args": [lost.pk]}, {}),
         "create-account": ({}, ACCOUNT),
-        "edit-account": ({"args": [old.pk]}, ACCOUNT),
+        "edit-account": ({"args": [old.pk]}, ACCOUNT | {"name": "Old shop"}),
+        "disable-account": ({"args": [old.pk]}, {}),
+        "enable-account": ({"args": [old.pk]}, {}),
+        "delete-account": ({"args": [lost.pk]}, {"jobs": "finish", "reason": "gone"}),
         "adopt-key": ({"args": [key.pk]}, {}),
         "cancel-job": ({"args": [job.pk]}, {}),
+        "change-job": ({"args": [waiting.pk]}, {"priority": "hi"}),
+        "delete-job": ({"args": [ended.pk]}, {}),
+        "choose-jobs": ({}, {"act": "cancel", "job": [job.pk, waiting.pk]}),
+        "start-selection": ({"args": [chosen.pk]}, {}),
+        "stop-selection": ({"args": [started.pk]}, {}),
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
         "worker-evict": ({"args": ["w1"]}, {"model": "digits", "version": "1"}),
         "live:release": ({}, {"gpu": "GPU-1"}),
+        "device-release": ({"args": ["GPU-1"]}, {}),
+        "worker-release": ({"args": ["w1"]}, {}),
+        "undo": ({"args": [done.number]}, {}),
         "create-user": ({}, {"username": "nina", "password": NEW, "role": "viewer"}),
         "set-role": ({"args": ["viewer"]}, {"role": "operator"}),
         "set-active": ({"args": ["operator"]}, {"active": "0"}),
@@ -109,6 +135,9 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "confirm-password": ({}, {"password": PASSWORD, "next": "/settings"}),
         "read-only": ({}, {"on": "0"}),
         "change-password": ({}, {"old": PASSWORD, "new": NEW}),
+        "shortcuts": ({}, {"on": "0"}),
+        "save-view": ({}, {"of_list": "jobs", "name": "mine", "query": "state=failed"}),
+        "remove-view": ({"args": [view.pk]}, {}),
         "logout": ({}, {}),
         "login": ({}, {"username": "admin", "password": NEW}),
     }
@@ -118,7 +147,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
 def test_every_post_redirects_and_no_reload_does_it_again(
     browser: Browser, valid: dict[str, tuple[str, dict[str, Any]]]
 ) -> None:
-    assert set(valid) == set(ACTS) | {"login", "logout"}
+    assert set(valid) == (set(ACTS) | {"login", "logout"}) - WITH_NATS
     SecondFactor.objects.create(user=User.objects.get(username="model-manager"))
     client = browser("admin")
     for name, (path, form) in valid.items():
@@ -179,7 +208,8 @@ def test_a_secret_that_was_not_fetched_is_gone_and_half_of_it_shows_nothing(
     client = browser("admin")
 
     def shown(spoil: Callable[[], None]) -> bool:
-        answer = submit(client, *valid["create-key"])
+        url, form = valid["create-key"]
+        answer = submit(client, url, form | {"name": f"key {ApiKey.objects.count()}"})
         spoil()
         return b"sbx_live_" in client.get(answer["Location"], follow=True).content
 
@@ -308,6 +338,77 @@ def test_a_form_that_is_shown_again_is_the_same_form(browser: Browser, admin: Ac
     assert set(before) <= set(after), "each field under its id"
     labels = re.findall(r'\b(?:for|aria-describedby|aria-labelledby)="([^"]+)"', again)
     assert {name for label in labels for name in label.split()} <= set(after)
+
+
+FREE = {"confirm-password", "revoke-token", "change-password", "revoke-key", "read-only"}
+"""Acts that read-only mode allows."""
+REASONED = {"model-pause", "model-enabled", "worker-drain", "worker-evict", "cancel-job", "delete-model", "set-active"}
+"""Acts whose dialog asks for a reason."""
+
+
+def test_what_was_typed_survives_every_refusal(
+    browser: Browser, admin: Actor, valid: dict[str, tuple[str, dict[str, Any]]]
+) -> None:
+    operators.switch_read_only(admin, is_read_only=True, message="Moving house.")
+    client = browser("admin")
+    pages = {"model": "/models/digits", "live": "/", "worker": "/workers/w1", "set": "/settings/users"}
+    for name, (url, form) in valid.items():
+        if name in FREE | SCRIPTS | {"login", "logout"}:
+            continue
+        typed = form | ({"reason": "because <of> it"} if name in REASONED else {})
+        page = pages.get(re.split("[-:]", name)[0], url)
+        answer = submit(client, url, typed, headers=_from(page))
+        shown = html.unescape(answer.content.decode()).encode().decode("unicode_escape", "replace")
+        assert (name, answer.status_code) in {(name, 403), (name, 400)}
+        assert "Moving house." in shown
+        secrets = {NEW, PASSWORD}
+        for field, value in typed.items():
+            for each in value if isinstance(value, list) else [value]:
+                assert str(each) in secrets or str(each) in shown, (name, field)
+        assert not any(secret in shown for secret in secrets)
+    assert not AuditEntry.objects.filter(result="done", number__gt=_switched()).exists()
+
+
+DATA = r'<script id="refused" type="application/json">(.*?)</script>'
+
+
+def _from(page: str) -> dict[str, str]:
+    return {"Referer": f"http://testserver{page}", "Host": "testserver"}
+
+
+def _switched() -> int:
+    return AuditEntry.objects.filter(act="system.read_only")[0].number
+
+
+def test_a_refused_form_is_shown_on_its_page_at_the_field_that_was_wrong(browser: Browser, admin: Actor) -> None:
+    ServedModel.objects.create(name="digits", base_path="/m/digits")
+    client = browser("admin")
+    sent = {"label": "stable", "version": "12", "reason": ""}
+    answer = submit(client, "/models/digits/label", sent, headers=_from("/models/digits?x=1"))
+    page = answer.content.decode()
+    assert answer.status_code == 404
+    assert "<h1>digits" in page
+    assert page.count("has no version 12") == 3  # the message, the script's data, and by itself without the script
+    data = json.loads(re.findall(DATA, page)[0])
+    assert (data["url"], data["page"]) == ("/models/digits/label", "/models/digits?x=1")
+    assert ["version", "12"] in data["fields"]
+    wrong = submit(client, "/models/digits/replicas", {"replicas": "many"}, headers=_from("/models/digits"))
+    data = json.loads(
+        re.findall(r'<script id="refused" type="application/json">(.*?)</script>', wrong.content.decode())[0]
+    )
+    assert (wrong.status_code, data["field"]) == (400, "replicas")
+
+
+def test_a_refused_form_whose_page_cannot_be_shown_stands_by_itself(browser: Browser) -> None:
+    client = browser("admin")
+    for referer in ("http://testserver/models/gone", "http://testserver/models/gone/label", "http://else.where/", ""):
+        sent = {"label": "stable", "version": "12"}
+        page = submit(
+            client, "/models/gone/label", sent, headers={"Referer": referer, "Host": "testserver"}
+        ).content.decode()
+        assert 'action="/models/gone/label"' in page
+        assert 'name="version" value="12"' in page
+        assert "Send again" in page
 
 
 def slips_of(client: Client, url: str) -> list[str]:

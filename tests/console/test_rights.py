@@ -34,6 +34,9 @@ ACTS: dict[str, Act | None] = {
     "remove-factor-of": Act.USERS_MANAGE,
     "set-models": Act.USERS_MANAGE,
     "read-only": Act.SYSTEM_READ_ONLY,
+    "shortcuts": Act.VIEWS_OWN,
+    "save-view": Act.VIEWS_OWN,
+    "remove-view": None,
     "create-user": Act.USERS_MANAGE,
     "set-role": Act.USERS_MANAGE,
     "set-active": Act.USERS_MANAGE,
@@ -54,6 +57,7 @@ ACTS: dict[str, Act | None] = {
     "promote-split": Act.MODELS_ROLLOUT,
     "roll-back-split": Act.MODELS_ROLLOUT,
     "model-pause": Act.QUEUES_PAUSE,
+    "try-model": Act.MODELS_TRY,
     "model-pin": Act.RESIDENCY_PIN,
     "model-load": Act.RESIDENCY_LOAD,
     "delete-model": Act.MODELS_DELETE,
@@ -66,10 +70,26 @@ ACTS: dict[str, Act | None] = {
     "adopt-key": Act.KEYS_MANAGE,
     "create-account": Act.ACCOUNTS_MANAGE,
     "edit-account": Act.ACCOUNTS_MANAGE,
+    "disable-account": Act.ACCOUNTS_DELETE,
+    "enable-account": Act.ACCOUNTS_DELETE,
+    "delete-account": Act.ACCOUNTS_DELETE,
     "cancel-job": Act.JOBS_CANCEL,
+    "retry-job": Act.JOBS_RETRY,
+    "change-job": Act.JOBS_CHANGE,
+    "delete-job": Act.JOBS_DELETE,
+    "choose-jobs": Act.JOBS_CANCEL,
+    "start-selection": Act.JOBS_CANCEL,
+    "stop-selection": Act.JOBS_CANCEL,
+    "redrive-dead-letter": Act.JOBS_REDRIVE,
+    "redrive-dead-letters": Act.JOBS_REDRIVE,
+    "discard-dead-letter": Act.JOBS_DISCARD,
+    "discard-dead-letters": Act.JOBS_DISCARD,
     "worker-drain": Act.WORKERS_DRAIN,
     "worker-evict": Act.RESIDENCY_LOAD,
     "live:release": Act.LANES_RELEASE,
+    "device-release": Act.LANES_RELEASE,
+    "worker-release": Act.LANES_RELEASE,
+    "undo": Act.AUDIT_VIEW,
 }
 """What each route that takes a POST asks of its caller; None: one's own things, for every role."""
 PAGES = {
@@ -83,16 +103,32 @@ PAGES = {
     "accounts": Act.ACCOUNTS_VIEW,
     "jobs": Act.JOBS_VIEW,
     "dead-letters": Act.JOBS_VIEW,
+    "selections": Act.JOBS_VIEW,
     "audit": Act.AUDIT_VIEW,
+    "find": Act.SYSTEM_VIEW,
     "workers": Act.SYSTEM_VIEW,
     "hosts": Act.SYSTEM_VIEW,
     "api-docs": Act.SYSTEM_VIEW,
 }
-PARTS = {"model", "version", "repository", "key", "key-created", "key-posting", "account", "job", "worker", "host"}
-PARTS |= {"recovery-codes", "signed-on-again"}
-"""Pages of one thing."""
+PARTS = {
+    *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
+    *("job", "job-live", "job-input", "job-output", "job-input-image", "job-output-image"),
+    *(
+        "dead-letter",
+        "dead-letter-group",
+        "trial",
+        "device",
+        "longest-waiting",
+        "selection",
+        "export",
+        "recovery-codes",
+        "signed-on-again",
+    ),
+}
+"""Pages of one thing, and the file of a list."""
 FORMS: dict[str, dict[str, str]] = {
     "live:release": {"gpu": "g"},
+    "choose-jobs": {"act": "cancel"},
     "model-load": {"version": "1", "host": "h"},
     "worker-evict": {"model": "m", "version": "1"},
     "read-only": {"on": "0"},

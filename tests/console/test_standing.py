@@ -13,6 +13,7 @@ from console.feed.running import running
 from console.jobs.models import Job
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Desired, Model, Residency
+from signalbox.wire.names import token
 from tests.console.test_jobs import make
 from tests.console.test_live_view import T0, worker
 
@@ -29,6 +30,11 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
     return feed
 
 
+def publish(feed: Feed, model: Model) -> None:
+    """What the console decided about the only model."""
+    feed.tables._models = {token(model.name): model}.get
+
+
 def said(client: Client, job: Job) -> tuple[str, str]:
     """What list and page show as the job's state, and what REST says of how it stands: alike everywhere."""
     page, listed = (client.get(url).content.decode() for url in (f"/jobs/{job.pk}", "/jobs"))
@@ -36,7 +42,7 @@ def said(client: Client, job: Job) -> tuple[str, str]:
     assert shown[0] == shown[1]
     over_rest = client.get(f"/api/jobs/{job.pk}").json()["job"]["standing"]
     assert client.get("/api/jobs").json()["jobs"][0]["standing"] == over_rest
-    assert not over_rest or over_rest.split(",")[0] in page
+    assert not over_rest or over_rest[1:].split(",")[0] in page
     return shown[0], over_rest
 
 
@@ -69,8 +75,9 @@ def test_page_list_and_rest_tell_an_open_attempt_s_time_up_to_now(browser: Brows
         page, listed = (client.get(url).content.decode() for url in (f"/jobs/{job.pk}", f"/jobs?q=state:{job.state}"))
         line = page.split('class="shares"')[1]
         over_rest = client.get(f"/api/jobs/{job.pk}").json()["job"]["parts"]
-        ran = listed.split('data-label="Ran"')[1].split(">")[1].split("<")[0]
-        return over_rest, line.split('aria-label="')[1].split('"')[0], ran
+        ran = re.search(r'data-label="Ran"[^>]*>(<time data-elapsed [^>]*>)?([^<]*)<', listed)
+        assert ran is not None
+        return over_rest, line.split('aria-label="')[1].split('"')[0], ran[2]
 
     over_rest, line, ran = reported(running)
     assert 39_000 <= over_rest["run"] <= 60_000
@@ -78,6 +85,9 @@ def test_page_list_and_rest_tell_an_open_attempt_s_time_up_to_now(browser: Brows
     assert re.fullmatch(r"[3-5]\d\.\d+ s", ran)
     over_rest, line, _ = reported(waiting)
     assert 40_000 <= over_rest["queue"] <= 60_000
+    listed = client.get("/jobs").content.decode()
+    counted_on = re.findall(r'data-label="(Waited|Ran)"[^>]*><time data-elapsed', listed)
+    assert counted_on == ["Waited", "Ran"], "the queued job waits on, the other one runs on"
     assert re.fullmatch(r"Not begun: queue [4-5]\d\.\d+ s", line)
     feed.view.presence("w1", None, T0 + 20)
     over_rest, line, ran = reported(running)
@@ -101,7 +111,7 @@ def test_a_delayed_job_says_what_it_waits_for_and_has_not_queued_yet(browser: Br
     job, client = make(1, state="queued", worker="", attempt=0, not_before=later), browser("viewer")
     shown, why = said(client, job)
     assert shown == 'waiting">queued: delayed'
-    assert why == f"waiting until {later:%Y-%m-%d %H:%M:%S} UTC: not before"
+    assert why == f"waiting until {later:%Y-%m-%dT%H:%M:%S}.{later:%f}"[:-3] + "Z: not before"
     parts = client.get(f"/api/jobs/{job.pk}").json()["job"]["parts"]
     assert parts["delay"] > 0
     assert not parts.get("queue")
@@ -115,11 +125,11 @@ def test_a_queued_job_that_no_worker_can_begin_says_why_in_the_job_api_s_words(b
         assert (shown, over_rest) == (f'waiting">queued: {why.partition(": ")[0]}', f"waiting: {why}")
 
     waits("there is no model digits")
-    feed.view.model("digits", Model(name="digits", is_enabled=False), T0)
+    publish(feed, Model(name="digits", is_enabled=False))
     waits("the model digits is disabled")
-    feed.view.model("digits", Model(name="digits", replicas=0), T0)
+    publish(feed, Model(name="digits", replicas=0))
     waits("the model digits has no replicas")
-    feed.view.model("digits", Model(name="digits"), T0)
+    publish(feed, Model(name="digits"))
     assert said(client, job) == ('queued">queued', "")
     feed.view.queues.desired("digits", Desired(is_paused=True), T0)
     waits("digits is paused by an operator")

@@ -188,7 +188,7 @@ def test_what_is_compared_takes_as_many_queries_however_many_keys_there_are() ->
     asked = []
     for _ in range(2):
         for _ in range(3):
-            keys.create(ME, keys.KeyGrant(name="shop"))
+            keys.create(ME, keys.KeyGrant(name=f"shop {ApiKey.objects.count()}"))
         documents = held(*(key.document() for key in ApiKey.objects.all()))
         with CaptureQueriesContext(connection) as queries:
             unknown.compare(documents)

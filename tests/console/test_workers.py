@@ -88,11 +88,11 @@ def test_speed_is_of_a_model_and_memory_is_of_all_its_processes(browser: Browser
 
 def test_a_worker_is_drained_with_a_reason_and_resumed_on_its_page(browser: Browser, feed: Feed) -> None:
     client = browser("operator")
-    assert "Drain w1?" in client.get("/workers/w1").content.decode()
+    assert 'data-confirm-title="Drain w1"' in client.get("/workers/w1").content.decode()
     sent = submit(client, "/workers/w1/drain", {"draining": "1", "reason": "new driver"})
     page = client.get(sent["Location"]).content.decode()
     assert sent["Location"] == "/workers/w1"
-    assert "Let w1 take part again?" in page
+    assert 'data-confirm-title="Resume w1"' in page
     assert "new driver" in page
     assert "has not begun it yet" in page
     assert "drain asked by operator" in client.get("/workers").content.decode()

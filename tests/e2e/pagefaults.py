@@ -1,6 +1,6 @@
 """What is wrong with a page of the console in a browser: what moves, what is covered or cut off, what axe finds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from axe_playwright_python.sync_playwright import Axe
@@ -28,7 +28,7 @@ window.shifts = [];
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) {
     // A step of a job that comes later moves the list of steps, within its own frame: that is what it is for.
-    const moved = entry.sources.filter((one) => !document.getElementById("ticker").contains(one.node));
+    const moved = entry.sources.filter((one) => !document.getElementById("ticker")?.contains(one.node));
     const names = moved.map((one) => `${one.node?.nodeName} ${one.node?.className}`);
     if (moved.length) window.shifts.push([entry.value, names]);
   }
@@ -94,6 +94,18 @@ SPILLS: Final = """
 """What of a card lies outside it: cut off, where the page itself does not grow wider."""
 
 
+SIDEWAYS: Final = """
+innerWidth > 640 ? [] : [...document.querySelectorAll("main .table-wrap")].flatMap((table) =>
+  table.scrollWidth > table.clientWidth + 1 ? [table.getAttribute("aria-label") ?? table.className] : [])
+"""
+"""Tables of a narrow screen that are read only by scrolling sideways."""
+
+
+MOST_SHIFT: Final = 0.01
+"""Layout shift of a page while it loads (web.dev, Cumulative Layout Shift: up to 0.1 is good)."""
+_PAINTED: Final = "new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(() => r(window.shifts))))"
+
+
 BESIDE: Final = """
 [...document.querySelectorAll(".page-head > p")].some((lead) =>
   lead.getBoundingClientRect().top < lead.parentElement.querySelector("h1").getBoundingClientRect().bottom)
@@ -101,21 +113,41 @@ BESIDE: Final = """
 """Whether a page's description stands beside its heading instead of below it."""
 
 
-RULES: Final = {"rules": {"label-content-name-mismatch": {"enabled": True}}, "resultTypes": ["violations"]}
-"""Beside axe's own: what is read aloud holds the words that are seen."""
+RULES: Final = {
+    "rules": {"label-content-name-mismatch": {"enabled": True}, "target-size": {"enabled": True}},
+    "resultTypes": ["violations"],
+}
+"""Beside axe's own: what is read aloud holds the words that are seen, and a finger finds 24 px of each target."""
 
 
-def audit(page: Page, screen: str, *, has_axe: bool) -> list[str]:
+def moved(page: Page, screen: str) -> list[str]:
+    """What moved while a page loaded that notes :data:`SHIFTS`."""
+    shifts = page.evaluate(_PAINTED)
+    return [f"{screen}: moves: {shifts}"] if sum(value for value, _ in shifts) > MOST_SHIFT else []
+
+
+def judged(page: Page, screen: str, looks: Iterable[tuple[int, str]]) -> list[str]:
+    """What is wrong with a page that is open, at these widths and in these themes."""
+    found = []
+    for width, theme in looks:
+        page.set_viewport_size({"width": width, "height": 740 if width < 500 else 900})
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        found += audit(page, f"{screen} at {width} {theme}")
+    return found
+
+
+def audit(page: Page, screen: str) -> list[str]:
     """What is wrong with a page: does it fit and, by axe, is it accessible."""
     page.evaluate("document.querySelectorAll('details:not(.menu)').forEach((d) => { d.open = true; })")
     found = [
         f"{screen}: {v['id']} ({v['impact']}): {v['nodes'][0]['html'][:160]}"
-        for v in (Axe().run(page, options=RULES).response["violations"] if has_axe else ())
+        for v in Axe().run(page, options=RULES).response["violations"]
         if v["impact"] in {"serious", "critical"}
     ]
-    wide, seen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    wide, seen = page.evaluate("[document.scrollingElement.scrollWidth, window.innerWidth]")
     if wide > seen:
         found.append(f"{screen}: {wide} px wide in a window of {seen}")
     found += [f"{screen}: {name} is wider than its card" for name in page.evaluate(SPILLS)]
+    found += [f"{screen}: {name} scrolls sideways" for name in page.evaluate(SIDEWAYS)]
     found += [f"{screen}: its description is beside its heading"] if page.evaluate(BESIDE) else []
     return found

@@ -5,7 +5,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from tests.console.mirror import Mirror
 from tests.console.test_archives import archive_of
 from tests.console.test_rights import is_endpoint, routes
 from tests.e2e.browser import House, NewHouse, Window, open_window
-from tests.e2e.pagefaults import COVERED, SHIFTS, WATCH, audit, focus_all, walk_focus
+from tests.e2e.pagefaults import COVERED, SHIFTS, WATCH, focus_all, judged, moved, walk_focus
 from tests.rigs import models
 from tests.rigs.runningstack import RunningStack
 
@@ -31,13 +30,19 @@ KEY = f"module key {MARK}"
 """Names of this run's own, because the stack may have seen others."""
 SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
-    "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red"),
+    "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red", "/jobs?q=model:none", "/jobs?group=error"),
+    "longest-waiting": ("/jobs/-/longest-waiting/{model}",),
     "job": ("/jobs/{job}",),
     "dead-letters": ("/jobs/-/dead-letters",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
     "model": ("/models/{model}",),
     "deleted": ("/models/-/deleted",),
     "version": ("/models/{model}/versions/1",),
+    "try-model": ("/models/{model}/try", "/models/{model}/try?version=1&signature=serving_default"),
+    "model-move": (
+        "/models/{model}/move?what=default&version=1",
+        "/models/{model}/move?what=label&label=new&version=1",
+    ),
     "repositories": ("/repositories",),
     "repository": ("/repositories/uploads",),
     "repository-settings": ("/repositories/uploads/settings",),
@@ -49,6 +54,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "worker": ("/workers/{worker}",),
     "hosts": ("/workers/-/hosts",),
     "host": ("/workers/-/hosts/{host}",),
+    "device": ("/workers/-/devices/{gpu}",),
     "keys": ("/keys",),
     "key": ("/keys/{key}",),
     "create-key": ("/keys/new",),
@@ -56,7 +62,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "account": ("/accounts/{key}",),  # made with the key, under its id
     "create-account": ("/accounts/new",),
     "edit-account": ("/accounts/{key}/edit",),
-    "audit": ("/audit",),
+    "audit": ("/audit", "/audit?q=actor:nobody"),
     "settings": ("/settings",),
     "users": ("/settings/users",),
     "create-user": ("/settings/users/new",),
@@ -74,10 +80,15 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "key-created": (),  # where a new key is shown: a visit makes one
 }
 """Every route with a page: what is visited of it, with real things in the place of names."""
+LOOKS = depth.at(
+    short=[(360, "light"), (768, "dark"), (1440, "light")],
+    full=[(width, theme) for width in (360, 768, 1440) for theme in ("light", "dark")],
+)
+"""Sizes and themes in which each screen is judged. A theme changes colours and no size."""
 UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.open = true; })"
 """Opens the forms that a page folds away."""
-NO_SCREENS = {"health", "key-posting", "api-schema"}
-"""A word, a part of the key's page, and a document."""
+NO_SCREENS = {"health", "key-posting", "api-schema", "export"}
+"""A word, a part of the key's page, a document, and a file."""
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +162,7 @@ def test_a_key_made_in_the_browser_calls_a_model_and_is_refused_within_a_second_
     status, answer = _predict(house, text)
     assert (status, answer) == (200, {"predictions": [2.5, 3.0, 4.5]})
     page.get_by_role("button", name="Revoke").click()
+    page.locator("#confirm-word").fill("short-lived")
     page.get_by_label("Reason").fill("the test is over")
     page.locator("#confirm-yes").click()
     page.get_by_text("revoked").first.wait_for()
@@ -246,8 +258,8 @@ def test_asking_a_holder_to_release_hands_the_lane_over_and_is_audited(house: Ho
     expect(lane.locator(".lane-held-for")).to_contain_text(re.compile(r"^\d\.\d s"))
     token = lane.locator(".lane-value").nth(1).inner_text()
     page.get_by_role("button", name="Ask to release").first.click()
-    page.locator("#release-reason").fill("to see it move")
-    page.locator("#release-form").get_by_role("button", name="Ask to release").click()
+    page.get_by_label("Reason").fill("to see it move")
+    page.locator("#confirm-yes").click()
     expect(page.locator("#toasts")).to_contain_text("The holder is asked")
     expect(lane.locator(".lane-value").nth(1)).not_to_have_text(re.compile(f"^({token}|–)$"), timeout=15_000)
     for worker in ("worker-1", "worker-2"):
@@ -400,6 +412,8 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     expect(page.locator("main")).to_contain_text("Requests that name no version get version 1")
     page.get_by_label("Label", exact=True).fill("stable")
     page.get_by_role("button", name="Set label").click()
+    expect(page.locator("main")).to_contain_text("Requests by label stable")
+    page.get_by_role("button", name="Set label").click()
     page.goto(window.url("/keys"))
     page.get_by_role("link", name=KEY).first.click()
     kid = page.url.rsplit("/", 1)[-1]
@@ -412,8 +426,10 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     job = str(ended.first.get_attribute("href")).rsplit("/", 1)[-1]
     page.goto(window.url("/workers/-/hosts"))
     host = str(page.locator("tbody a.row-link").first.get_attribute("href")).rsplit("/", 1)[-1]
+    page.goto(window.url("/workers"))
+    gpu = str(page.locator("tbody a[href^='/workers/-/devices/']").first.get_attribute("href")).rsplit("/", 1)[-1]
     page.context.close()
-    return {"model": MODEL, "job": job, "key": kid, "worker": "worker-1", "host": host}
+    return {"model": MODEL, "job": job, "key": kid, "worker": "worker-1", "host": host, "gpu": gpu}
 
 
 def test_a_model_is_pinned_and_unpinned_and_loaded_by_hand_with_the_buttons_of_its_page(
@@ -500,19 +516,12 @@ def test_a_logout_in_one_tab_ends_the_board_in_another_at_once(window: Window) -
     board.context.close()
 
 
-@pytest.mark.parametrize(
-    ("width", "theme"),
-    [
-        (390, "light"),
-        (768, "light"),
-        (1280, "dark"),
-        # A theme changes colours and no size: each width in one theme and each theme at one width show what differs.
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((390, "dark"), (768, "dark"), (1280, "light"))),
-    ],
-)
-def test_every_screen_is_accessible_and_fits(window: Window, things: dict[str, str], width: int, theme: str) -> None:
-    judge = partial(audit, has_axe=width != 768 or depth.at(short=False, full=True))
-    page = window.tab(theme=theme, width=width)
+@pytest.mark.parametrize("width", [360, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (768, 1440))])
+def test_every_screen_is_accessible_fits_and_stands_still(window: Window, things: dict[str, str], width: int) -> None:
+    """Each screen is loaded once, and looked at in several sizes and themes: neither asks the server for more."""
+    looks = LOOKS if width == 360 else [(width, "light"), (width, "dark")]
+    page = window.tab(width=width)
+    page.add_init_script(SHIFTS)
     faults: list[str] = []
     for name, paths in SCREENS.items():
         for path in paths if name != "login" else ():
@@ -523,13 +532,14 @@ def test_every_screen_is_accessible_and_fits(window: Window, things: dict[str, s
             assert page.url == url, f"{url} leads to {page.url}"
             if name == "live:board":
                 expect(page.locator(".lane").first).to_be_visible()
+            faults += moved(page, f"{path} at {width}")
             page.evaluate(UNFOLD)
-            faults += judge(page, path)
-    _create_key(window, page, "to look at", lambda shown: faults.extend(judge(shown, "key-created")))
+            faults += judged(page, path, looks)
+    _create_key(window, page, "to look at", lambda shown: faults.extend(judged(shown, "key-created", looks)))
     page.context.close()
-    guest = window.guest(theme=theme, width=width)
+    guest = window.guest(width=width)
     guest.goto(window.url("/login"))
-    faults += judge(guest, "/login")
+    faults += judged(guest, "/login", looks)
     guest.context.close()
     assert faults == []
 

@@ -103,5 +103,5 @@ async def _predict(front: ConnectionPool, number: int) -> int:
 
 async def _audit(console: ConsoleClient) -> list[dict[str, Any]]:
     answer = await console.request("GET", "/api/audit")
-    found: list[dict[str, Any]] = json.loads(answer.body)
+    found: list[dict[str, Any]] = json.loads(answer.body)["entries"]
     return found

@@ -11,6 +11,7 @@ from gateway_plugin.admission.eventtokens import EventTokens
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.limits import KeyLimits
 from gateway_plugin.admission.pool import Pool, bodies_pool
+from gateway_plugin.admission.usage import KeyCounts
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
 from gateway_plugin.jsonresponses import JsonResponse, StreamResponse, problem_response
@@ -43,6 +44,7 @@ class Everybody(Keyring):
 
     def __init__(self) -> None:
         """Without a table."""
+        self.counts = KeyCounts()
 
     def check(self, text: str, address: str = "") -> ApiKey:
         if text == "nobody":

@@ -38,7 +38,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU, or one MIG instance of it, as :mod:`workers.device.nvml` reports it.
 
     pids: of those computing on it, as far as NVML shows them. fault: why it cannot be asked, such as
-    a GPU that fell off the bus; empty = it answers.
+    a GPU that fell off the bus; empty = it answers. driver, cuda: as :class:`Device` has them.
     """
 
     index: int
@@ -48,6 +48,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: int = 0
     pids: tuple[int, ...] = ()
     fault: str = ""
+    driver: str = ""
+    cuda: str = ""
 
 
 class Unfree(StrEnum):
@@ -94,7 +96,14 @@ async def find(setting: str, lock_dir: Path) -> Device:
     gpus = await _HELPERS.list_gpus()
     for gpu in gpus or ():
         if setting in {gpu.uuid, f"gpu:{gpu.index}"}:
-            return Device(id=gpu.uuid, kind="nvidia", name=gpu.name, memory_bytes=gpu.memory_bytes)
+            return Device(
+                id=gpu.uuid,
+                kind="nvidia",
+                name=gpu.name,
+                memory_bytes=gpu.memory_bytes,
+                driver=gpu.driver,
+                cuda=gpu.cuda,
+            )
     if gpus is None:
         raise Misconfigured(f"NVML does not answer, so device {setting!r} cannot be found.")
     known = ", ".join(["cpu:0", *(f"gpu:{gpu.index} ({gpu.uuid})" for gpu in gpus)])

@@ -27,6 +27,7 @@ def ask() -> list[dict[str, Any]]:
     except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
         return []
     found = []
+    software = _software(nvml)
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -35,7 +36,16 @@ def ask() -> list[dict[str, Any]]:
             continue
         found.append(_described(nvml, index, handle))
         found += [_described(nvml, index, part) for part in _instances(nvml, handle)]
-    return found
+    return [each | software for each in found]
+
+
+def _software(nvml: Any) -> dict[str, str]:
+    """The driver's version, and that of the newest CUDA that it runs."""
+    try:
+        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
+        return {"driver": nvml.nvmlSystemGetDriverVersion(), "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+    except nvml.NVMLError:
+        return {}
 
 
 def _described(nvml: Any, index: int, handle: Any) -> dict[str, Any]:

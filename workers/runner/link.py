@@ -76,6 +76,8 @@ class RunnerLink:
         self._dead_pid = 0
         self.token = 0
         self.sandbox = Confinement()
+        self.restarts = 0
+        """Processes that died while they were inside the device: another one took the place of each."""
         self.is_useful = False
         """Whether the present process, or the last one, has answered anything."""
         self.died = asyncio.Event()
@@ -267,6 +269,8 @@ class RunnerLink:
     def detach(self, pid: int = 0) -> None:
         """The process is dead. pid: of the one that died, where it is known."""
         self._dead_pid = pid
+        if self.token and self.pid:
+            self.restarts += 1
         wire, self._wire = self._wire, None
         self.pid = 0
         self._loaded.clear()

@@ -36,6 +36,7 @@ class Migration(migrations.Migration):
                 ('ended_attempts', models.JSONField(db_default=[], default=list)),
                 ('error_code', models.CharField(blank=True, max_length=40)),
                 ('error_message', models.CharField(blank=True, max_length=2000)),
+                ('error_group', models.CharField(blank=True, db_default='', default='', max_length=12)),
                 ('size_in', models.PositiveBigIntegerField(default=0)),
                 ('size_out', models.PositiveBigIntegerField(default=0)),
                 ('is_cancel_asked', models.BooleanField(default=False)),
@@ -49,7 +50,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'default_permissions': (),
-                'indexes': [models.Index(fields=['-created_at'], name='job_newest'), models.Index(fields=['state', '-created_at'], name='job_by_state'), models.Index(fields=['model', '-created_at'], name='job_by_model'), models.Index(fields=['account_id', '-created_at'], name='job_by_account'), models.Index(condition=models.Q(('is_sync', False)), fields=['account_id', 'state', '-created_at'], name='job_of_owner'), models.Index(fields=['key_id', '-created_at'], name='job_by_key'), models.Index(fields=['worker', '-created_at'], name='job_by_worker'), models.Index(fields=['gpu', '-created_at'], name='job_by_gpu'), models.Index(condition=models.Q(('error_code', models.Func(output_field=models.CharField(), template="''")), _negated=True), fields=['error_code', '-created_at'], name='job_by_error')],
+                'indexes': [models.Index(fields=['-created_at'], name='job_newest'), models.Index(fields=['state', '-created_at'], name='job_by_state'), models.Index(fields=['model', '-created_at'], name='job_by_model'), models.Index(fields=['account_id', '-created_at'], name='job_by_account'), models.Index(condition=models.Q(('is_sync', False)), fields=['account_id', 'state', '-created_at'], name='job_of_owner'), models.Index(fields=['key_id', '-created_at'], name='job_by_key'), models.Index(fields=['worker', '-created_at'], name='job_by_worker'), models.Index(fields=['gpu', '-created_at'], name='job_by_gpu'), models.Index(condition=models.Q(('error_code', models.Func(output_field=models.CharField(), template="''")), _negated=True), fields=['error_code', '-created_at'], name='job_by_error'), models.Index(condition=models.Q(('error_code', models.Func(output_field=models.CharField(), template="''")), _negated=True), fields=['error_group', '-created_at'], name='job_by_group'), models.Index(condition=models.Q(('error_code', models.Func(output_field=models.CharField(), template="''")), _negated=True), fields=['-created_at'], name='job_with_error'), models.Index(condition=models.Q(('redrive_of', models.Func(output_field=models.CharField(), template="''")), _negated=True), fields=['redrive_of'], name='job_by_redrive')],
             },
         ),
         migrations.CreateModel(

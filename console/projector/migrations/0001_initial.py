@@ -19,6 +19,8 @@ class Migration(migrations.Migration):
                 ('queue_created', models.CharField(blank=True, max_length=40)),
                 ('at', models.DateTimeField(null=True)),
                 ('resyncs', models.PositiveIntegerField(default=0)),
+                ('again_seq', models.PositiveBigIntegerField(default=0)),
+                ('again_since', models.DateTimeField(null=True)),
             ],
             options={
                 'default_permissions': (),

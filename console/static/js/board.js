@@ -6,6 +6,7 @@ import { Fetches } from "./fetches.js";
 import { onKey } from "./keys.js";
 import { Lanes } from "./lanes.js";
 import { LiveLink } from "./live.js";
+import { tellLink } from "./pill.js";
 import { Queues } from "./queues.js";
 import { Ticker } from "./ticker.js";
 import { serverNow } from "./times.js";
@@ -37,7 +38,8 @@ function alarms(rows) {
   return Object.values(rows).sort((a, b) => (a.as_of > 0) - (b.as_of > 0) || a.level.localeCompare(b.level) || a.since - b.since).map((alarm) => {
     const said = alarm.as_of ? `${alarm.text} (as of ${clock.format(alarm.as_of * 1000)})` : alarm.text;
     const words = alarm.href.startsWith("/") ? el("a", { href: alarm.href }, said) : said;
-    return el("div", { class: `message message-${alarm.as_of ? "neutral" : alarm.level}` }, icon(alarm.level), el("div", {}, words));
+    const hint = alarm.hint ? el("span", { class: "muted small" }, ` ${alarm.hint}`) : null;
+    return el("div", { class: `message message-${alarm.as_of ? "neutral" : alarm.level}` }, icon(alarm.level), el("div", {}, words, hint));
   });
 }
 
@@ -51,21 +53,19 @@ function health(rows) {
   });
 }
 
-const dialog = /** @type {HTMLDialogElement|null} */ ($("release"));
+const release = /** @type {HTMLFormElement|null} */ ($("release"));
 function askRelease(row) {
   $("release-gpu").value = row.gpu;
-  $("release-reason").value = "";
   const first = row.waiters[0]?.worker;
-  text($("release-text"), `${row.holder} finishes the running batch and then hands ${row.name} over${first ? ` to ${first}, the first waiter` : "; no worker waits, so it may take it again"}. No job is lost.`);
-  dialog.showModal();
+  release.dataset.confirmTitle = `Ask ${row.holder} to release ${row.name}`;
+  release.dataset.confirm = `It finishes the running batch and then hands ${row.name} over${first ? ` to ${first}, the first waiter` : "; no worker waits, so it may take it again"}. No job is lost.`;
+  release.requestSubmit();
 }
 
-$("release-form")?.addEventListener("submit", async (event) => {
+release?.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const form = event.target;
-  dialog.close();
   try {
-    const response = await fetch(form.action, { method: "POST", body: new FormData(form), headers: { Accept: "application/json" } });
+    const response = await fetch(release.action, { method: "POST", body: new FormData(release), headers: { Accept: "application/json" } });
     const answer = await response.json();
     toast(answer.message, response.ok ? "success" : "error");
   } catch {
@@ -74,7 +74,7 @@ $("release-form")?.addEventListener("submit", async (event) => {
 });
 
 const views = {
-  lanes: new Lanes($("lanes"), { mayRelease: Boolean(dialog), ask: askRelease }),
+  lanes: new Lanes($("lanes"), { mayRelease: Boolean(release), ask: askRelease }),
   fetches: new Fetches($("fetches")),
   queues: new Queues($("queues"), $("queues-none")),
   workers: new Workers($("workers"), $("workers-none")),
@@ -135,15 +135,8 @@ setInterval(() => {
 
 // ---------------------------------------------------------------- the state of the link
 
-const PILL = {
-  wait: ["wait", "connecting"], live: ["live", "live"], late: ["late", "live data delayed"],
-  down: ["down", "not connected"], blind: ["down", "NATS is away"], ended: ["down", "logged out"],
-};
-
-function tellLink() {
-  const [tone, words] = PILL[link.state];
-  attribute($("link"), "data-link", tone);
-  text($("link"), words);
+function tell() {
+  tellLink(link);
   const isStale = link.state === "down" || link.state === "blind" || link.state === "ended";
   for (const button of document.querySelectorAll("[data-live-only]")) button.disabled = isStale;
   $("stale").hidden = !isStale;
@@ -161,8 +154,8 @@ function tellLink() {
 
 let wasAway = false;
 link.addEventListener("link", () => {
-  tellLink();
+  tell();
   if (link.state === "live" && wasAway) toast("Back live.", "success");
   wasAway = ["down", "blind"].includes(link.state);
 });
-tellLink();
+tell();

@@ -1,6 +1,6 @@
-// Dialogs. [data-dialog="id"] opens a <dialog>; [data-close] shuts it. A form with data-confirm="words" is
-// only sent after a yes; data-confirm-title and data-confirm-verb word the dialog, data-confirm-typed="name"
-// asks for that name, data-confirm-reason asks for a reason and sends it as the field "reason".
+// The one dialog. A form with data-confirm="what happens, in a sentence" is only sent after a yes.
+// data-confirm-title names the act and the thing, data-confirm-verb is what its button says too;
+// data-confirm-typed="name" asks for that name, data-confirm-reason for a reason, sent as the field "reason".
 
 const dialog = () => /** @type {HTMLDialogElement} */ (document.getElementById("confirm"));
 const part = (id) => document.getElementById(id);
@@ -12,17 +12,19 @@ let submitter = null;
 
 function ask(form) {
   const data = form.dataset;
-  part("confirm-title").textContent = data.confirmTitle ?? "Are you sure?";
+  const isHarmful = submitter?.classList.contains("button-danger") ?? false;
+  part("confirm-title").textContent = data.confirmTitle;
   part("confirm-text").textContent = data.confirm;
-  const verb = data.confirmVerb ?? submitter?.textContent?.trim() ?? "Confirm";
-  part("confirm-yes").textContent = verb;
+  part("confirm-yes").textContent = data.confirmVerb;
+  part("confirm-yes").className = `button button-${isHarmful ? "danger" : "primary"}`;
+  part("confirm-keep").textContent = isHarmful ? "Keep it" : "Close";
   part("confirm-typed").hidden = !data.confirmTyped;
   part("confirm-wanted").textContent = data.confirmTyped ?? "";
   part("confirm-word").value = "";
   part("confirm-reason-field").hidden = data.confirmReason === undefined;
-  part("confirm-reason").value = "";
+  part("confirm-reason").value = form.elements.namedItem("reason")?.value ?? "";
   ready();
-  dialog().returnValue = "cancel";
+  dialog().returnValue = "";
   dialog().showModal();
 }
 
@@ -50,6 +52,13 @@ function answer() {
   delete form.dataset.confirmed;
 }
 
+/** Enter sends what was typed, and never by the harmless button, which stands first. */
+function enter(event) {
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  if (!part("confirm-yes").disabled) part("confirm-yes").click();
+}
+
 export function startConfirm() {
   document.addEventListener("submit", (event) => {
     const form = event.target;
@@ -60,12 +69,7 @@ export function startConfirm() {
     submitter = event.submitter;
     ask(form);
   }, true);
-  document.addEventListener("click", (event) => {
-    const opener = event.target.closest("[data-dialog]");
-    if (opener) document.getElementById(opener.dataset.dialog)?.showModal();
-    const closer = event.target.closest("dialog [data-close]");
-    if (closer) closer.closest("dialog").close("cancel");
-  });
   part("confirm-word")?.addEventListener("input", ready);
+  for (const field of ["confirm-word", "confirm-reason"]) part(field)?.addEventListener("keydown", enter);
   dialog()?.addEventListener("close", answer);
 }

@@ -67,7 +67,7 @@ class LaneView {
   constructor(gpu, mayRelease, ask) {
     this.gpu = gpu;
     this.signal = semaphore();
-    this.name = el("h3");
+    this.name = el("a", { href: `/workers/-/devices/${encodeURIComponent(gpu)}` });
     this.host = el("span", { class: "muted small clip" });
     this.state = state("unknown");
     this.holder = el("a", { class: "lane-value mono clip" });
@@ -86,7 +86,7 @@ class LaneView {
     this.release = mayRelease ? el("button", { type: "button", class: "button button-small", "data-live-only": "" }, icon("release", "icon-small"), "Ask to release") : null;
     this.release?.addEventListener("click", () => ask(this.row));
     this.node = el("article", { class: "card lane", id: `lane-${gpu}`, "aria-label": `GPU ${gpu}` },
-      el("div", { class: "lane-id" }, this.signal.node, el("div", { class: "lane-name" }, this.name, this.host, this.state)),
+      el("div", { class: "lane-id" }, this.signal.node, el("div", { class: "lane-name" }, el("h3", {}, this.name), this.host, this.state)),
       el("div", { class: "lane-facts" },
         fact("Holder", this.holder),
         fact(el("abbr", { title: "Fencing token: the number of this hold. A larger one wins; writes with a smaller one are refused." }, "Token"), this.token),

@@ -125,6 +125,13 @@ export class LiveLink extends EventTarget {
     this.retry = setTimeout(() => this.#open(), wait);
   }
 
+  /** Follows no longer. @param {string} why */
+  end(why) {
+    this.ended = why;
+    this.#pause();
+    this.#judge();
+  }
+
   #pause() {
     const socket = this.socket;
     this.socket = null;

@@ -12,12 +12,20 @@ const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 const number = new Intl.NumberFormat("en");
 const ms = (s) => (s === null ? "–" : s < 1 ? `${Math.round(s * 1000)} ms` : `${s.toFixed(s < 10 ? 2 : 1)} s`);
 
+/** Words in a cell, in its link where that leads to something. */
+function link(cell, anchor, isThere, words) {
+  text(isThere ? anchor : cell, words);
+  if (isThere && anchor.parentNode !== cell) cell.replaceChildren(anchor);
+}
+
 class QueueView {
   constructor(model, isStale) {
     this.isStale = isStale;
     this.cells = {};
     const cell = (name, label, kind = "num") => (this.cells[name] = el("td", { class: kind, "data-label": label }));
     this.state = state("unknown");
+    this.waiting = el("a", { href: `/jobs?q=${encodeURIComponent(`model:${model}`)}&state=queued&sort=oldest` });
+    this.oldest = el("a", { href: `/jobs/-/longest-waiting/${encodeURIComponent(model)}` });
     this.line = svg("polyline", { class: "spark-line", fill: "none" });
     this.area = svg("polygon", { class: "spark-area" });
     this.spark = svg("svg", { class: "spark", viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, preserveAspectRatio: "none", role: "img" },
@@ -34,7 +42,7 @@ class QueueView {
     this.row = row;
     this.#condition();
     const cells = this.cells;
-    text(cells.waiting, number.format(row.waiting));
+    link(cells.waiting, this.waiting, row.waiting, number.format(row.waiting));
     attribute(cells.waiting, "title", row.prefetched ? `${number.format(row.prefetched)} of them pulled by a worker` : null);
     text(cells.running, row.lost ? `${number.format(row.running)} + ${number.format(row.lost)} lost` : number.format(row.running));
     attribute(cells.running, "title", row.lost ? "Lost: begun on a worker that is gone, and to run again" : null);
@@ -75,7 +83,7 @@ class QueueView {
   tick() {
     const now = serverNow() / 1000;
     const age = this.row.oldest_at === null ? null : now - this.row.oldest_at;
-    text(this.cells.oldest, age === null ? "–" : duration(age));
+    link(this.cells.oldest, this.oldest, age !== null, age === null ? "–" : duration(age));
     const isOverdue = this.row.deadline_at > 0 && now > this.row.deadline_at;
     attribute(this.cells.oldest, "title", isOverdue ? "Past its deadline: it is not begun any more, and ends within half a minute of a worker's being there" : null);
     this.cells.oldest.classList.toggle("is-old", age !== null && age > 60);

@@ -34,7 +34,12 @@ export function relative(atMs) {
 
 const stamp = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 
-function refresh() {
+/** Times that have just come into the page, and all others. */
+export function refresh() {
+  for (const element of document.querySelectorAll("time[data-elapsed]")) {
+    const words = duration((serverNow() - Date.parse(element.dateTime)) / 1000);
+    if (element.textContent !== words) element.textContent = words;
+  }
   for (const element of document.querySelectorAll("time[data-relative]")) {
     const at = Date.parse(element.dateTime);
     if (Number.isNaN(at)) continue;

@@ -1,6 +1,6 @@
 // Short notes at the edge of the screen, for messages that have no place on the page.
 
-const SHOWN_MS = 4000;
+const SHOWN_MS = 10_000;
 
 /** @param {string} text @param {"success"|"warning"|"error"|"info"} tone */
 export function toast(text, tone = "info") {

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, SubmitOptions, read_options
+from gateway_plugin.admission.submission import SubmitOptions, read_options
 from gateway_plugin.codec.inputs import Plan
 from gateway_plugin.codec.oip.datatypes import BINARY_ONLY, datatype
 from gateway_plugin.codec.oip.inputs import signature_of
 from gateway_plugin.codec.oip.request import LONGEST_NAME, MOST_TENSORS, REQUEST, name_of, parameters_of
 from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.front.jsonbody import kind_of
+from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.program.errors import InvalidInput, InvalidRequest
 from signalbox.wire.messages import Signature
 from signalbox.wire.names import PRIORITIES, Priority

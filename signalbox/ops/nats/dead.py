@@ -69,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_id(redriven)
     redriven.add_argument("--after", default="", metavar="JOB", help="The job that this letter was redriven as last.")
+    redriven.add_argument(
+        "--with-version",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Version of the model to run it with, where its input fits (default: the one it was accepted for).",
+    )
     discarded = acts.add_parser("discard", help="Remove a letter and its input for good.")
     _add_id(discarded)
 
@@ -84,7 +91,7 @@ async def _act(bus: Bus, arguments: argparse.Namespace) -> int:
     elif arguments.dead_act == "show":
         await _show(bus, arguments.id, arguments.save)
     elif arguments.dead_act == "redrive":
-        done = await deadletters.redrive(bus, arguments.id, after=arguments.after)
+        done = await deadletters.redrive(bus, arguments.id, after=arguments.after, version=arguments.with_version)
         print(f"{'queued as' if done.is_new else 'was redriven before as'} job {done.job_id}")
     else:
         await deadletters.discard(bus, arguments.id)

@@ -383,7 +383,7 @@ async def test_nothing_of_a_deleted_job_is_left_in_any_stream(front: Rig, mine: 
     for gone in (path, f"{path}/result"):
         got = await front.call("GET", gone, key=mine)
         assert (got.status, got.doc["code"]) == (410, "gone")
-        assert got.doc["detail"] == "The job was deleted by its owner."
+        assert got.doc["detail"] == "The job was deleted."
     assert await reconciler(front).turn(is_whole=False)
     assert (await front.call("DELETE", path, key=mine)).status == 204
     assert (await front.call("DELETE", path, key=mine)).status == 204

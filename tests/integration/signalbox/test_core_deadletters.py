@@ -37,7 +37,9 @@ def frame_of(size: int) -> bytes:
     return tensors.encode([tensors.Tensor("x", "uint8", (size,), os.urandom(size))])
 
 
-async def dead(bus: Bus, frame: bytes, *, gateway: Bus | None = None, **more: Any) -> Job:
+async def dead(
+    bus: Bus, frame: bytes, *, gateway: Bus | None = None, notice: DeadLetter | None = None, **more: Any
+) -> Job:
     """A job a worker has given up; what is above 256 KiB is claim-checked, as a gateway does it."""
     now = time.time()
     fields: dict[str, Any] = {"model": "half", "account_id": "shop", "key_id": "till"} | more
@@ -53,7 +55,7 @@ async def dead(bus: Bus, frame: bytes, *, gateway: Bus | None = None, **more: An
     )
     if len(frame) > 256 * 1024:
         job = replace(job, ref=(await payloads.store_input(gateway or bus, job, frame)).ref)
-    notice = DeadLetter(error=WHY, attempt=3, strikes=3, worker="w1", gpu="GPU-1")
+    notice = notice or DeadLetter(error=WHY, attempt=3, strikes=3, worker="w1", gpu="GPU-1")
     await deadletters.keep(bus, job, frame if job.ref is None else b"", notice)
     return job
 

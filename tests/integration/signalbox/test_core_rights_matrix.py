@@ -287,6 +287,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_leader("AUDIT"),
         *_direct("AUDIT"),
         *_direct("DLQ", "DLQ_PARTS"),
+        *_direct("INPUTS", "PAYLOADS"),  # shown to operators who may
         "$JS.API.STREAM.PURGE.DLQ",
         "$JS.API.STREAM.PURGE.DLQ_PARTS",
         *_JOBS,

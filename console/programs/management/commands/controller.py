@@ -17,11 +17,14 @@ from console.controller.rows import keep_counted
 from console.controller.storage import keep_measured
 from console.deletion import leaving
 from console.jobs.retention import RowRetention
+from console.keys import leaving as accounts_leaving
 from console.keys.usage import keep_noted
 from console.noticing import digests
 from console.noticing.loop import Noticing
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
+from console.selections.runner import SelectionRunner
+from console.trials.services import keep_forgotten
 from signalbox.bus.client import Bus
 
 
@@ -54,8 +57,10 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
     )
     return [
         Publisher(bus).run(),
+        SelectionRunner(bus).run(),
         reconciler.run(),
         keep_noted(bus),
+        accounts_leaving.keep_cancelled(),
         readiness.keep_noted(bus),
         canaries.keep_judged(console),
         shadows.keep_noted(bus),
@@ -66,6 +71,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         leftovers.keep_forgotten(console.reconcile_s),
         keep_measured(bus),
         keep_counted(),
+        keep_forgotten(),
         keep_marked(bus, console.audit_mark_s),
         RowRetention(days=console.jobs_kept_days, rows=console.jobs_kept_rows).run(),
     ]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gateway_plugin.admission.addresses import before_front, client_address, forwarded_address
 from gateway_plugin.admission.failures import Failures
 from gateway_plugin.admission.keyring import Keyring
+from gateway_plugin.admission.usage import KeyCounts
 from signalbox.bus.table import Table
 from signalbox.program import keys
 from signalbox.program.errors import LimitExceeded, Unauthorized, Unavailable
@@ -44,8 +45,10 @@ def made(**fields: object) -> tuple[str, ApiKey]:
     return text, ApiKey(**{**known, **fields})  # type: ignore[arg-type]
 
 
-def keyring(table: Known, *, now: float = 1000.0, peppers: tuple[str, ...] = (PEPPER,)) -> Keyring:
-    return Keyring(table, peppers, stale_s=15.0, wall=lambda: now)
+def keyring(
+    table: Known, *, now: float = 1000.0, peppers: tuple[str, ...] = (PEPPER,), counts: KeyCounts | None = None
+) -> Keyring:
+    return Keyring(table, peppers, stale_s=15.0, counts=counts, wall=lambda: now)
 
 
 def test_a_good_key_is_its_own() -> None:
@@ -190,13 +193,53 @@ def test_failures_are_counted_for_a_bounded_number_of_names() -> None:
 
 def test_every_key_that_is_let_in_is_noted_as_used() -> None:
     text, stored = made()
-    used: list[str] = []
-    ring = Keyring(Known(stored), (PEPPER,), stale_s=15.0, note_use=used.append, wall=lambda: 1000.0)
+    counts = KeyCounts()
+    ring = Keyring(Known(stored), (PEPPER,), stale_s=15.0, counts=counts, wall=lambda: 1000.0)
     with pytest.raises(Unauthorized):
         ring.check(made()[0])
     ring.check(text)
     ring.check(text)
-    assert used == [stored.id] * 2
+    assert list(counts.taken()) == [([stored.id], {}, {})]
+
+
+def test_calls_with_a_right_key_that_has_ended_or_comes_from_elsewhere_are_counted_as_refused() -> None:
+    text, ended = made(expires_at=999.0)
+    disabled = made(is_disabled=True)
+    _, elsewhere = made(networks=("192.0.2.0/24",))
+    counts = KeyCounts()
+    ring = keyring(Known(ended, disabled[1], elsewhere), counts=counts)
+    for shown in (text, disabled[0], made()[0], "sbx_nonsense"):
+        with pytest.raises(Unauthorized):
+            ring.check(shown)
+    with pytest.raises(Unauthorized):
+        ring.by_id(ended.id)
+    with pytest.raises(Unauthorized):
+        ring.require_address(elsewhere, "10.0.0.1")
+    [(_, calls, refused)] = counts.taken()
+    assert calls == {ended.id: 2, disabled[1].id: 1, elsewhere.id: 1}
+    assert refused == {
+        ended.id: {"unauthorized:ended": 2},
+        disabled[1].id: {"unauthorized:ended": 1},
+        elsewhere.id: {"unauthorized:address": 1},
+    }
+
+
+def test_a_report_is_bounded_in_keys_and_reasons_and_loses_no_call() -> None:
+    counts = KeyCounts()
+    for number in range(1200):
+        counts.calls[f"k{number}"] += 1
+    for reason in range(40):
+        counts.calls["k0"] += 1
+        counts.refuse_for("k0", f"reason:{reason}")
+    counts.refuse("k1", ValueError())
+    counts.refuse("k1", LimitExceeded("Slow down.", bound="rate"))
+    parts = list(counts.taken())
+    assert [len(used) for used, _, _ in parts] == [500, 500, 200]
+    assert sum(sum(calls.values()) for _, calls, _ in parts) == 1240
+    refused = {kid: reasons for _, _, found in parts for kid, reasons in found.items()}
+    assert (len(refused["k0"]), refused["k0"]["other"], sum(refused["k0"].values())) == (17, 24, 40)
+    assert refused["k1"] == {"internal": 1, "limit_exceeded:rate": 1}
+    assert list(counts.taken()) == []
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway_plugin.admission.submission import LONGEST_DEADLINE_S, SubmitOptions
+from gateway_plugin.admission.submission import SubmitOptions
 from gateway_plugin.api.oip import options, paths, statistics, views
 from gateway_plugin.api.oip.paths import Operation, Route, is_keyless, route_of
 from gateway_plugin.api.oip.statistics import Statistics
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto import inference_pb2 as messages
+from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.program.errors import InvalidInput, InvalidRequest, MethodNotAllowed, NotFound, Unimplemented
 from signalbox.wire.messages import Batching, Model, Record, Signature, State, TensorSpec, Version
 from signalbox.wire.names import MODEL_NAME, RESERVED_MODEL_NAMES

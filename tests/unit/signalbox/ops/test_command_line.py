@@ -201,6 +201,16 @@ def test_rows_stand_in_columns_and_no_value_breaks_a_line(capsys: pytest.Capture
     assert capsys.readouterr().out == "a     1\nlong  yes\n"
 
 
+def test_no_text_of_a_server_tells_the_terminal_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "it failed\x1b]0;owned\x07\x9b2J\u202e"
+    output.emit_table(("A",), [(hostile,), ([hostile],)])
+    output.emit_fields([("why", hostile)])
+    output.note(hostile)
+    shown = capsys.readouterr()
+    assert not [c for c in shown.out + shown.err if not (c.isprintable() or c == "\n")]
+    assert shown.err == "it failed\ufffd]0;owned\ufffd\ufffd2J\ufffd\n"
+
+
 def test_progress_counts_bytes_and_things() -> None:
     bar = output.Progress("sending", 4_000_000, is_bytes=True, to=io.StringIO())
     bar.advance(1_000_000)

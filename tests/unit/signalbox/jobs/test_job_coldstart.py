@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gateway_plugin.service.forecast import starts_in
+from signalbox.jobs.forecast import starts_in
 from signalbox.wire.messages import Device, Model, Residency, Run, Version, Worker
 
 NOW = 1_000.0

@@ -5,13 +5,13 @@ begun, and the queue. A load ahead of need does not count: runs go on beside it.
 of zero, since a job that has not started is not said to start now: None also stands for a job with nothing before it.
 A run or load that takes longer than usual ends at an unknown time: where that matters no time is told, and the reason
 is. So an estimate does not rise because a run goes on. What is not in memory has to be fetched and loaded first
-(:mod:`gateway_plugin.service.coldstart`), where its device is held by nobody else.
+(:mod:`signalbox.jobs.coldstart`), where its device is held by nobody else.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gateway_plugin.service.coldstart import ColdStart, cold_start
+from signalbox.jobs.coldstart import ColdStart, cold_start
 from signalbox.wire.messages import Model, Residency, Worker
 
 _IN_MEMORY: Final = frozenset({"ready", "spare"})
@@ -63,9 +63,9 @@ def starts_in(
 ) -> Forecast:
     """When a job starts.
 
-    workers: at the model's homes, see :meth:`LiveWorkers.serving`. ahead: jobs before it in the queue; None when a
-    worker has pulled it already. now: UTC seconds. fleet: all workers that there are, by whose figures it is known how
-    long a fetch and a load take.
+    workers: at the model's homes, see :func:`signalbox.jobs.waiting.serving`. ahead: jobs before it in the queue; None
+    when a worker has pulled it already. now: UTC seconds. fleet: all workers that there are, by whose figures it is
+    known how long a fetch and a load take.
     """
     if ahead is None:
         return _pulled(model, version, [w for w in _holders(workers) if w.waiting.get(model.name)], now, fleet)

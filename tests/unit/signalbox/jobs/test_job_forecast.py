@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway_plugin.service.forecast import in_front, starts_in
+from signalbox.jobs.forecast import in_front, starts_in
 from signalbox.wire.messages import Device, Model, Residency, Run, Worker
 
 NOW = 1_000.0

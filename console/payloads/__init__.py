@@ -1,0 +1,1 @@
+"""Inputs and outputs of jobs, read for operators who may: bounded, audited, never kept."""
