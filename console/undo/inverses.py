@@ -144,6 +144,12 @@ def _operator(entry: AuditEntry) -> Inverse | None:
             lambda actor, why: operators.set_role(actor, user.username, was["role"], reason=why),
             str,
         )
+    if "models" in was:
+        return Inverse(
+            {"models": user.only_models},
+            lambda actor, why: operators.set_models(actor, user.username, was["models"], reason=why),
+            str,
+        )
     if "is_active" in was:
         return Inverse(
             {"is_active": user.is_active},

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from console import bounds
+from console.accounts import scope
 from console.accounts.acts import Act
 from console.accounts.models import User
 from console.accounts.rights import Actor, may
@@ -25,6 +26,16 @@ from signalbox.program.errors import Conflict, NotFound, SignalboxError
 
 KEPT: Final = timedelta(days=1)
 """How long an act can be taken back."""
+
+
+def _model_of(number: str) -> str | None:
+    """The model that an act was about, which takes back who is limited to it."""
+    rows = AuditEntry.objects.filter(number=bounds.number(number, "number"))
+    entry = rows.first()
+    return scope.model_of(entry.target_kind, entry.target) if entry is not None else None
+
+
+scope.belongs("audit", _model_of)
 
 
 def find(actor: Actor, number: str) -> AuditEntry:
@@ -70,7 +81,7 @@ def of_request(actor: Actor) -> AuditEntry | None:
 
 def may_undo(actor: Actor, entry: AuditEntry) -> bool:
     """Whether :func:`undo` would take the act back now."""
-    if not inverses.has_any(entry) or not may(actor, Act(entry.act)):
+    if not inverses.has_any(entry) or not may(actor, Act(entry.act), place=(entry.target_kind, entry.target)):
         return False
     try:
         _standing(entry)

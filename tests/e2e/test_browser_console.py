@@ -65,6 +65,14 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "settings": ("/settings",),
     "users": ("/settings/users",),
     "create-user": ("/settings/users/new",),
+    "set-models": ("/settings/users/admin/models",),
+    "add-second-factor": ("/settings/second-factor",),
+    "recovery-codes": (),  # shown once
+    "login-code": (),  # for whose password was just right
+    "enrol": (),
+    "sign-on": (),  # leads to a provider
+    "signed-on": (),
+    "signed-on-again": ("/login/signed-on-again",),
     "api-docs": ("/api/",),
     "confirm-password": ("/confirm?next=/keys",),
     "login": ("/login",),
