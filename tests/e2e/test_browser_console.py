@@ -69,8 +69,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
 """Every route with a page: what is visited of it, with real things in the place of names."""
 UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.open = true; })"
 """Opens the forms that a page folds away."""
-NO_SCREENS = {"health", "key-posting", "api-schema"}
-"""A word, a part of the key's page, and a document."""
+NO_SCREENS = {"health", "key-posting", "job-live", "api-schema"}
+"""A word, parts of the key's and the job's page, and a document."""
 
 
 @pytest.fixture(scope="module")
