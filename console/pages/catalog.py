@@ -143,6 +143,7 @@ def index(request: HttpRequest) -> HttpResponse:
     found = listing.count(q=asked["q"], repository=asked["repository"]) if not asked["state"] else len(page.models)
     context |= {
         "page": page,
+        "calls": figures.of_models(page.models),
         "first": after and f"?{urlencode(asked)}",
         "next": page.after and f"?{urlencode(asked | {'after': page.after})}",
         "note": "" if asked["state"] else words.counted(found, "model"),

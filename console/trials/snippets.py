@@ -1,4 +1,4 @@
-"""The same call for a shell and for Python, without a key. Pure."""
+"""A call as a shell and as Python make it, without a key."""
 
 import json
 import shlex
