@@ -33,7 +33,10 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red", "/jobs?q=model:none", "/jobs?group=error"),
     "longest-waiting": ("/jobs/-/longest-waiting/{model}",),
     "job": ("/jobs/{job}",),
+    "job-input": ("/jobs/{job}/input",),
+    "job-output": ("/jobs/{job}/output",),
     "dead-letters": ("/jobs/-/dead-letters",),
+    "dead-letter-group": ("/jobs/-/dead-letters/-/group?model={model}&error=none",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
     "model": ("/models/{model}",),
     "deleted": ("/models/-/deleted",),
@@ -81,6 +84,8 @@ UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.op
 """Opens the forms that a page folds away."""
 NO_SCREENS = {"health", "key-posting", "api-schema", "export"}
 """A word, a part of the key's page, a document, and a file."""
+NO_SCREENS |= {"job-input-image", "job-output-image", "dead-letter"}
+"""Images, and what takes a job that was given up: tests/e2e/day/test_day_payloads.py."""
 
 
 @pytest.fixture(scope="module")
