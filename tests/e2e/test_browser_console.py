@@ -32,7 +32,10 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
     "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red", "/jobs?q=model:none", "/jobs?group=error"),
     "job": ("/jobs/{job}",),
+    "job-input": ("/jobs/{job}/input",),
+    "job-output": ("/jobs/{job}/output",),
     "dead-letters": ("/jobs/-/dead-letters",),
+    "dead-letter-group": ("/jobs/-/dead-letters/-/group?model={model}&error=none",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
     "model": ("/models/{model}",),
     "deleted": ("/models/-/deleted",),
@@ -88,6 +91,8 @@ UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.op
 """Opens the forms that a page folds away."""
 NO_SCREENS = {"health", "key-posting", "job-live", "api-schema", "export", "longest-waiting"}
 """A word, parts of the key's and the job's page, a document, a file, and a way to a job."""
+NO_SCREENS |= {"job-input-image", "job-output-image", "dead-letter"}
+"""Images, and what takes a job that was given up: tests/e2e/day/test_day_payloads.py."""
 
 
 @pytest.fixture(scope="module")
