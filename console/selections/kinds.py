@@ -79,13 +79,10 @@ def kind_of(act: str) -> Kind:
     return found
 
 
-def options_of(act: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of an act, and no others: ``priority``, of a redrive ``version``.
-
-    Raises :class:`InvalidRequest`.
-    """
-    if act == "redrive" and given.get("version"):
-        return {"version": int(given["version"])}
+def options_of(act: str, given: dict[str, Any]) -> dict[str, str]:
+    """The options of an act, and no others. Raises :class:`InvalidRequest`."""
+    if act == "redrive" and given.get("with_version"):
+        return {"with_version": str(given["with_version"])}
     if act != "priority":
         return {}
     priority = given.get("priority", PRIORITIES[0])

@@ -122,7 +122,7 @@ def test_dead_letters_of_one_error_are_redriven(window: Window, nats: Nats, serv
     row = task.page.locator("tr", has_text=served).filter(has_text="No such row")
     task.click(row.first.get_by_role("button", name="Redrive"))
     task.click(task.page.locator("#confirm-yes"))
-    expect(task.page.locator(".messages")).to_contain_text("3 jobs queued again.")
+    expect(task.page.locator(".card-head .num")).to_contain_text("3 done")
     task.done(3)
 
 
