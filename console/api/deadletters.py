@@ -10,12 +10,14 @@ from rest_framework.response import Response
 
 from console.accounts.acts import Act
 from console.api.base import Endpoint
+from console.api.selections import SelectionOut
 from console.api.serializers import ReasonIn
 from console.api.strict import Strict
 from console.bounds import MOST_NUMBER
 from console.jobs import deadgroups
 from console.jobs import deadletters as service
 from console.jobs.deadgroups import Group, Which
+from console.selections import letters as selected
 from signalbox.jobs.deadletters import MOST, summary
 
 
@@ -137,17 +139,6 @@ class GroupsOut(serializers.Serializer[Any]):
     is_cut = serializers.BooleanField()
 
 
-class AskedManyOut(serializers.Serializer[Any]):
-    """What became of it: ``done``, ``later`` (they wait in the outbox), refused by reason, and ``left`` for later
-    calls."""
-
-    asked = serializers.IntegerField()
-    done = serializers.IntegerField()
-    later = serializers.IntegerField()
-    left = serializers.IntegerField()
-    refused = serializers.DictField(child=serializers.IntegerField())
-
-
 class AskedOut(serializers.Serializer[Any]):
     """What became of the request. is_done: it is in NATS; otherwise it waits in the outbox, because of ``reason``."""
 
@@ -163,31 +154,32 @@ class DeadLetters(Endpoint):
     def index(self, request: Request) -> Response:
         """List dead letters, oldest first."""
         self.sees(request, Act.JOBS_VIEW)
-        page = service.page(**self.asked(request, LettersQuery))
+        page = service.page(**self.asked(request, LettersQuery), only=self.actor(request).only_models)
         return Response({"letters": [summary(one) for one in page.letters], "after": page.after})
 
     @extend_schema(parameters=[GroupsQuery], responses=GroupsOut)
     def groups(self, request: Request) -> Response:
         """List dead letters by error, of the oldest 1 000."""
         self.sees(request, Act.JOBS_VIEW)
-        found = deadgroups.read(Which(**self.asked(request, GroupsQuery)))
+        found = deadgroups.read(Which(**self.asked(request, GroupsQuery)), self.actor(request).only_models)
         groups = [_group(one) for one in deadgroups.groups(found)]
         return Response({"groups": groups, "until": found.until, "is_cut": found.is_cut})
 
-    @extend_schema(request=RedriveManyIn, responses={202: AskedManyOut})
+    @extend_schema(request=RedriveManyIn, responses={202: SelectionOut})
     def redrive_many(self, request: Request) -> Response:
-        """Run many again, at most 200 at once, the oldest first."""
+        """Run many again that were not redriven yet: a selection, which tells what became of each."""
         given = self.given(request, RedriveManyIn)
         more = {name: given.pop(name) for name in ("with_version", "reason")}
-        return Response(AskedManyOut(deadgroups.redrive(self.actor(request), Which(**given), **more)).data, status=202)
+        chosen = selected.redrive(self.actor(request), Which(**given), **more)
+        return Response(SelectionOut(chosen).data, status=202)
 
-    @extend_schema(request=DiscardManyIn, responses={202: AskedManyOut})
+    @extend_schema(request=DiscardManyIn, responses={202: SelectionOut})
     def discard_many(self, request: Request) -> Response:
-        """Remove many and their inputs for good, at most 200 at once, the oldest first."""
+        """Remove many and their inputs for good: a selection, which tells what became of each."""
         given = self.given(request, DiscardManyIn)
         reason = given.pop("reason")
-        done = deadgroups.discard(self.actor(request), Which(**given), reason=reason)
-        return Response(AskedManyOut(done).data, status=202)
+        chosen = selected.discard(self.actor(request), Which(**given), reason=reason)
+        return Response(SelectionOut(chosen).data, status=202)
 
     @extend_schema(responses=LetterDetailOut)
     def show(self, request: Request, job_id: str) -> Response:

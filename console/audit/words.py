@@ -172,6 +172,7 @@ FIELDS: Final[dict[str, Field]] = {
     "waiting": Field("waiting calls", of_count("call", none="as the gateways are set")),
     "warm_ups": Field("warm-up requests"),
     "weight": Field("share of callers", units.share),
+    "with_version": Field("run with", units.version),
     "would_need_approval": Field("would need approval", units.reasons),
 }
 """Words of each field; of one act they may differ: :data:`OF_ACT`."""

@@ -1,7 +1,7 @@
 """Posting to the outbox, from inside the transaction of the act that decides."""
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -48,22 +48,6 @@ def post(entry: OutboxEntry) -> OutboxEntry:
     entry.save()
     transaction.on_commit(wake.everybody)
     return entry
-
-
-def post_all(entries: Iterable[OutboxEntry]) -> list[int]:
-    """Queue many new entries; their ids."""
-    made = OutboxEntry.objects.bulk_create(entries)
-    transaction.on_commit(wake.everybody)
-    return [entry.pk for entry in made]
-
-
-def wait_all_settled(pks: Collection[int], *, timeout_s: float) -> list[OutboxEntry]:
-    """Postings once all are settled, or as they are after ``timeout_s`` seconds."""
-    deadline = time.monotonic() + timeout_s
-    waiting = OutboxEntry.objects.filter(pk__in=pks, published_at=None)
-    while waiting.exists() and time.monotonic() < deadline:
-        time.sleep(5 * _POLL_S)
-    return list(OutboxEntry.objects.filter(pk__in=pks))
 
 
 def wait_settled(pk: int, *, timeout_s: float) -> OutboxEntry:

@@ -1,6 +1,6 @@
 """Pages of dead letters: those that NATS holds now, by what they ended with, and no other failed jobs."""
 
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -13,12 +13,16 @@ from django.views.decorators.http import require_POST, require_safe
 from console.accounts.acts import Act
 from console.bounds import number
 from console.jobs import deadgroups, deadletters
-from console.jobs.deadgroups import GroupAct, Read, Which
+from console.jobs.deadgroups import Read, Which
 from console.keys.models import Account
+from console.selections import letters
 from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.program.errors import Misconfigured, Unavailable
 from signalbox.program.words import counted
+
+_SHOWN: Final = 200
+"""Letters of a group that its page lists."""
 
 
 @sees(Act.JOBS_VIEW)
@@ -28,7 +32,7 @@ def index(request: HttpRequest) -> HttpResponse:
     which = Which(model=request.GET.get("model", "")[:100])
     found, why_unknown = Read([], is_cut=False, kept_s=0.0), ""
     try:
-        found = deadgroups.read(which)
+        found = deadgroups.read(which, actor_of(request).only_models)
     except (Unavailable, Misconfigured) as error:
         why_unknown = error.public_message
     groups = [(group, query_of(group.which)) for group in deadgroups.groups(found)]
@@ -48,16 +52,16 @@ def index(request: HttpRequest) -> HttpResponse:
 def group(request: HttpRequest) -> HttpResponse:
     """The letters of one group, the oldest first."""
     which = _which(request.GET)
-    found = deadgroups.read(which._replace(until=0))
+    found = deadgroups.read(which._replace(until=0), actor_of(request).only_models)
     only = next(iter(deadgroups.groups(found)), None)
-    letters = found.letters[: deadgroups.MOST_ACTED]
+    shown = found.letters[:_SHOWN]
     others = [one for one in deadletters.versions(which.model) if one != which.version] if only is not None else []
-    names = Account.objects.filter(pk__in={one.account_id for one in letters})
+    names = Account.objects.filter(pk__in={one.account_id for one in shown})
     context = {
         "group": only,
         "which": only.which if only is not None else which,
-        "letters": letters,
-        "left_out": len(found.letters) - len(letters),
+        "letters": shown,
+        "left_out": len(found.letters) - len(shown),
         "is_cut": found.is_cut,
         "account_names": dict(names.values_list("pk", "name")),
         "versions": others,
@@ -109,17 +113,15 @@ def redrive_many(request: HttpRequest) -> HttpResponse:
     """Run a group again, or all."""
     version = _number(request.POST, "with_version")
     reason = request.POST.get("reason", "")
-    done = deadgroups.redrive(actor_of(request), _which(request.POST), with_version=version, reason=reason)
-    _tell(request, done, "queued again")
-    return go_to("dead-letters")
+    chosen = letters.redrive(actor_of(request), _which(request.POST), with_version=version, reason=reason)
+    return go_to("selection", selection_id=chosen.pk)
 
 
 @require_POST
 def discard_many(request: HttpRequest) -> HttpResponse:
     """Remove a group for good, or all."""
-    done = deadgroups.discard(actor_of(request), _which(request.POST), reason=request.POST.get("reason", ""))
-    _tell(request, done, "discarded")
-    return go_to("dead-letters")
+    chosen = letters.discard(actor_of(request), _which(request.POST), reason=request.POST.get("reason", ""))
+    return go_to("selection", selection_id=chosen.pk)
 
 
 def query_of(which: Which) -> str:
@@ -141,14 +143,3 @@ def _which(sent: Any) -> Which:
 
 def _number(sent: Any, name: str) -> int:
     return number(sent.get(name) or "0", name)
-
-
-def _tell(request: HttpRequest, done: GroupAct, what: str) -> None:
-    if done.done:
-        messages.success(request, f"{counted(done.done, 'job')} {what}.")
-    if done.later:
-        messages.info(request, f"{counted(done.later, 'job')} more will be {what}, one after the other.")
-    for reason, count in done.refused.items():
-        messages.error(request, f"{counted(count, 'job')} not {what}: {reason}")
-    if done.left:
-        messages.warning(request, f"{counted(done.left, 'job')} left: at most {deadgroups.MOST_ACTED} at once.")

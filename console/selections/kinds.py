@@ -81,6 +81,8 @@ def kind_of(act: str) -> Kind:
 
 def options_of(act: str, given: dict[str, Any]) -> dict[str, str]:
     """The options of an act, and no others. Raises :class:`InvalidRequest`."""
+    if act == "redrive" and given.get("with_version"):
+        return {"with_version": str(given["with_version"])}
     if act != "priority":
         return {}
     priority = given.get("priority", PRIORITIES[0])

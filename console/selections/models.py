@@ -8,9 +8,9 @@ class Selection(models.Model):
     """Jobs chosen at a moment, for one act.
 
     chosen: nothing is done yet, whoever chose looks at it. waiting: started, and no program has begun it. stopped: what
-    was not begun is left. words: which jobs, for people. options: of the act (``priority``). total: items; done and
-    failed: of them those that were acted on and those that were refused. holder, held_until: the program that works
-    through it, and until when nobody else may.
+    was not begun is left. words: which jobs, for people. options: of the act (``priority``, ``with_version``). total:
+    items; done and failed: of them those that were acted on and those that were refused. holder, held_until: the
+    program that works through it, and until when nobody else may.
     """
 
     CHOSEN = "chosen"

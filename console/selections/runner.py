@@ -150,7 +150,8 @@ class SelectionRunner:
             except NotFound:  # perhaps by a try whose outcome was not written down
                 return "It was gone."
         else:
-            new_id = await self._jobs.redrive(job_id, since=taken.as_of.timestamp())
+            version = int(taken.options.get("with_version", 0))
+            new_id = await self._jobs.redrive(job_id, since=taken.as_of.timestamp(), version=version)
             return f"It runs again as job {new_id}."
         return ""
 

@@ -27,6 +27,8 @@ from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from console.projector import store
+from console.selections.models import Selection, SelectionItem
+from console.selections.runner import SelectionRunner
 from signalbox.bus.client import Bus
 from signalbox.bus.writes import Group
 from signalbox.jobs import deadletters
@@ -369,6 +371,12 @@ async def test_reading_letters_stops_at_a_bound_and_says_so(
     assert "There are more" in await page_of(cast["viewer"], "/jobs/-/dead-letters")
 
 
+async def worked(bus: Bus) -> Selection:
+    """The newest selection, once it is over."""
+    await SelectionRunner(bus).work()
+    return await in_thread(Selection.objects.earliest, "-as_of")
+
+
 async def test_a_group_is_redriven_up_to_the_letter_that_was_shown_and_leaves_one_row(
     call: Callable[[str], Call], cast: dict[str, User], bus: Bus
 ) -> None:
@@ -378,42 +386,46 @@ async def test_a_group_is_redriven_up_to_the_letter_that_was_shown_and_leaves_on
     later = await dead(bus, floats(1.0), notice=because("No row 4 of 9."))
     form = {name: shown[name] for name in ("model", "version", "error", "group", "until")} | {"reason": "mended"}
     answer = await post(cast["operator"], "/jobs/-/dead-letters/-/redrive", form)
-    assert (answer.status_code, answer["Location"]) == (302, "/jobs/-/dead-letters")
+    chosen = await worked(bus)
+    assert (answer.status_code, answer["Location"]) == (302, f"/jobs/-/selections/{chosen.pk}")
+    assert (chosen.words, chosen.done, chosen.failed) == ("dead letters of half:1 with model_error", 3, 0)
     redriven = {letter.id: letter.redriven for letter in (await deadletters.page(bus)).letters}
     assert [one.id for one in made[:3] if redriven[one.id] is not None] == [one.id for one in made[:3]]
     assert [redriven[one.id] for one in (made[3], made[4], later)] == [None] * 3
     (row,) = await in_thread(lambda: list(AuditEntry.objects.filter(act="jobs.redrive")))
-    assert (row.target_kind, row.result, row.reason, row.after["letters"]) == ("dead letters", "done", "mended", 3)
-    assert row.after["jobs"] == [one.id for one in made[:3]]
+    assert (row.target_kind, row.result, row.reason) == ("selection", "done", "mended")
     again = await call("operator")("post", "/redrive", form)
     assert again.status_code == 404, "they were redriven"
 
 
-async def test_what_of_a_group_cannot_be_redriven_is_counted_with_the_reason(
+async def test_what_of_a_group_does_not_fit_another_version_is_refused_in_words(
     call: Callable[[str], Call], bus: Bus
 ) -> None:
-    await enable(bus)
+    await enable(bus, versions=VERSIONS)
     await many(bus)
-    until = (await call("viewer")("get", "/groups")).json()["until"]
-    answer = await call("operator")("post", "/redrive", {"until": until})
-    assert (answer.status_code, answer.json()["asked"], answer.json()["done"]) == (202, 5, 4)
-    assert list(answer.json()["refused"].items()) == [
-        ("The model whole is not there or not enabled; nothing would run the job.", 1)
-    ]
+    await dead(bus, frame_of(10), notice=because("No row 7 of 9."))
+    shown = (await call("viewer")("get", "/groups?model=half")).json()["groups"][0]
+    form = {name: shown[name] for name in ("model", "version", "error", "group", "until")} | {"with_version": 2}
+    answer = await call("operator")("post", "/redrive", form)
+    assert (answer.status_code, answer.json()["total"], answer.json()["options"]) == (202, 4, {"with_version": "2"})
+    chosen = await worked(bus)
+    assert (chosen.done, chosen.failed) == (3, 1)
+    (note,) = await in_thread(
+        lambda: list(chosen.items.filter(outcome=SelectionItem.REFUSED).values_list("note", flat=True))
+    )
+    assert "Its input does not fit version 2 of half" in note
+    found = [letter.redriven for letter in (await deadletters.page(bus, model="half")).letters]
+    assert [mark.version for mark in found if mark is not None] == [2, 2, 2]
 
 
-async def test_a_group_is_discarded_and_at_most_so_many_at_once(
-    call: Callable[[str], Call], cast: dict[str, User], bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deadgroups, "MOST_ACTED", 2)
+async def test_a_group_is_discarded(call: Callable[[str], Call], cast: dict[str, User], bus: Bus) -> None:
     made = await many(bus)
     shown = (await call("viewer")("get", "/groups?model=half")).json()["groups"][0]
     form = {name: shown[name] for name in ("model", "version", "error", "group", "until")}
-    done = (await call("operator")("post", "/discard", form)).json()
-    assert (done["asked"], done["done"], done["left"]) == (2, 2, 1)
-    assert [letter.id for letter in (await deadletters.page(bus)).letters] == [one.id for one in made[2:]]
+    assert (await call("viewer")("post", "/discard", form)).status_code == 403
     assert (await post(cast["operator"], "/jobs/-/dead-letters/-/discard", form)).status_code == 302
-    assert len((await deadletters.page(bus)).letters) == 2
+    assert (await worked(bus)).done == 3
+    assert [letter.id for letter in (await deadletters.page(bus)).letters] == [one.id for one in made[3:]]
 
 
 VERSIONS = (

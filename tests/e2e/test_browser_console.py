@@ -32,7 +32,10 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
     "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red", "/jobs?q=model:none", "/jobs?group=error"),
     "job": ("/jobs/{job}",),
+    "job-input": ("/jobs/{job}/input",),
+    "job-output": ("/jobs/{job}/output",),
     "dead-letters": ("/jobs/-/dead-letters",),
+    "dead-letter-group": ("/jobs/-/dead-letters/-/group?model={model}&error=none",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
     "model": ("/models/{model}",),
     "deleted": ("/models/-/deleted",),
@@ -65,6 +68,14 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "settings": ("/settings",),
     "users": ("/settings/users",),
     "create-user": ("/settings/users/new",),
+    "set-models": ("/settings/users/admin/models",),
+    "add-second-factor": ("/settings/second-factor",),
+    "recovery-codes": (),  # shown once
+    "login-code": (),  # for whose password was just right
+    "enrol": (),
+    "sign-on": (),  # leads to a provider
+    "signed-on": (),
+    "signed-on-again": ("/login/signed-on-again",),
     "api-docs": ("/api/",),
     "confirm-password": ("/confirm?next=/keys",),
     "login": ("/login",),
@@ -78,8 +89,10 @@ LOOKS = depth.at(
 """Sizes and themes in which each screen is judged. A theme changes colours and no size."""
 UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.open = true; })"
 """Opens the forms that a page folds away."""
-NO_SCREENS = {"health", "key-posting", "api-schema", "export", "longest-waiting"}
-"""A word, a part of the key's page, a document, a file, and a way to a job."""
+NO_SCREENS = {"health", "key-posting", "job-live", "api-schema", "export", "longest-waiting"}
+"""A word, parts of the key's and the job's page, a document, a file, and a way to a job."""
+NO_SCREENS |= {"job-input-image", "job-output-image", "dead-letter"}
+"""Images, and what takes a job that was given up: tests/e2e/day/test_day_payloads.py."""
 
 
 @pytest.fixture(scope="module")
