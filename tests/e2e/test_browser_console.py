@@ -545,7 +545,7 @@ def test_every_screen_is_accessible_fits_and_stands_still(window: Window, things
     guest.goto(window.url("/login"))
     faults += judged(guest, "/login", looks)
     guest.context.close()
-    assert faults == []
+    assert not faults, "\n".join(faults)
 
 
 def test_a_worker_is_drained_from_the_board_with_a_reason_and_takes_part_again(window: Window, key: str) -> None:
