@@ -32,6 +32,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
     "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red", "/jobs?q=model:none", "/jobs?group=error"),
     "job": ("/jobs/{job}",),
+    "selections": ("/jobs/-/selections",),
+    "selection": ("/jobs/-/selections/{selection}",),
     "dead-letters": ("/jobs/-/dead-letters",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
     "model": ("/models/{model}",),
@@ -423,12 +425,24 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     while not ended.count():  # the projector is a moment behind
         page.reload()
     job = str(ended.first.get_attribute("href")).rsplit("/", 1)[-1]
+    page.locator("input[name=job]").first.check()
+    page.get_by_role("button", name="Delete…").click()
+    page.wait_for_url("**/jobs/-/selections/*")
+    selection = page.url.rsplit("/", 1)[-1]
     page.goto(window.url("/workers/-/hosts"))
     host = str(page.locator("tbody a.row-link").first.get_attribute("href")).rsplit("/", 1)[-1]
     page.goto(window.url("/workers"))
     gpu = str(page.locator("tbody a[href^='/workers/-/devices/']").first.get_attribute("href")).rsplit("/", 1)[-1]
     page.context.close()
-    return {"model": MODEL, "job": job, "key": kid, "worker": "worker-1", "host": host, "gpu": gpu}
+    return {
+        "model": MODEL,
+        "job": job,
+        "selection": selection,
+        "key": kid,
+        "worker": "worker-1",
+        "host": host,
+        "gpu": gpu,
+    }
 
 
 def test_a_model_is_pinned_and_unpinned_and_loaded_by_hand_with_the_buttons_of_its_page(
