@@ -34,6 +34,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "job": ("/jobs/{job}",),
     "job-input": ("/jobs/{job}/input",),
     "job-output": ("/jobs/{job}/output",),
+    "selections": ("/jobs/-/selections",),
+    "selection": ("/jobs/-/selections/{selection}",),
     "dead-letters": ("/jobs/-/dead-letters",),
     "dead-letter-group": ("/jobs/-/dead-letters/-/group?model={model}&error=none",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
@@ -429,6 +431,10 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     while not ended.count():  # the projector is a moment behind
         page.reload()
     job = str(ended.first.get_attribute("href")).rsplit("/", 1)[-1]
+    page.locator("input[name=job]").first.check()
+    page.get_by_role("button", name="Delete…").click()
+    page.wait_for_url("**/jobs/-/selections/*")
+    selection = page.url.rsplit("/", 1)[-1]
     page.goto(window.url(f"/models/{MODEL}/try"))
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_label("Answer of the front")).to_contain_text("outputs")
@@ -438,7 +444,7 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     page.goto(window.url("/workers"))
     gpu = str(page.locator("tbody a[href^='/workers/-/devices/']").first.get_attribute("href")).rsplit("/", 1)[-1]
     page.context.close()
-    ids = {"job": job, "key": kid, "gpu": gpu, "trial": trial}
+    ids = {"job": job, "key": kid, "gpu": gpu, "trial": trial, "selection": selection}
     return {"model": MODEL, "worker": "worker-1", "host": host, **ids}
 
 
