@@ -14,6 +14,7 @@ from console.accounts.rights import Actor, authorize
 from console.accounts.sessions import is_confirmed
 from console.api.schema import taken
 from console.api.strict import Strict, refuse_odd_query, refuse_unknown
+from console.web.guards import place_of
 from console.web.middleware import actor_of
 from signalbox.program.errors import Forbidden
 
@@ -44,7 +45,7 @@ class Endpoint(ViewSet):
 
     def sees(self, request: Request, what: Act) -> None:
         """Raises :class:`Forbidden` unless the actor may see this."""
-        authorize(self.actor(request), what)
+        authorize(self.actor(request), what, place=place_of(request._request))  # noqa: SLF001  as above
 
     def confirmed(self, request: Request) -> None:
         """Raises :class:`Forbidden` for a session whose password was entered too long ago. Tokens are programs'."""

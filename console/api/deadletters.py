@@ -154,14 +154,14 @@ class DeadLetters(Endpoint):
     def index(self, request: Request) -> Response:
         """List dead letters, oldest first."""
         self.sees(request, Act.JOBS_VIEW)
-        page = service.page(**self.asked(request, LettersQuery))
+        page = service.page(**self.asked(request, LettersQuery), only=self.actor(request).only_models)
         return Response({"letters": [summary(one) for one in page.letters], "after": page.after})
 
     @extend_schema(parameters=[GroupsQuery], responses=GroupsOut)
     def groups(self, request: Request) -> Response:
         """List dead letters by error, of the oldest 1 000."""
         self.sees(request, Act.JOBS_VIEW)
-        found = deadgroups.read(Which(**self.asked(request, GroupsQuery)))
+        found = deadgroups.read(Which(**self.asked(request, GroupsQuery)), self.actor(request).only_models)
         groups = [_group(one) for one in deadgroups.groups(found)]
         return Response({"groups": groups, "until": found.until, "is_cut": found.is_cut})
 

@@ -43,7 +43,7 @@ class Deletion(Endpoint):
     def index(self, request: Request) -> Response:
         """List what was deleted and can be brought back, the newest deletion first."""
         self.sees(request, Act.MODELS_VIEW)
-        return Response(UndoableOut(listing.undoable(), many=True).data)
+        return Response(UndoableOut(listing.undoable(only=self.actor(request).only_models), many=True).data)
 
     @extend_schema(request=ReasonIn, responses=ModelOut)
     def undo_model(self, request: Request, name: str) -> Response:

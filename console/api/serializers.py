@@ -515,8 +515,9 @@ class JobPageOut(serializers.Serializer[Any]):
 
 
 class MeOut(serializers.Serializer[Any]):
-    """The operator that a token belongs to."""
+    """The operator that a token belongs to. models: names, or beginnings of names, of those it is limited to."""
 
     name = serializers.CharField()
     role = serializers.CharField()
+    models = serializers.ListField(child=serializers.CharField())
     acts = serializers.ListField(child=serializers.CharField())

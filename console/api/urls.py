@@ -127,5 +127,6 @@ urlpatterns = [
     path("users", Users.as_view({"get": "index", "post": "create"}), name="api-users"),
     path("users/<str:username>", Users.as_view({"get": "show"}), name="api-user"),
     path("users/<str:username>/role", Users.as_view({"put": "set_role"}), name="api-user-role"),
+    path("users/<str:username>/models", Users.as_view({"put": "set_models"}), name="api-user-models"),
     path("users/<str:username>/active", Users.as_view({"put": "set_active"}), name="api-user-active"),
 ]

@@ -15,11 +15,14 @@ from console.operators import services
 
 
 class UserOut(serializers.Serializer[Any]):
-    """An operator. is_service: for programs, with tokens alone. is_active: may log in, and its tokens work."""
+    """An operator. is_service: for programs, with tokens alone. is_active: may log in, and its tokens work.
+    models: names, or beginnings of names, of those it is limited to; empty: all.
+    """
 
     username = serializers.CharField()
     role = serializers.CharField()
     is_service = serializers.BooleanField()
+    models = serializers.ListField(child=serializers.CharField(), source="only_models")
     is_active = serializers.BooleanField()
     last_login = serializers.DateTimeField(allow_null=True)
 
@@ -37,6 +40,12 @@ class RoleIn(wire.ReasonIn):
     """Another role, and why."""
 
     role = serializers.ChoiceField(choices=list(ROLES))
+
+
+class ModelsIn(wire.ReasonIn):
+    """The models that an operator is limited to, by name or beginning (``team-*``), and why. Empty: all."""
+
+    models = serializers.ListField(child=serializers.CharField(max_length=100), max_length=services.MODELS_MAX)
 
 
 class Users(Endpoint):
@@ -67,6 +76,13 @@ class Users(Endpoint):
         self.confirmed(request)
         data = self.given(request, RoleIn)
         return Response(UserOut(services.set_role(self.actor(request), username, **data)).data)
+
+    @extend_schema(request=ModelsIn, responses=UserOut)
+    def set_models(self, request: Request, username: str) -> Response:
+        """Limit an operator to some models; its sessions end."""
+        self.confirmed(request)
+        data = self.given(request, ModelsIn)
+        return Response(UserOut(services.set_models(self.actor(request), username, **data)).data)
 
     @extend_schema(request=wire.SwitchIn, responses=UserOut)
     def set_active(self, request: Request, username: str) -> Response:

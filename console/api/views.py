@@ -54,7 +54,7 @@ class Models(Endpoint):
     def index(self, request: Request) -> Response:
         """List models by name, those that match."""
         self.sees(request, Act.MODELS_VIEW)
-        page = models.page(**self.asked(request, wire.ModelsQuery))
+        page = models.page(**self.asked(request, wire.ModelsQuery), only=self.actor(request).only_models)
         found = [model for model, _ in page.models]
         return Response({"models": wire.ModelOut(found, many=True).data, "after": page.after})
 
@@ -179,7 +179,7 @@ class Jobs(Endpoint):
         self.sees(request, Act.JOBS_VIEW)
         asked = self.asked(request, wire.JobsQuery)
         words = [asked["q"], *(f"{name}:{asked[name]}" for name in query.QUALIFIERS if name in asked)]
-        found = query.parse(" ".join(words), timezone.now())
+        found = query.within(query.parse(" ".join(words), timezone.now()), self.actor(request).only_models)
         is_oldest_first = asked["sort"] == "oldest"
         page = listing.page(found, before=asked["before"], size=asked["size"], is_oldest_first=is_oldest_first)
         jobs_out = wire.JobOut(page.jobs, many=True).data
@@ -189,7 +189,8 @@ class Jobs(Endpoint):
     def errors(self, request: Request) -> Response:
         """Group jobs by model and error, the largest group first: among the newest 10 000 that have one."""
         self.sees(request, Act.JOBS_VIEW)
-        found = groups.by_error(query.parse(self.asked(request, wire.ErrorsQuery)["q"], timezone.now()))
+        asked = query.parse(self.asked(request, wire.ErrorsQuery)["q"], timezone.now())
+        found = groups.by_error(query.within(asked, self.actor(request).only_models))
         rows = [{**vars(group), "q": group.words} for group in found.groups]
         return Response(wire.ErrorsOut({"groups": rows, "searched_to": found.searched_to}).data)
 
@@ -218,4 +219,4 @@ class Console(Endpoint):
         user = request.user
         role = user.role if isinstance(user, User) else ""
         acts = [act.value for act in Act if may(actor, act)]
-        return Response({"name": actor.name, "role": role, "acts": acts})
+        return Response({"name": actor.name, "role": role, "models": actor.only_models, "acts": acts})

@@ -84,7 +84,7 @@ def preparing(
 def check(actor: Actor, what: Act, target: Target, *, asked: Mapping[str, Any] | None = None, reason: str = "") -> None:
     """Check the permission alone, before slow preparations. A refusal is written to the audit."""
     try:
-        authorize(actor, what, target.thing, revokes=target.revokes)
+        authorize(actor, what, target.thing, revokes=target.revokes, place=(target.kind, target.name))
     except Forbidden as error:
         refused = AuditedValues(after=_bounded(asked))
         _write(actor, what, target, reason, refused, AuditEntry.REFUSED, error.public_message)

@@ -24,7 +24,7 @@ CAUSES: Final = {
     "unserved": Cause(
         "{count} models have jobs that wait, and no able worker: {names}.",
         "/workers",
-        "Start a worker that serves it, resume one, or give the model replicas.",
+        "Start or resume a worker that may serve it, or give the model replicas.",
     ),
     "old": Cause(
         "The oldest jobs of {count} models have waited more than a minute: {names}.",
@@ -37,7 +37,7 @@ CAUSES: Final = {
         "It passes by itself; another worker, or fewer models on this one, makes it shorter.",
     ),
     "paused": Cause(
-        "{count} models are paused while jobs wait: {names}.", "/models?state=paused", "Resume it on its page."
+        "{count} models are paused while jobs wait: {names}.", "/models?state=paused", "Resume on the model's page."
     ),
     "lost-jobs": Cause(
         "Jobs of {count} models ran on workers that are gone: {names}.",

@@ -1,5 +1,6 @@
 """What was deleted and can be brought back: one list for pages and REST."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, TypeVar
 
@@ -8,6 +9,7 @@ from django.db.models import QuerySet
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.tombstones import Marked, due_before, undo_until
 from console.repositories.models import Repository
+from signalbox.wire.access import is_among
 
 _MOST: Final = 1000
 Row = TypeVar("Row", ModelVersion, ServedModel, Repository)
@@ -30,10 +32,10 @@ class Undoable(NamedTuple):
         return f"version {self.version} of {self.name}" if self.kind == "version" else f"{self.kind} {self.name}"
 
 
-def undoable(model: str = "") -> list[Undoable]:
+def undoable(model: str = "", only: Sequence[str] = ()) -> list[Undoable]:
     """The newest deletions first, at most so many. What was deleted with a model or a repository is not listed apart.
 
-    model: versions of this one alone.
+    model: versions of this one alone. only: names, or beginnings of names, of all models that may be shown.
     """
     late = due_before()
     versions = ModelVersion.with_deleted.filter(deleted_at__gt=late, model__deleted_at=None).exclude(path="")
@@ -44,6 +46,8 @@ def undoable(model: str = "") -> list[Undoable]:
         models = ServedModel.with_deleted.filter(deleted_at__gt=late, repository__deleted_at=None)
         found += [_of("model", one) for one in _newest(models)]
         found += [_of("repository", one) for one in _newest(Repository.with_deleted.filter(deleted_at__gt=late))]
+    if only:
+        found = [one for one in found if one.kind != "repository" and is_among(only, one.name)]
     return sorted(found, key=lambda one: one.deleted_at, reverse=True)[:_MOST]
 
 

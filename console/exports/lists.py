@@ -26,16 +26,19 @@ from console.keys.names import names_of
 from signalbox.program.errors import InvalidRequest, NotFound
 
 BATCH: Final = 500
+_OF_MODELS: Final = frozenset({"jobs", "models"})
+"""Lists that show who is limited to some models theirs alone; the others are closed to them."""
 Filter = Mapping[str, str]
 
 
 class Export(NamedTuple):
-    """act: the right to see the list. takes: parameters of its filter. batches: raises for a bad filter at once."""
+    """act: the right to see the list. takes: parameters of its filter. batches: of a filter and of the models that the
+    reader is limited to; raises for a bad filter at once."""
 
     act: Act
     takes: tuple[str, ...]
     columns: tuple[str, ...]
-    batches: Callable[[Filter], Batches]
+    batches: Callable[[Filter, Sequence[str]], Batches]
 
 
 def download(request: HttpRequest, actor: Actor, file: str, given: Filter) -> StreamingHttpResponse:
@@ -48,15 +51,15 @@ def download(request: HttpRequest, actor: Actor, file: str, given: Filter) -> St
     if export is None or kind not in TYPES:
         known = ", ".join(f"{one}.csv" for one in EXPORTS)
         raise NotFound(f"There is no list {file[:60]!r}. There are {known}, and each as .jsonl.")
-    authorize(actor, export.act)
+    authorize(actor, export.act, place=None if name in _OF_MODELS else ("list", name))
     if any(len(value) > MOST_LETTERS for value in given.values()):
         raise InvalidRequest(f"A filter has at most {MOST_LETTERS} characters.")
     if unknown := sorted(set(given) - set(export.takes)):
         raise InvalidRequest(f"{unknown[0][:60]}: {name} takes {', '.join(export.takes) or 'no filter'}.")
-    return answer(request, name, kind, export.columns, export.batches(given))
+    return answer(request, name, kind, export.columns, export.batches(given, actor.only_models))
 
 
-def _audit(given: Filter) -> Batches:
+def _audit(given: Filter, _only: Sequence[str]) -> Batches:
     asked = audit_query.parse(given.get("q", ""), timezone.now())
 
     def read() -> Batches:
@@ -80,10 +83,10 @@ def _audit(given: Filter) -> Batches:
     return read()
 
 
-def _jobs(given: Filter) -> Batches:
+def _jobs(given: Filter, only: Sequence[str]) -> Batches:
     state = given.get("state", "")
     text = f"{given.get('q', '')} state:{state}" if state in jobs_query.STATES else given.get("q", "")
-    asked = jobs_query.parse(text, timezone.now())
+    asked = jobs_query.within(jobs_query.parse(text, timezone.now()), only)
 
     def read() -> Batches:
         before = ""
@@ -111,7 +114,7 @@ def _seconds(since: datetime, until: datetime | None) -> float | None:
     return None if until is None else round((until - since).total_seconds(), 3)
 
 
-def _keys(_: Filter) -> Batches:
+def _keys(_: Filter, _only: Sequence[str]) -> Batches:
     for rows in _by_id(ApiKey.objects.select_related("account")):
         yield [
             {
@@ -123,7 +126,7 @@ def _keys(_: Filter) -> Batches:
         ]
 
 
-def _accounts(_: Filter) -> Batches:
+def _accounts(_: Filter, _only: Sequence[str]) -> Batches:
     for rows in _by_id(accounts.listed()):
         yield [{column: getattr(account, column) for column in _ACCOUNTS} for account in rows]
 
@@ -135,9 +138,9 @@ def _by_id(rows: QuerySet[Any]) -> Iterator[Sequence[Any]]:
         last = found[-1].pk
 
 
-def _models(given: Filter) -> Batches:
+def _models(given: Filter, only: Sequence[str]) -> Batches:
     asked = {name: given.get(name, "") for name in ("q", "repository", "state")}
-    first = models.page(**asked, size=BATCH)
+    first = models.page(**asked, size=BATCH, only=only)
 
     def read() -> Batches:
         page = first
@@ -158,12 +161,12 @@ def _models(given: Filter) -> Batches:
             ]
             if not page.after:
                 return
-            page = models.page(**asked, after=page.after, size=BATCH)
+            page = models.page(**asked, after=page.after, size=BATCH, only=only)
 
     return read()
 
 
-def _workers(_: Filter) -> Batches:
+def _workers(_: Filter, _only: Sequence[str]) -> Batches:
     yield [
         {
             "worker": name,

@@ -78,7 +78,7 @@ def use(row: LaneRow) -> Use:
     if not known:
         return Use(row.use, None, None, [])
     computing, loading = sum(share.computing for share in known), sum(share.loading for share in known)
-    return Use(row.use, computing / len(known), loading / len(known), bars)
+    return Use(row.use, round(computing / len(known), 3), round(loading / len(known), 3), bars)
 
 
 def holds(gpu: str) -> list[Hold]:

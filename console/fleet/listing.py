@@ -4,10 +4,12 @@ What the database knows of a model is filtered there. How the fleet serves it is
 a filter looks at the next :data:`SCAN` models, says how far it looked, and its cursor goes on there.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from django.db.models import Prefetch, Q, QuerySet
 
+from console.accounts import scope
 from console.board.conditions import Condition
 from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel
@@ -48,11 +50,15 @@ class ModelPage(NamedTuple):
     is_cut: bool = False
 
 
-def page(*, q: str = "", repository: str = "", state: str = "", after: str = "", size: int = 50) -> ModelPage:
-    """One page. q: part of a name or a description. after: the page before's. Raises :class:`InvalidRequest`."""
+def page(
+    *, q: str = "", repository: str = "", state: str = "", after: str = "", size: int = 50, only: Sequence[str] = ()
+) -> ModelPage:
+    """One page. q: part of a name or a description. after: the page before's. only: names, or beginnings of names, of
+    all that may be shown; empty: all. Raises :class:`InvalidRequest`.
+    """
     if state and state not in STATES:
         raise InvalidRequest(f"state: one of {', '.join(STATES)}.")
-    models, unpublished = _matching(q, repository), catalog.unpublished()
+    models, unpublished = _matching(q, repository, only), catalog.unpublished()
     found: list[tuple[ServedModel, Condition]] = []
     seen = 0
     while seen < SCAN:
@@ -70,13 +76,15 @@ def page(*, q: str = "", repository: str = "", state: str = "", after: str = "",
     return ModelPage(found, after, is_cut=True)
 
 
-def count(*, q: str = "", repository: str = "") -> int:
+def count(*, q: str = "", repository: str = "", only: Sequence[str] = ()) -> int:
     """How many models match, whatever their state."""
-    return _matching(q, repository).count()
+    return _matching(q, repository, only).count()
 
 
-def _matching(q: str, repository: str) -> QuerySet[ServedModel]:
+def _matching(q: str, repository: str, only: Sequence[str]) -> QuerySet[ServedModel]:
     found = ServedModel.objects.order_by("name").select_related("repository__listing", "config")
+    if only:
+        found = found.filter(scope.within(only, "name"))
     if q:
         found = found.filter(Q(name__icontains=q) | Q(description__icontains=q))
     if repository:

@@ -3,14 +3,17 @@
 A group is acted on up to the newest letter that was shown of it: letters that come meanwhile are left alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from console.accounts import scope
 from console.asking import ask
 from console.jobs.groups import fingerprint
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import Letter
+from signalbox.wire.access import is_among
 from signalbox.wire.names import Stream
 
 MOST_READ: Final = 1000
@@ -111,9 +114,22 @@ class Group:
     size_bytes: int = 0
 
 
-def read(which: Which) -> Read:
-    """The letters that were asked for. Raises :class:`Unavailable`."""
-    return ask(_WHAT, lambda bus: _read(bus, which))
+def read(which: Which, only: Sequence[str] = ()) -> Read:
+    """The letters that were asked for. only: of these models, names or beginnings of names; empty: of all.
+
+    Raises :class:`Unavailable`.
+    """
+    found = ask(_WHAT, lambda bus: _read(bus, which))
+    return found._replace(letters=[one for one in found.letters if is_among(only, one.model)]) if only else found
+
+
+def _model_of(which: str) -> str | None:
+    """The model of what :class:`Which` calls so; None where it is not of one model."""
+    name = which.partition(" ")[0].partition(":")[0]
+    return name if name not in {"", "all"} else None
+
+
+scope.belongs(_WHAT, _model_of)
 
 
 def groups(found: Read) -> list[Group]:

@@ -4,6 +4,7 @@ The database keeps only who acted. Each request opens its own connection to NATS
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from signalbox.jobs import deadletters
 from signalbox.jobs.deadletters import Letter, Page
 from signalbox.program.errors import Conflict, SignalboxError
 from signalbox.wire import names
+from signalbox.wire.access import is_among
 from signalbox.wire.messages import State
 from signalbox.wire.names import Stream
 
@@ -54,9 +56,16 @@ class Detail:
     versions: list[int]
 
 
-def page(*, model: str, after: int, size: int) -> Page:
-    """A page of letters. Raises :class:`Unavailable`."""
-    return ask(_WHAT, lambda bus: deadletters.page(bus, model=model, after=after, size=size))
+def page(*, model: str, after: int, size: int, only: Sequence[str] = ()) -> Page:
+    """A page of letters. only: of these models, names or beginnings of names; the page then has fewer.
+
+    Raises :class:`Unavailable`.
+    """
+    found = ask(_WHAT, lambda bus: deadletters.page(bus, model=model, after=after, size=size))
+    if not only:
+        return found
+    letters = [one for one in found.letters if is_among(only, one.model)]
+    return found._replace(letters=letters)
 
 
 def show(job_id: str) -> dict[str, Any]:

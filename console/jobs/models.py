@@ -6,6 +6,7 @@ import msgspec
 from django.db import models
 from django.db.models import Func, Q
 
+from console.accounts import scope
 from signalbox.wire.messages import EndedAttempt
 
 _EMPTY: Final = Func(template="''", output_field=models.CharField())
@@ -151,3 +152,14 @@ class JobEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.seq} {self.job_id} {self.state}"
+
+
+def _model_of(job_id: str) -> str | None:
+    """The model of a job, asked of NATS where it has no row (yet, or any more)."""
+    from console.jobs import fresh  # which knows rows
+
+    job = Job.objects.filter(pk=job_id).only("model").first() or fresh.find(job_id)
+    return job.model if job is not None else None
+
+
+scope.belongs("job", _model_of)

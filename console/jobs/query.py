@@ -6,7 +6,7 @@ Quotes make one word of several, a minus before a word means the jobs that it do
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from functools import reduce
@@ -18,6 +18,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 
 from console import bounds
+from console.accounts import scope
 from console.jobs import moments
 from console.jobs.models import HAS_ERROR, JobTag
 from signalbox.program.errors import InvalidRequest
@@ -136,6 +137,16 @@ def quoted(name: str, value: str) -> str:
     """The word of a filter that asks for a value, whatever stands in it."""
     value = value.replace('"', " ")
     return f'{name}:"{value}"' if " " in value else f"{name}:{value}"
+
+
+def within(asked: JobFilter, names: Sequence[str]) -> JobFilter:
+    """Of those, the jobs of these models; names, or beginnings of names; empty: of all."""
+    if not names:
+        return asked
+    if asked.leads == (Lead(Q()),) and not any(name.endswith("*") for name in names):
+        return replace(asked, leads=tuple(Lead(Q(model=name)) for name in names))
+    limit = scope.within(names)
+    return replace(asked, rest=limit if asked.rest is None else asked.rest & limit)
 
 
 def together(conditions: Sequence[Q]) -> Q | None:

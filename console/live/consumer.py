@@ -17,6 +17,7 @@ from msgspec import Meta
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, may
 from console.accounts.sessions import owner
+from console.board.projection import projected
 from console.board.protocol import Backlog, Frame
 from console.board.view import TOPICS
 from console.feed.feed import Feed
@@ -94,6 +95,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._budget = float(MESSAGES)
         self._is_doubted = self._is_shut = False
         self._user_id = 0
+        self._only: tuple[str, ...] = ()
         self._feed: Feed | None = running.feed
         self._parts = TaskGroup()
 
@@ -116,7 +118,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         user = await database_sync_to_async(self._fresh_user)()
         if user is None:
             await self._shut(Close.NOT_LOGGED_IN)
-        self._user_id = user.pk
+        self._user_id, self._only = user.pk, tuple(user.only_models)
         if not attendance.enter(user.pk, self._doubt, settings.CONSOLE.live_per_user):
             log.warning("live.too_many_connections", user=user.get_username())
             await self._shut(Close.TOO_MANY)
@@ -167,7 +169,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 now = time.time()
                 frame = feed.view.topics.snapshot(item, now) if isinstance(item, str) else item
                 try:
-                    await self.send(frame.text)
+                    await self.send(projected(frame.text, self._only) if self._only else frame.text)
                 except _GONE as error:
                     raise StopConsumer from error
                 behind_since = self._backlog.behind_since
@@ -199,11 +201,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if user is None:
             return Close.NOT_LOGGED_IN
         actor = Actor(user=user, via="live")
-        asked = {topic: Act.JOBS_VIEW if job_of(topic) else ACTS.get(topic) for topic in topics}
-        is_allowed = all(act is not None and may(actor, act) for act in asked.values())
-        return None if is_allowed else Close.NOT_ALLOWED
+        return None if all(_is_allowed(actor, topic) for topic in topics) else Close.NOT_ALLOWED
 
     def _fresh_user(self) -> Any:
         """The operator this session belongs to now, not when it opened; None if it has ended or was switched off."""
         session = self.scope.get("session")
         return owner(session.session_key, time.time()) if session is not None else None
+
+
+def _is_allowed(actor: Actor, topic: str) -> bool:
+    if job_id := job_of(topic):
+        return may(actor, Act.JOBS_VIEW, place=("job", job_id))
+    return topic in ACTS and may(actor, ACTS[topic])

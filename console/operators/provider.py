@@ -37,7 +37,8 @@ _ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519",
 )  # fmt: skip
 """Signatures by a key pair: what the client's secret or nothing signs is refused, whatever the document offers."""
-_REFUSED: Final = "Your provider's answer was refused: {}. Sign on again; if it stays, an administrator looks here."
+_KEYS: Final = frozenset({"RSA", "EC", "OKP"})
+_REFUSED: Final = "Your provider's answer was refused: {}. Sign on again; if it stays so, tell an administrator."
 
 
 class Attempt(NamedTuple):
@@ -64,16 +65,15 @@ class Provider:
         """Where the browser is sent. Raises :class:`Unavailable` while the provider is away."""
         endpoint = self._endpoint("authorization_endpoint")
         more = {"prompt": "login", "max_age": "0"} if attempt.again else {}
-        with self._connection() as connection:
-            url, _ = self._client(connection).create_authorization_url(
-                endpoint,
-                state=attempt.state,
-                code_verifier=attempt.verifier,
-                redirect_uri=attempt.redirect_uri,
-                scope=" ".join(dict.fromkeys(("openid", *self._config.oidc_scopes))),
-                nonce=attempt.nonce,
-                **more,
-            )
+        url, _ = self._client(None).create_authorization_url(
+            endpoint,
+            state=attempt.state,
+            code_verifier=attempt.verifier,
+            redirect_uri=attempt.redirect_uri,
+            scope=" ".join(dict.fromkeys(("openid", *self._config.oidc_scopes))),
+            nonce=attempt.nonce,
+            **more,
+        )
         return str(url)
 
     def claims(self, attempt: Attempt, code: str) -> dict[str, Any]:
@@ -162,7 +162,10 @@ class Provider:
         return found
 
     def _keys(self, *, anew: bool = False) -> Any:
-        return self._read(self._endpoint("jwks_uri"), fresh_s=_AWAY_S if anew else _KEPT_S)
+        """Its public keys for signatures; sets hold others too."""
+        found = self._read(self._endpoint("jwks_uri"), fresh_s=_AWAY_S if anew else _KEPT_S)
+        keys = [key for key in found.get("keys", []) if isinstance(key, dict) and key.get("kty") in _KEYS]
+        return {"keys": [key for key in keys if key.get("use", "sig") == "sig"]}
 
     def _read(self, url: str, fresh_s: float = _KEPT_S) -> dict[str, Any]:
         """A document of the provider's, kept; one caller reads it, the others wait for that."""
@@ -195,9 +198,9 @@ class Provider:
     def _connection(self) -> "httpx.Client":
         import httpx
 
-        return httpx.Client(transport=_bounded(), timeout=_ANSWER_S, follow_redirects=False, trust_env=True)
+        return httpx.Client(transport=_bounded(), timeout=_ANSWER_S, follow_redirects=False)
 
-    def _client(self, connection: "httpx.Client") -> Any:
+    def _client(self, connection: "httpx.Client | None") -> Any:
         from authlib.oauth2.client import OAuth2Client
 
         return OAuth2Client(

@@ -20,8 +20,11 @@ from console.audit.acts import Target, act, check
 from console.database import one_of
 from console.operators import throttle
 from signalbox.program.errors import Conflict, InvalidRequest
+from signalbox.wire.names import MODEL_NAME
 
 TOKEN_DAYS_MAX: Final = 366
+MODELS_MAX: Final = 100
+"""Names of models that one operator is limited to."""
 
 
 def listed() -> QuerySet[User]:
@@ -58,6 +61,26 @@ def set_role(actor: Actor, username: str, role: str, *, reason: str = "") -> Use
         if Identity.objects.filter(user=user).exists():
             raise Conflict(f"{username}'s role comes from the provider at each sign-on. Change their groups there.")
         _give_role(user, role)
+        _keep_an_admin()
+        end_sessions(user)
+    return user
+
+
+def set_models(actor: Actor, username: str, models: list[str], *, reason: str = "") -> User:
+    """Limit an operator to these models, names or beginnings of names like ``team-*``; none: to none of them.
+
+    Their sessions end. Raises :class:`InvalidRequest` for what names no model, and :class:`Conflict` if no admin of all
+    models would be left.
+    """
+    with act(actor, Act.USERS_MANAGE, Target("user", username), asked={"models": models}, reason=reason) as change:
+        user = _user(username)
+        change.before = {"models": user.only_models}
+        if len(models) > MODELS_MAX or len(set(models)) < len(models):
+            raise InvalidRequest(f"models: at most {MODELS_MAX}, each once.")
+        if wrong := [name for name in models if not MODEL_NAME.match(name.removesuffix("*"))]:
+            raise InvalidRequest(f"models: {wrong[0][:60]!r} begins no model's name; write it like team-*.")
+        user.only_models = models
+        user.save(update_fields=["only_models"])
         _keep_an_admin()
         end_sessions(user)
     return user
@@ -195,8 +218,8 @@ def _give_role(user: User, role: str) -> None:
 
 
 def _keep_an_admin() -> None:
-    if not User.objects.filter(groups__name="admin", is_active=True).exists():
-        raise Conflict("This is the last admin; make another first.")
+    if not User.objects.filter(groups__name="admin", is_active=True, only_models=[]).exists():
+        raise Conflict("This is the last admin of all models; make another first.")
 
 
 def _check_user(user: User, password: str) -> None:

@@ -14,7 +14,9 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters, deletion
 from signalbox.jobs.cancel import OPERATOR, cancel
 from signalbox.jobs.change import change
+from signalbox.jobs.deadletters import Letter
 from signalbox.jobs.records import Found, Records
+from signalbox.jobs.refusals import why_no_input
 from signalbox.jobs.room import QueueRoom
 from signalbox.program.errors import Conflict, NotFound
 from signalbox.wire.messages import Record, State, decode
@@ -82,11 +84,21 @@ class JobActs:
         :func:`signalbox.jobs.deadletters.redrive`.
         """
         if since:
-            last = (await deadletters.find(self._bus, job_id)).redriven
+            last = (await self._letter(job_id)).redriven
             if last is not None and last.at < since:
                 at = datetime.fromtimestamp(last.at, UTC)
                 raise Conflict(f"It was run again before, at {at:%Y-%m-%d %H:%M:%S} UTC, as job {last.job}.")
         return (await deadletters.redrive(self._bus, job_id, after=after, version=version)).job_id
+
+    async def _letter(self, job_id: str) -> Letter:
+        """Raises :class:`Conflict` that says why a job that is known has none."""
+        try:
+            return await deadletters.find(self._bus, job_id)
+        except NotFound:
+            record = (await self._found(job_id)).record
+        if not record.state.is_terminal:
+            raise Conflict(f"The job has not ended, it is {record.state}: nothing is to be run again.")
+        raise Conflict(why_no_input(record.state, record.error.code if record.error else "", record.finished_at))
 
     async def discard(self, job_id: str) -> None:
         """Remove a dead letter for good. Raises :class:`NotFound`."""

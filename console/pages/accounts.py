@@ -21,7 +21,6 @@ from console.pages.forms import AccountForm, refusals_in
 from console.pages.sudo import asks_password
 from console.web.guards import sees
 from console.web.middleware import actor_of
-from signalbox.program.errors import InvalidRequest
 
 _SHOWN: Final = 1000
 """Accounts in the list, and keys of one account."""
@@ -146,10 +145,6 @@ def enable(request: HttpRequest, account_id: str) -> HttpResponse:
 def delete(request: HttpRequest, account_id: str) -> HttpResponse:
     """End its keys for good, and its open jobs if that is wished."""
     jobs, reason = request.POST.get("jobs", ""), request.POST.get("reason", "")
-    try:
-        account = endings.delete(actor_of(request), account_id, jobs=jobs, reason=reason)
-    except InvalidRequest as error:
-        messages.error(request, error.public_message)
-        return redirect("account", account_id=account_id)
+    account = endings.delete(actor_of(request), account_id, jobs=jobs, reason=reason)
     flash.say(request, f"{account.name} is deleted", accounts.why_unpublished(account), endings.JOBS[jobs])
     return redirect("account", account_id=account_id)

@@ -129,7 +129,7 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
 def index(request: HttpRequest) -> HttpResponse:
     """A page of the models that match. The URL is the view."""
     asked = {name: request.GET.get(name, "").strip()[:_MOST_ASKED] for name in ("q", "repository", "state")}
-    after = request.GET.get("after", "")
+    after, only = request.GET.get("after", ""), actor_of(request).only_models
     context: dict[str, Any] = {
         "asked": asked,
         "is_filtered": any(asked.values()),
@@ -137,12 +137,17 @@ def index(request: HttpRequest) -> HttpResponse:
         "repositories": Repository.objects.values_list("name", flat=True),
     }
     try:
-        page = listing.page(q=asked["q"], repository=asked["repository"], state=asked["state"], after=after)
+        page = listing.page(q=asked["q"], repository=asked["repository"], state=asked["state"], after=after, only=only)
     except InvalidRequest as error:
         return render(request, "models/index.html", context | {"error": error.public_message}, status=400)
-    found = listing.count(q=asked["q"], repository=asked["repository"]) if not asked["state"] else len(page.models)
+    found = (
+        listing.count(q=asked["q"], repository=asked["repository"], only=only)
+        if not asked["state"]
+        else len(page.models)
+    )
     context |= {
         "page": page,
+        "calls": figures.of_models(page.models),
         "first": after and f"?{urlencode(asked)}",
         "next": page.after and f"?{urlencode(asked | {'after': page.after})}",
         "note": "" if asked["state"] else words.counted(found, "model"),
@@ -233,7 +238,7 @@ def version(request: HttpRequest, name: str, number: str) -> HttpResponse:
 def change_settings(request: HttpRequest, name: str) -> HttpResponse:
     """Change replicas, batching and limits."""
     actor = actor_of(request)
-    authorize(actor, Act.MODELS_SETTINGS)
+    authorize(actor, Act.MODELS_SETTINGS, place=("model", name))
     model = services.find(name)
     form = SettingsForm(request.POST or None, instance=model)
     if form.is_valid():

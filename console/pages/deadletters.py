@@ -32,7 +32,7 @@ def index(request: HttpRequest) -> HttpResponse:
     which = Which(model=request.GET.get("model", "")[:100])
     found, why_unknown = Read([], is_cut=False, kept_s=0.0), ""
     try:
-        found = deadgroups.read(which)
+        found = deadgroups.read(which, actor_of(request).only_models)
     except (Unavailable, Misconfigured) as error:
         why_unknown = error.public_message
     groups = [(group, query_of(group.which)) for group in deadgroups.groups(found)]
@@ -52,7 +52,7 @@ def index(request: HttpRequest) -> HttpResponse:
 def group(request: HttpRequest) -> HttpResponse:
     """The letters of one group, the oldest first."""
     which = _which(request.GET)
-    found = deadgroups.read(which._replace(until=0))
+    found = deadgroups.read(which._replace(until=0), actor_of(request).only_models)
     only = next(iter(deadgroups.groups(found)), None)
     shown = found.letters[:_SHOWN]
     others = [one for one in deadletters.versions(which.model) if one != which.version] if only is not None else []

@@ -19,7 +19,7 @@ from console.web.middleware import actor_of
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     """What was deleted and can be brought back."""
-    return render(request, "models/deleted.html", {"undoable": listing.undoable()})
+    return render(request, "models/deleted.html", {"undoable": listing.undoable(only=actor_of(request).only_models)})
 
 
 @require_POST

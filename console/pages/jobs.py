@@ -1,5 +1,6 @@
 """Pages of jobs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -20,6 +21,7 @@ from console.jobs.models import Job
 from console.keys.models import Account, ApiKey
 from console.outbox import services as outbox
 from console.web.guards import sees
+from console.web.middleware import actor_of
 from signalbox.jobs.cancel import CANCELLED, OPERATOR
 from signalbox.program.errors import InvalidRequest
 
@@ -36,13 +38,13 @@ def index(request: HttpRequest) -> HttpResponse:
     context |= {"qualifiers": query.QUALIFIERS, "old_rows": standing.why_rows_are_old(), "view": view}
     template = "jobs/groups.html" if view.group else "jobs/index.html"
     try:
-        now = timezone.now()
-        context["tabs"] = _tabs(view, listing.counts(query.parse(view.q, now)))
+        now, only = timezone.now(), actor_of(request).only_models
+        context["tabs"] = _tabs(view, listing.counts(query.within(query.parse(view.q, now), only)))
         if view.group:
-            context["found"] = found = groups.by_error(query.parse(view.words, now))
+            context["found"] = found = groups.by_error(query.within(query.parse(view.words, now), only))
             context["rows"] = [(group, view.of_group(group)) for group in found.groups]
         else:
-            context |= _page(view, request.GET.get("before", ""), now)
+            context |= _page(view, request.GET.get("before", ""), now, only)
     except InvalidRequest as error:
         context |= {"error": error.public_message, "tabs": _tabs(view, {})}
         return render(request, template, context, status=400)
@@ -108,16 +110,18 @@ class _View:
         return self.href(group="", state=self.state or "failed")
 
 
-def _page(view: _View, before: str, now: datetime) -> dict[str, Any]:
+def _page(view: _View, before: str, now: datetime, only: Sequence[str]) -> dict[str, Any]:
     is_oldest_first = view.sort == "oldest"
-    page = listing.page(query.parse(view.words, now), before=before, is_oldest_first=is_oldest_first)
+    page = listing.page(
+        query.within(query.parse(view.words, now), only), before=before, is_oldest_first=is_oldest_first
+    )
     is_empty = not page.jobs and not page.searched_to
     return {
         "jobs": page.jobs,
         "account_names": _names(Account, {job.account_id for job in page.jobs}),
         "key_names": _names(ApiKey, {job.key_id for job in page.jobs}),
         "searched_to": page.searched_to,
-        "hints": hints.of(view.q, view.state, now) if is_empty else [],
+        "hints": hints.of(view.q, view.state, now, only) if is_empty else [],
         "not_kept": ""
         if page.older
         else retention.in_words(days=settings.CONSOLE.jobs_kept_days, rows=settings.CONSOLE.jobs_kept_rows),
@@ -131,6 +135,7 @@ def _page(view: _View, before: str, now: datetime) -> dict[str, Any]:
 def longest_waiting(request: HttpRequest, model: str) -> HttpResponse:
     """To the job of a model that has waited the longest: its page says why."""
     asked = query.parse(f"{query.quoted('model', model)} state:queued", timezone.now())
+    asked = query.within(asked, actor_of(request).only_models)
     found = listing.page(asked, size=1, columns=("created_at",), is_oldest_first=True).jobs
     if found:
         return redirect("job", job_id=found[0].pk)

@@ -4,6 +4,7 @@ from django import template
 
 from console.accounts.acts import Act
 from console.audit.models import AuditEntry
+from console.jobs import services as jobs
 from console.jobs.models import Job
 from console.selections import services
 from console.selections.models import Selection
@@ -14,12 +15,13 @@ register = template.Library()
 
 @register.filter
 def last_retry(job: Job) -> str:
-    """The job that operators ran it again as, the last time; empty where none did."""
+    """The job that it was run again as, the last time; empty where it was not. Its row may come after the act's."""
     acts = AuditEntry.objects.filter(
         target_kind="job", target=job.pk, act=Act.JOBS_REDRIVE.value, result=AuditEntry.DONE
     )
-    newest = acts.first()
-    return str(newest.after.get("redriven_as", "")) if newest is not None else ""
+    rows, newest = jobs.redrives(job), acts.first()
+    asked = str(newest.after.get("redriven_as", "")) if newest is not None else ""
+    return asked if asked and asked not in rows else next(iter(rows), "")
 
 
 @register.filter

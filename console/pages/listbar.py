@@ -13,6 +13,7 @@ from console.exports.lists import EXPORTS
 from console.keys.names import names_of
 from console.views import services as views
 from console.web.middleware import actor_of
+from signalbox.program.errors import InvalidRequest
 
 register = template.Library()
 _SHOWN: Final = 30
@@ -45,7 +46,10 @@ def list_bar(context: Context, name: str, text: str | None = None) -> dict[str, 
     takes = EXPORTS[name].takes
     asked = {one: request.GET.get(one, "").strip() for one in takes} if text is None else {"q": text}
     query = urlencode({one: value for one, value in asked.items() if value})
-    shown = views.kept(request.GET.urlencode())
+    try:
+        shown = views.kept(request.GET.urlencode())
+    except InvalidRequest:  # the page itself says that its filter is too long
+        shown = ""
     found = [(view, view.query == shown) for view in views.seen_by(request.user, name)[:_SHOWN]]
     current = next((view for view, is_current in found if is_current), None)
     return {

@@ -18,10 +18,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 from console.accounts import sessions
 from console.accounts.acts import ROLES, WORDS, Act
 from console.accounts.models import OperatorToken, SecondFactor, System, User
+from console.database import one_of
 from console.operators import factors, services, throttle
 from console.pages import flash, once
 from console.pages.factors import wait_for_code
-from console.pages.forms import refusals_in
+from console.pages.forms import WordsField, refusals_in
 from console.pages.sudo import ConfirmForm, asks_password, confirmed, signs_on
 from console.web.guards import sees
 from console.web.middleware import actor_of, address_of
@@ -125,6 +126,16 @@ class UserForm(forms.Form):
     is_service = forms.BooleanField(label="For programs", required=False, help_text="Cannot log in; acts with tokens.")
 
 
+class ModelsForm(forms.Form):
+    """The models that an operator is limited to."""
+
+    models = WordsField(
+        required=False,
+        help_text="Names, or beginnings of names like <code>team-*</code>, separated by spaces. Empty: all models.",
+    )
+    reason = forms.CharField(required=False, max_length=200, help_text="Goes into the audit log.")
+
+
 class ReadOnlyForm(forms.Form):
     """The read-only switch."""
 
@@ -212,6 +223,27 @@ def set_role(request: HttpRequest, username: str) -> HttpResponse:
     services.set_role(actor_of(request), username, request.POST.get("role", ""))
     flash.done(request, f"{username}'s role is changed.")
     return redirect("users")
+
+
+@require_http_methods(["GET", "POST"])
+@sees(Act.USERS_MANAGE)
+@asks_password
+def set_models(request: HttpRequest, username: str) -> HttpResponse:
+    """Limit an operator to some models."""
+    person = one_of(User.objects.filter(username=username), f"There is no operator {username!r}.")
+    form = ModelsForm(request.POST or None, initial={"models": person.only_models})
+    if form.is_valid():
+        with refusals_in(form):
+            services.set_models(actor_of(request), username, **form.cleaned_data)
+            messages.success(
+                request,
+                f"{username} is limited to these models."
+                if form.cleaned_data["models"]
+                else f"{username} is limited to no models any more.",
+            )
+            return redirect("users")
+    status = 400 if form.is_bound else 200
+    return render(request, "accounts/models_of_user.html", {"form": form, "person": person}, status=status)
 
 
 @require_POST

@@ -32,8 +32,6 @@ _COOKIE: Final = f"{'__Host-' if settings.CONSOLE.is_https else ''}signalbox_sig
 _SALT: Final = "console.pages.signon"
 _UNDER_WAY_S: Final = 600
 """How long an operator may take at the provider."""
-_ACCOUNT: Final = "provider's answer"
-"""What refused answers are counted under, per address, as failed logins are."""
 _BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
 
 
@@ -74,13 +72,13 @@ def finish(request: HttpRequest) -> HttpResponse:
     if not constant_time_compare(request.GET.get("state", ""), attempt.state):
         raise Forbidden("This answer belongs to another sign-on, perhaps of another tab. Begin again.")
     address = address_of(request)
-    throttle.check(_ACCOUNT, address)
+    throttle.check(attempt.state, address)  # of no account yet: one's refusals make only their address wait
     try:
         claims = _answer(request, attempt)
-        (_confirm if attempt.again else _log_in)(request, claims)
     except Forbidden:
-        throttle.note_failure(_ACCOUNT, address)
+        throttle.note_failure(attempt.state, address)
         raise
+    (_confirm if attempt.again else _log_in)(request, claims)
     answer = redirect(kept["next"])
     answer.delete_cookie(_COOKIE, samesite="Lax")
     return answer

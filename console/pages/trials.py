@@ -12,8 +12,8 @@ from console.accounts.acts import Act
 from console.accounts.models import User
 from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel
+from console.jobs import fresh, standing, timeline
 from console.jobs import services as jobs
-from console.jobs import standing, timeline
 from console.keys import passing
 from console.trials import inputs, services, snippets
 from console.trials.models import Trial
@@ -95,7 +95,8 @@ def _chosen(versions: list[ModelVersion], number: str, default: int | None) -> M
 
 def _timeline(job_id: str) -> dict[str, Any]:
     try:
-        job = jobs.find(job_id)
+        # Its row may be a second behind.
+        job = fresh.find(job_id) or jobs.find(job_id)
     except NotFound:
         return {}
     return {

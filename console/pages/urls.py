@@ -58,6 +58,7 @@ urlpatterns = [
     path("settings/users/new", operators.create_user, name="create-user"),
     path("settings/users/<str:username>/role", operators.set_role, name="set-role"),
     path("settings/users/<str:username>/second-factor", factors.remove_of, name="remove-factor-of"),
+    path("settings/users/<str:username>/models", operators.set_models, name="set-models"),
     path("settings/users/<str:username>/active", operators.set_active, name="set-active"),
     path("repositories", repositories.index, name="repositories"),
     # No repository's name begins with "-", so it hides none.

@@ -1,14 +1,15 @@
 """What a text of the palette finds: acts first, then things by name, then views and pages. Bounded, and by rights."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from django.db.models import Q
 from django.utils import timezone
 
+from console.accounts import scope
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, may
 from console.catalog.models import ModelVersion, ServedModel
@@ -19,12 +20,15 @@ from console.keys.models import Account, ApiKey
 from console.palette.places import ACTS, PLACES, VERBS, Place, Verb
 from console.views import services as views
 from signalbox.program.words import counted
+from signalbox.wire.access import is_among
 
 MOST_LETTERS: Final = 100
 _OF_A_KIND: Final = 6
 """Things of one kind, and of one verb, that are found."""
 _MOST: Final = 30
 _TOGGLED: Final = {Act.QUEUES_PAUSE: DesiredState.MODEL, Act.WORKERS_DRAIN: DesiredState.WORKER}
+_MODEL: Final = re.compile(r"/models/(?!-/)([^/]+)")
+_JOB: Final = re.compile(r"/jobs/(?!-/)([^/]+)")
 _ID: Final = re.compile(r"[0-9a-f-]{8,36}\Z")
 """Of a job: fewer letters have no index."""
 
@@ -49,10 +53,24 @@ class Thing(NamedTuple):
 def find(actor: Actor, text: str) -> list[Item]:
     """At most :data:`_MOST` lines for a text; without one, the views and pages that there are."""
     text = text.strip()[:MOST_LETTERS].casefold()
-    found = (*_acts(actor, text), *_things(actor, text), *_views(actor, text), *_pages(actor, text))
+    found: Iterable[Item] = (*_acts(actor, text), *_things(actor, text), *_views(actor, text), *_pages(actor, text))
+    if actor.only_models:
+        found = [item for item in found if _is_within(item, actor.only_models)]
     jobs = Item("jobs", f"Search jobs for “{text}”", f"/jobs?{urlencode({'q': text})}")
     offered = [jobs] if text and may(actor, Act.JOBS_VIEW) else []
     return [*islice(dict.fromkeys(found), _MOST), *offered]
+
+
+def _is_within(item: Item, names: Sequence[str]) -> bool:
+    """Whether a line leads to what an operator who is limited to these models may see."""
+    path = urlsplit(item.href).path
+    if model := _MODEL.match(path):
+        return is_among(names, unquote(model[1]))
+    if job := _JOB.match(path):
+        return not scope.refusal(names, Act.JOBS_VIEW, ("job", job[1]))
+    if item.kind in {"page", "view"}:
+        return not path.startswith(("/workers", "/repositories"))
+    return "?name=" not in item.href or is_among(names, unquote(item.href.partition("?name=")[2]))
 
 
 def _acts(actor: Actor, text: str) -> Iterator[Item]:

@@ -216,7 +216,7 @@ def _empty(chosen: Selection) -> dict[str, str]:
 def _insert_named(chosen: Selection, ids: Sequence[str]) -> int:
     named = list(dict.fromkeys(ids))
     if len(named) > MOST:
-        raise InvalidRequest(f"{len(named)} jobs are more than the {MOST} of one selection.")
+        raise InvalidRequest(f"More than {MOST} jobs are named, which is the most of one selection.")
     if not all(JOB_ID.match(job_id) for job_id in named):
         raise InvalidRequest("An id of a job is malformed: nothing was chosen.")
     items = (SelectionItem(selection=chosen, job_id=job_id) for job_id in named)

@@ -52,6 +52,11 @@ class Preview(NamedTuple):
         """Whether any difference is."""
         return any(one.is_breaking for one in self.differences)
 
+    @property
+    def is_change(self) -> bool:
+        """Whether somebody who gets a version gets another one, or none."""
+        return any(one.old is not None and one.old != one.new for one in self.moves)
+
 
 def of_default(model: ServedModel, number: int | None) -> Preview:
     """Of another default version; None: always the highest. Raises as the act would."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from console.accounts.acts import Act
 from console.accounts.models import User
 from console.accounts.rights import Actor
@@ -13,6 +15,8 @@ from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.fleet import steering
 from console.fleet.models import DesiredState
+from console.keys import accounts, endings
+from console.keys.models import Account
 from console.operators import services as operators
 
 
@@ -29,8 +33,12 @@ class Inverse(NamedTuple):
 
 def of(entry: AuditEntry) -> Inverse | None:
     """The inverse of an act that was done; None where it has none, or what it was done to is gone."""
-    find = _BY_ACT.get(entry.act)
-    return find(entry) if find is not None and entry.is_done else None
+    return _BY_ACT[entry.act](entry) if has_any(entry) else None
+
+
+def has_any(entry: AuditEntry) -> bool:
+    """Whether acts of this kind have an inverse at all."""
+    return entry.is_done and entry.act in _BY_ACT
 
 
 def _pause(entry: AuditEntry) -> Inverse | None:
@@ -136,6 +144,12 @@ def _operator(entry: AuditEntry) -> Inverse | None:
             lambda actor, why: operators.set_role(actor, user.username, was["role"], reason=why),
             str,
         )
+    if "models" in was:
+        return Inverse(
+            {"models": user.only_models},
+            lambda actor, why: operators.set_models(actor, user.username, was["models"], reason=why),
+            str,
+        )
     if "is_active" in was:
         return Inverse(
             {"is_active": user.is_active},
@@ -143,6 +157,32 @@ def _operator(entry: AuditEntry) -> Inverse | None:
             str,
         )
     return None
+
+
+def _account(entry: AuditEntry) -> Inverse | None:
+    account = Account.objects.filter(pk=entry.target, deleted_at=None).first()
+    if account is None or not entry.before:
+        return None
+    terms = msgspec.to_builtins(accounts.terms_of(account))
+    if not entry.before.keys() <= terms.keys():
+        return None
+    return Inverse(
+        {name: terms[name] for name in entry.before},
+        lambda actor, why: accounts.change(actor, account.pk, entry.before, reason=why),
+        lambda: accounts.why_unpublished(account),
+    )
+
+
+def _disabled(entry: AuditEntry) -> Inverse | None:
+    account = Account.objects.filter(pk=entry.target, deleted_at=None).first()
+    if account is None:
+        return None
+    switch = endings.disable if entry.before["state"] == "disabled" else endings.enable
+    return Inverse(
+        {"state": account.state},
+        lambda actor, why: switch(actor, account.pk, reason=why),
+        lambda: accounts.why_unpublished(account),
+    )
 
 
 _BESIDE: Final = {"rows_independent", "differs"}
@@ -154,4 +194,6 @@ _BY_ACT: Final[dict[str, Callable[[AuditEntry], Inverse | None]]] = {
     Act.MODELS_SETTINGS: _settings,
     Act.MODELS_ROLLOUT: _rollout,
     Act.USERS_MANAGE: _operator,
+    Act.ACCOUNTS_MANAGE: _account,
+    Act.ACCOUNTS_DELETE: _disabled,
 }

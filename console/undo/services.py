@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from console import bounds
+from console.accounts import scope
 from console.accounts.acts import Act
 from console.accounts.models import User
 from console.accounts.rights import Actor, may
@@ -18,12 +19,23 @@ from console.audit.models import AuditEntry
 from console.catalog.models import ServedModel
 from console.database import one_of
 from console.fleet.models import DesiredState
+from console.keys.models import Account
 from console.undo import inverses
 from console.undo.inverses import Inverse
 from signalbox.program.errors import Conflict, NotFound, SignalboxError
 
 KEPT: Final = timedelta(days=1)
 """How long an act can be taken back."""
+
+
+def _model_of(number: str) -> str | None:
+    """The model that an act was about, which takes back who is limited to it."""
+    rows = AuditEntry.objects.filter(number=bounds.number(number, "number"))
+    entry = rows.first()
+    return scope.model_of(entry.target_kind, entry.target) if entry is not None else None
+
+
+scope.belongs("audit", _model_of)
 
 
 def find(actor: Actor, number: str) -> AuditEntry:
@@ -39,6 +51,8 @@ def undo(actor: Actor, entry: AuditEntry, *, reason: str = "") -> str:
     Raises :class:`NotFound` for an act without an inverse, :class:`Conflict` where it was changed again meanwhile or
     that is too long ago, and what the inverse raises.
     """
+    if not inverses.has_any(entry):
+        raise NotFound(_no_undo(entry))
     what, target, asked = Act(entry.act), Target(entry.target_kind, entry.target), {"undo": entry.number}
     check(actor, what, target, asked=asked, reason=reason)
     why = f"Undo of {entry.number}. {reason}".strip()[:200]
@@ -67,7 +81,7 @@ def of_request(actor: Actor) -> AuditEntry | None:
 
 def may_undo(actor: Actor, entry: AuditEntry) -> bool:
     """Whether :func:`undo` would take the act back now."""
-    if not entry.is_done or not may(actor, Act(entry.act)):
+    if not inverses.has_any(entry) or not may(actor, Act(entry.act), place=(entry.target_kind, entry.target)):
         return False
     try:
         _standing(entry)
@@ -83,7 +97,7 @@ def _standing(entry: AuditEntry) -> Inverse:
     inverse = inverses.of(entry)
     changed = [name for name, was in entry.before.items() if name in entry.after and entry.after[name] != was]
     if inverse is None or not changed:
-        raise NotFound(f"Act {entry.number} ({entry.act} on {entry.target}) has no undo.")
+        raise NotFound(_no_undo(entry))
     for name in changed:
         if name in inverse.now and inverse.now[name] != entry.after[name]:
             raise Conflict(
@@ -91,6 +105,10 @@ def _standing(entry: AuditEntry) -> Inverse:
                 f" {_said(entry.after[name])} after act {entry.number}."
             )
     return inverse
+
+
+def _no_undo(entry: AuditEntry) -> str:
+    return f"Act {entry.number} ({entry.act} on {entry.target}) has no undo."
 
 
 def _said(value: Any) -> str:
@@ -106,5 +124,7 @@ def _lock(entry: AuditEntry) -> None:
         DesiredState.objects.select_for_update().filter(name=entry.target).first()
     elif entry.target_kind == "worker":
         DesiredState.objects.select_for_update().filter(name=entry.target).first()
+    elif entry.target_kind == "account":
+        Account.objects.select_for_update().filter(pk=entry.target).first()
     elif entry.target_kind == "user":
         User.objects.select_for_update().filter(username=entry.target).first()

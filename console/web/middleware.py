@@ -111,7 +111,9 @@ class ErrorPages:
         if not isinstance(error, SignalboxError):
             log.exception("console.failed", path=request.path, request_id=request_id_of(request))
             return None
-        return _again(request, error) or refusal(request, error)
+        form = again.refused(request, error, _page_before(request))  # its CSRF token was right, its body read
+        response = again.shown(request, form, error) if form is not None else None
+        return _delayed(response, error) if response is not None else refusal(request, error, form)
 
     def process_view(self, request: HttpRequest, *_: object) -> HttpResponse | None:
         """The refusal of a NUL, or None; its form was read for the CSRF token by now."""
@@ -122,9 +124,8 @@ class ErrorPages:
         return refusal(request, InvalidRequest("A text has a NUL character, which cannot be stored."))
 
 
-def refusal(request: HttpRequest, error: SignalboxError) -> HttpResponse:
-    """What one of our errors is answered with."""
-    form = again.refused(request, error, _page_before(request))
+def refusal(request: HttpRequest, error: SignalboxError, form: again.Refused | None = None) -> HttpResponse:
+    """What one of our errors is answered with. form: that was refused, to be sent again from here."""
     title = problems.title_of(error.code)
     return _delayed(error_page(request, meaning(error.code).http, title, error.public_message, form), error)
 
@@ -133,13 +134,6 @@ def _delayed(response: HttpResponse, error: SignalboxError) -> HttpResponse:
     if error.retry_after_s is not None:
         response["Retry-After"] = str(max(1, round(error.retry_after_s)))
     return response
-
-
-def _again(request: HttpRequest, error: SignalboxError) -> HttpResponse | None:
-    """The form that was refused, on the page where it stands; None where there is no form or no such page now."""
-    form = again.refused(request, error, _page_before(request))
-    response = again.shown(request, form, error) if form is not None else None
-    return _delayed(response, error) if response is not None else None
 
 
 def error_page(

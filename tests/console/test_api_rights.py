@@ -115,6 +115,7 @@ ASKED: dict[tuple[str, str], Act | None] = {
     ("post", "/api/users"): Act.USERS_MANAGE,
     ("get", "/api/users/{username}"): Act.USERS_VIEW,
     ("put", "/api/users/{username}/role"): Act.USERS_MANAGE,
+    ("put", "/api/users/{username}/models"): Act.USERS_MANAGE,
     ("put", "/api/users/{username}/active"): Act.USERS_MANAGE,
 }
 """What each operation asks of its caller; None: everybody with a token."""
@@ -138,6 +139,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/models/{name}/pin": {"on": True},
     "/api/users": {"username": "u", "password": "short", "role": "viewer"},
     "/api/users/{username}/role": {"role": "viewer"},
+    "/api/users/{username}/models": {"models": ["team-*"]},
     "/api/users/{username}/active": {"on": False},
     "/api/dead-letters/redrive": {"until": 1},
     "/api/dead-letters/discard": {"until": 1},

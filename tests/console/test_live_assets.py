@@ -32,8 +32,9 @@ def test_the_stylesheet_is_at_most_20_kb() -> None:
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda p: p.name)
 def test_a_template_has_no_inline_script_style_or_handler(template: Path) -> None:
     text = template.read_text()
+    html = re.sub(r"\{%.*?%\}", "", text)  # "with one=…" is a word of Django's
     assert not re.search(r"<script(?![^>]*\bsrc=)", text)
-    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", text)
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", html)
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda p: p.name)

@@ -170,6 +170,12 @@ def test_an_id_token_that_is_not_for_this_sign_on_is_refused(
     assert LoginFailure.objects.count() == 1
 
 
+@pytest.mark.parametrize("claims", [{"aud": [CLIENT]}, {"aud": [CLIENT, "another"], "azp": CLIENT}])
+def test_an_id_token_may_be_for_others_too(house: House, sign_on: Callable[..., Any], claims: dict[str, Any]) -> None:
+    house.is_told("1", **claims)
+    assert sign_on().status_code == 302
+
+
 def test_a_code_that_another_sign_on_began_is_refused(sign_on: Callable[..., Any]) -> None:
     answer = sign_on(change={"nonce": "of another"})
     assert (answer.status_code, b"nonce" in answer.content) == (403, True)
@@ -264,7 +270,7 @@ def test_without_a_provider_there_is_no_sign_on(cast: dict[str, User], tab: Clie
 
 
 def test_guessed_answers_are_slowed_down(house: House, settings: Any, tab: Client, long_waits: None) -> None:
-    settings.CONSOLE = replace(settings.CONSOLE, login_per_account=2)
+    settings.CONSOLE = replace(settings.CONSOLE, login_per_address=2)
     for _ in range(2):
         where = parse_qs(urlsplit(tab.get("/login/sign-on")["Location"]).query)
         assert tab.get("/login/signed-on", {"code": "guess", "state": where["state"][0]}).status_code == 403

@@ -130,6 +130,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "revoke-token": ({"args": ["-"]}, {}),
         "add-second-factor": ({}, {}),
         "remove-second-factor": ({}, {}),
+        "set-models": ({"args": ["operator"]}, {"models": "team-*"}),
         "remove-factor-of": ({"args": ["model-manager"]}, {}),
         "confirm-password": ({}, {"password": PASSWORD, "next": "/settings"}),
         "read-only": ({}, {"on": "0"}),

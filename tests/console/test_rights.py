@@ -34,6 +34,7 @@ ACTS: dict[str, Act | None] = {
     "add-second-factor": None,
     "remove-second-factor": None,
     "remove-factor-of": Act.USERS_MANAGE,
+    "set-models": Act.USERS_MANAGE,
     "read-only": Act.SYSTEM_READ_ONLY,
     "shortcuts": Act.VIEWS_OWN,
     "save-view": Act.VIEWS_OWN,

@@ -139,7 +139,7 @@ def test_an_operator_adds_one_and_sees_the_recovery_codes_once(browser: Browser)
     kept = repr(SecondFactor.objects.values()) + repr(list(AuditEntry.objects.values())) + repr(client.session.items())
     for text in (secret[1].replace(" ", ""), *shown, form["code"]):
         assert text not in kept
-    assert "10 of your recovery codes are left" in client.get("/settings").content.decode()
+    assert "Recovery codes left: 10" in client.get("/settings").content.decode()
 
 
 def test_a_secret_offered_to_another_or_changed_is_not_taken(cast: dict[str, User]) -> None:

@@ -124,6 +124,10 @@ def test_the_page_does_what_it_shows(browser: Browser, digits: ServedModel) -> N
     assert "breaks calls" in page
     assert submit(client, "/models/digits/default", {"version": "2", "reason": "it is better"}).status_code == 302
     assert AuditEntry.objects.latest("pk").reason == "it is better"
+    assert (
+        "Nobody gets another version"
+        in client.get("/models/digits/move?what=label&label=new&version=1").content.decode()
+    )
     assert "Roll back: version 1" in client.get("/models/digits/move?what=default&version=1").content.decode()
     assert client.get("/models/digits/move?what=sideways").status_code == 400
     assert browser("operator").get("/models/digits/move?what=default&version=1").status_code == 403

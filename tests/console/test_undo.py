@@ -17,11 +17,13 @@ from console.catalog.models import ServedModel
 from console.feed.feed import Feed
 from console.feed.running import running
 from console.fleet.models import DesiredState
+from console.keys.models import Account
 from console.operators import services as operators
 from console.undo import services as undoing
 from signalbox.program.errors import Conflict, NotFound, SignalboxError
 from signalbox.program.settings import Wire
 from tests.console.conftest import Call, submit
+from tests.console.test_accounts import FORM as ACCOUNT
 from tests.console.test_live_view import worker
 
 Browser = Callable[[str], Client]
@@ -35,6 +37,7 @@ def model(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> ServedMo
     feed.view.presence("w1", worker("w1"), 1_000_000.0)
     monkeypatch.setattr(running, "feed", feed)
     monkeypatch.setattr(Feed, "is_blind", False)
+    Account.objects.create(id="shop", name="Corner shop")
     return model
 
 
@@ -55,6 +58,8 @@ ACTS: dict[str, tuple[str, dict[str, str], Callable[[], Any]]] = {
     "replicas": ("/models/digits/replicas", {"replicas": "3"}, lambda: ServedModel.objects.get().replicas),
     "enabled": ("/models/digits/enabled", {"enabled": "0"}, lambda: ServedModel.objects.get().is_enabled),
     "pin": ("/models/digits/pin", {"pinned": "1"}, lambda: _asked("pin", "digits")),
+    "account": ("/accounts/shop/edit", ACCOUNT, lambda: Account.objects.get().name),
+    "disabled": ("/accounts/shop/disable", {}, lambda: Account.objects.get().state),
     "role": ("/settings/users/viewer/role", {"role": "operator"}, lambda: User.objects.get(username="viewer").role),
     "active": (
         "/settings/users/viewer/active",

@@ -31,7 +31,6 @@ KEY = f"module key {MARK}"
 SCREENS: dict[str, tuple[str, ...]] = {
     "live:board": ("/",),
     "jobs": ("/jobs", "/jobs?q=model:{model}", "/jobs?q=colour:red", "/jobs?q=model:none", "/jobs?group=error"),
-    "longest-waiting": ("/jobs/-/longest-waiting/{model}",),
     "job": ("/jobs/{job}",),
     "job-input": ("/jobs/{job}/input",),
     "job-output": ("/jobs/{job}/output",),
@@ -69,6 +68,14 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "settings": ("/settings",),
     "users": ("/settings/users",),
     "create-user": ("/settings/users/new",),
+    "set-models": ("/settings/users/admin/models",),
+    "add-second-factor": ("/settings/second-factor",),
+    "recovery-codes": (),  # shown once
+    "login-code": (),  # for whose password was just right
+    "enrol": (),
+    "sign-on": (),  # leads to a provider
+    "signed-on": (),
+    "signed-on-again": ("/login/signed-on-again",),
     "api-docs": ("/api/",),
     "confirm-password": ("/confirm?next=/keys",),
     "login": ("/login",),
@@ -82,8 +89,8 @@ LOOKS = depth.at(
 """Sizes and themes in which each screen is judged. A theme changes colours and no size."""
 UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.open = true; })"
 """Opens the forms that a page folds away."""
-NO_SCREENS = {"health", "key-posting", "api-schema", "export"}
-"""A word, a part of the key's page, a document, and a file."""
+NO_SCREENS = {"health", "key-posting", "job-live", "api-schema", "export", "longest-waiting"}
+"""A word, parts of the key's and the job's page, a document, a file, and a way to a job."""
 NO_SCREENS |= {"job-input-image", "job-output-image", "dead-letter"}
 """Images, and what takes a job that was given up: tests/e2e/day/test_day_payloads.py."""
 

@@ -76,7 +76,7 @@ release?.addEventListener("submit", async (event) => {
 const views = {
   lanes: new Lanes($("lanes"), { mayRelease: Boolean(release), ask: askRelease }),
   fetches: new Fetches($("fetches")),
-  queues: new Queues($("queues"), $("queues-none")),
+  queues: new Queues($("queues"), $("queues-none"), { fold: $("queues-fold"), filter: $("queues-filter"), note: $("queues-note") }),
   workers: new Workers($("workers"), $("workers-none")),
   ticker: new Ticker($("ticker")),
   throughput: new Throughput($("throughput"), $("throughput-at"), $("throughput-rows")),

@@ -1,4 +1,4 @@
-// One row per model queue. Rows re-sort (longest wait first) only while the pointer is not on the table.
+// One row per model queue, the longest wait first; many idle ones fold into one line, and a filter finds all.
 
 import { attribute, el, keyed, state, svg, text } from "./dom.js";
 import { duration, serverNow } from "./times.js";
@@ -7,6 +7,11 @@ import { counted, rate } from "./words.js";
 const SPARK_WIDTH = 120;
 const SPARK_HEIGHT = 26;
 const STEPS = 60;
+/** So many idle models are shown as they are; more fold into one line. */
+const FEW = 8;
+/** Rows at once. */
+const MOST = 200;
+const SETTLED_MS = 5000;
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const number = new Intl.NumberFormat("en");
@@ -90,25 +95,39 @@ class QueueView {
   }
 }
 
+/** Nothing waits, runs, moves or failed, and nobody paused it: one of the many that nobody calls, in memory or not. */
+export function isIdle(row) {
+  const isBusy = row.waiting || row.running || row.lost || row.arrived_per_s || row.ended_per_s;
+  const isComing = row.loading || row.fetching || row.failed;
+  return !isBusy && !isComing && ["ready", "cold", "none", "disabled"].includes(row.state);
+}
+
 export class Queues {
-  constructor(body, none) {
-    this.body = body;
-    this.none = none;
+  /** @param {HTMLElement} body @param {HTMLElement} none @param {{fold: HTMLButtonElement, filter: HTMLInputElement, note: HTMLElement}} parts */
+  constructor(body, none, parts) {
+    Object.assign(this, { body, none, ...parts });
     this.views = new Map();
+    this.rows = {};
     this.order = [];
     this.sortedAt = 0;
+    this.isOpen = false;
+    this.fold.addEventListener("click", () => {
+      this.isOpen = !this.isOpen;
+      attribute(this.fold, "aria-expanded", String(this.isOpen));
+      this.#anew();
+    });
+    this.filter.addEventListener("input", () => this.#anew());
   }
 
   update(rows) {
+    this.rows = rows;
     const isEmpty = !Object.keys(rows).length;
-    this.body.closest(".table-wrap").hidden = isEmpty;
     if (isEmpty !== this.isEmpty) {
       this.isEmpty = isEmpty;
+      this.filter.hidden = isEmpty;
       this.none.replaceChildren(...(isEmpty ? [document.getElementById("queues-empty").content.cloneNode(true)] : []));
     }
-    this.#sort(rows);
-    keyed(this.body, this.order, this.views, (model) => new QueueView(model, this.isStale));
-    for (const key of this.order) this.views.get(key).update(rows[key]);
+    this.#draw();
   }
 
   /** While nothing is received, no queue's state is known. */
@@ -118,15 +137,44 @@ export class Queues {
     for (const view of this.views.values()) view.setStale(isStale);
   }
 
-  #sort(rows) {
-    const isTouched = this.body.matches(":hover, :focus-within");
-    const known = new Set(this.order);
-    const isSame = this.order.length === Object.keys(rows).length && this.order.every((key) => rows[key]) && known.size === this.order.length;
+  #anew() {
+    this.sortedAt = -SETTLED_MS;
+    this.order = [];
+    this.#draw();
+  }
+
+  #draw() {
+    const all = Object.keys(this.rows);
+    const words = this.filter.value.trim().toLowerCase();
+    const idle = new Set(all.filter((model) => isIdle(this.rows[model])));
+    const isFolding = !words && idle.size > FEW;
+    let wanted = words ? all.filter((model) => model.toLowerCase().includes(words)) : all;
+    if (isFolding && !this.isOpen) wanted = wanted.filter((model) => !idle.has(model));
+    this.#sort(wanted, idle);
+    const left = this.order.length - MOST;
+    if (left > 0) this.order.length = MOST;
+    this.fold.hidden = !isFolding;
+    const resident = all.filter((model) => idle.has(model) && this.rows[model].ready).length;
+    text(this.fold, `${counted(idle.size, "idle model")}, ${number.format(resident)} of them in the memory of a device`);
+    text(this.note, words && !wanted.length ? "No model is called so." : left > 0 ? `${counted(left, "more model")}: filter by name, or look at Models.` : "");
+    this.note.hidden = !this.note.textContent;
+    this.body.closest(".table-wrap").hidden = !this.order.length;
+    keyed(this.body, this.order, this.views, (model) => new QueueView(model, this.isStale));
+    for (const key of this.order) this.views.get(key).update(this.rows[key]);
+  }
+
+  /** What goes or comes does so at once; a row moves, or folds, only every few seconds and not under the pointer. */
+  #sort(wanted, idle) {
+    const isTouched = this.order.length > 0 && this.body.matches(":hover, :focus-within");
     const now = performance.now();
-    if (isSame && (isTouched || now < this.sortedAt + 5000)) return;
+    if (isTouched || now < this.sortedAt + SETTLED_MS) {
+      const shown = new Set(this.order);
+      this.order = [...this.order.filter((model) => this.rows[model]), ...wanted.filter((model) => !shown.has(model))];
+      return;
+    }
     this.sortedAt = now;
-    const age = (key) => rows[key].oldest_at ?? Infinity;
-    this.order = Object.keys(rows).sort((a, b) => (age(a) === age(b) ? a.localeCompare(b) : age(a) - age(b)));
+    const age = (model) => this.rows[model].oldest_at ?? (idle.has(model) ? Infinity : Number.MAX_VALUE);
+    this.order = wanted.sort((a, b) => (age(a) === age(b) ? a.localeCompare(b) : age(a) - age(b)));
   }
 
   tick() {

@@ -90,7 +90,7 @@ def test_a_devices_memory_and_what_leaves_next_are_two_clicks_away(window: Windo
     page = task.page
     task.click(page.locator(".lane-name h3 a").first)
     about = page.get_by_role("region", name="Device", exact=True)
-    expect(about).to_contain_text(re.compile(r"\d of \d"))
+    expect(about).to_contain_text(re.compile(r"B of \d"))
     while not page.get_by_role("region", name="Models on").get_by_role("link", name=model).count():
         page.reload()  # a heartbeat of its holder tells it
     expect(about).to_contain_text("leaves")
