@@ -21,7 +21,7 @@ ACTS: Final[dict[Act, str]] = {
     Act.REPOSITORIES_MANAGE: "repository",
     Act.KEYS_MANAGE: "API key",
     Act.ACCOUNTS_MANAGE: "account",
-    Act.ACCOUNTS_DELETE: "end of an account",
+    Act.ACCOUNTS_DELETE: "state of an account",
     Act.JOBS_CANCEL: "cancel",
     Act.JOBS_RETRY: "retry",
     Act.JOBS_CHANGE: "change a job",
