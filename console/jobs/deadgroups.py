@@ -41,6 +41,11 @@ class Which(NamedTuple):
             and self.model in {"", one.model}
         )
 
+    def __str__(self) -> str:
+        if not self.group:
+            return self.model or "all"
+        return f"{self.model}:{self.version} {self.error} {self.group}"
+
     @property
     def words(self) -> str:
         """Which letters, for people."""

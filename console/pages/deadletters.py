@@ -40,6 +40,7 @@ def index(request: HttpRequest) -> HttpResponse:
         "found": found,
         "groups": groups,
         "which": which._replace(until=found.until),
+        "may_many": not actor_of(request).only_models,  # selections are closed to who is limited to some models
         "waiting": sum(group.waiting for group, _ in groups),
         "kept": _kept(found.kept_s),
         "why_unknown": why_unknown,
@@ -61,6 +62,7 @@ def group(request: HttpRequest) -> HttpResponse:
         "group": only,
         "which": only.which if only is not None else which,
         "letters": shown,
+        "may_many": not actor_of(request).only_models,
         "left_out": len(found.letters) - len(shown),
         "is_cut": found.is_cut,
         "account_names": dict(names.values_list("pk", "name")),

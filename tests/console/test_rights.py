@@ -10,12 +10,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver
+from msgspec.structs import replace
 
 from console.accounts.acts import ROLES, Act
 from console.accounts.models import User
 from console.accounts.rights import Actor, may, system_actor
 from console.audit.models import AuditEntry
 from console.catalog import services as catalog
+from console.config import ConsoleSettings
 from console.keys import services as keys
 from console.operators import services as accounts
 from signalbox.program.errors import Forbidden
@@ -138,6 +140,12 @@ FORMS: dict[str, dict[str, str]] = {
 
 REVOKING = {"read-only", "revoke-key", "revoke-token", "change-password", "add-second-factor"}
 """What read-only mode allows: switching back, ending what has leaked, and a safer login."""
+
+
+@pytest.fixture(autouse=True)
+def no_nats(console: ConsoleSettings, settings: Any) -> None:
+    """It is not there, and many routes ask it: none waits long for it."""
+    settings.CONSOLE = replace(console, connect_timeout_s=0.1)
 
 
 def routes() -> Iterator[tuple[str, str]]:
