@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from console.accounts import scope
 from console.asking import ask
 from console.jobs.groups import fingerprint
 from signalbox.bus.client import Bus
@@ -126,15 +125,6 @@ def read(which: Which, only: Sequence[str] = ()) -> Read:
     """
     found = ask(_WHAT, lambda bus: _read(bus, which))
     return found._replace(letters=[one for one in found.letters if is_among(only, one.model)]) if only else found
-
-
-def _model_of(which: str) -> str | None:
-    """The model of what :class:`Which` calls so; None where it is not of one model."""
-    name = which.partition(" ")[0].partition(":")[0]
-    return name if name not in {"", "all"} else None
-
-
-scope.belongs(_WHAT, _model_of)
 
 
 def groups(found: Read) -> list[Group]:

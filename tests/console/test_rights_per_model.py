@@ -24,7 +24,6 @@ from console.catalog.models import ServedModel
 from console.deletion import wholemodels
 from console.fleet import services as fleet
 from console.jobs import acts, query
-from console.jobs.deadgroups import Which
 from console.jobs.models import Job
 from console.operators import services as operators
 from console.selections.models import Selection
@@ -157,12 +156,6 @@ def test_a_limit_can_be_taken_back(admin: Actor, things: dict[str, Job]) -> None
     entry = AuditEntry.objects.filter(target="model-manager", act="users.manage").latest("pk")
     undo.undo(admin, entry)
     assert User.objects.get(username="model-manager").only_models == []
-
-
-def test_a_group_of_dead_letters_is_of_one_model() -> None:
-    names = {str(Which()), str(Which(error="x", group="g")), str(Which("zebra")), str(Which("zebra", 1, "x", "g"))}
-    assert {scope.model_of("dead letters", name) for name in names} == {None, "zebra"}
-    assert scope.model_of("dead letters", str(Which("team-a", 2, "x", "g"))) == "team-a"
 
 
 def test_selections_are_closed(tab: Client, things: dict[str, Job]) -> None:

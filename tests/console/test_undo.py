@@ -188,13 +188,13 @@ def test_a_deletion_has_the_same_button(browser: Browser, model: ServedModel) ->
 def test_by_rest(call: Callable[[str], Call]) -> None:
     api = call("admin")
     assert api("put", "models/digits/pause", {"on": True}).status_code == 202  # NATS is away
-    entry = api("get", "audit").json()[0]
+    entry = api("get", "audit").json()["entries"][0]
     answer = api("post", f"audit/{entry['number']}/undo", {"reason": "too early"})
     assert answer.status_code == 202
     assert (answer.json()["act"], answer.json()["target"]) == ("queues.pause", "digits")
     assert "NATS" in answer.json()["unpublished"] or answer.json()["unpublished"]
     assert not _asked("model", "digits")
-    assert api("get", "audit").json()[0]["reason"] == f"Undo of {entry['number']}. too early"
+    assert api("get", "audit").json()["entries"][0]["reason"] == f"Undo of {entry['number']}. too early"
     assert api("post", f"audit/{entry['number']}/undo", {}).status_code == 409
     assert api("post", "audit/999999/undo", {}).status_code == 404
     assert api("post", "audit/x/undo", {}).status_code == 400
