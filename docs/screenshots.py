@@ -146,6 +146,7 @@ def _things(window: Window, page: Page) -> dict[str, str]:
         "job": first("jobs?size=1", "jobs", "id"),
         "key": first("keys", "id"),
         "worker": first("workers", "id"),
+        "gpu": first("workers", "device"),
         "host": first("hosts", "id"),
     }
 

@@ -189,7 +189,8 @@ class Jobs(Endpoint):
     def errors(self, request: Request) -> Response:
         """Group jobs by model and error, the largest group first: among the newest 10 000 that have one."""
         self.sees(request, Act.JOBS_VIEW)
-        found = groups.by_error(query.parse(self.asked(request, wire.ErrorsQuery)["q"], timezone.now()))
+        asked = query.parse(self.asked(request, wire.ErrorsQuery)["q"], timezone.now())
+        found = groups.by_error(query.within(asked, self.actor(request).only_models))
         rows = [{**vars(group), "q": group.words} for group in found.groups]
         return Response(wire.ErrorsOut({"groups": rows, "searched_to": found.searched_to}).data)
 

@@ -21,7 +21,7 @@ ACTS: Final[dict[Act, str]] = {
     Act.REPOSITORIES_MANAGE: "repository",
     Act.KEYS_MANAGE: "API key",
     Act.ACCOUNTS_MANAGE: "account",
-    Act.ACCOUNTS_DELETE: "end of an account",
+    Act.ACCOUNTS_DELETE: "state of an account",
     Act.JOBS_CANCEL: "cancel",
     Act.JOBS_RETRY: "retry",
     Act.JOBS_CHANGE: "change a job",
@@ -172,6 +172,7 @@ FIELDS: Final[dict[str, Field]] = {
     "waiting": Field("waiting calls", of_count("call", none="as the gateways are set")),
     "warm_ups": Field("warm-up requests"),
     "weight": Field("share of callers", units.share),
+    "with_version": Field("run with", units.version),
     "would_need_approval": Field("would need approval", units.reasons),
 }
 """Words of each field; of one act they may differ: :data:`OF_ACT`."""

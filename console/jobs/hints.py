@@ -1,5 +1,6 @@
 """What a filter that finds no job would find with one of its words left out, or another time: a few counts, bounded."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -22,8 +23,11 @@ class Hint(NamedTuple):
     instead: str = ""
 
 
-def of(text: str, state: str, now: datetime) -> list[Hint]:
-    """The filters near ``text`` that find something. state: of the list's tab, empty = all."""
+def of(text: str, state: str, now: datetime, only: Sequence[str] = ()) -> list[Hint]:
+    """The filters near ``text`` that find something. state: of the list's tab, empty = all.
+
+    only: as :func:`query.within`.
+    """
     words = query.words_of(text)
     tried = [Hint(text, "", "", f"state:{state}")] if state else []
     for place, word in enumerate(words):
@@ -31,13 +35,13 @@ def of(text: str, state: str, now: datetime) -> list[Hint]:
         if word.startswith("created:"):
             tried += [Hint(" ".join([*others, wider]), state, "", word, wider) for wider in _WIDER if wider != word]
         tried.append(Hint(" ".join(others), state, "", word))
-    counted = [hint._replace(jobs=_count(hint, now)) for hint in tried[:_MOST]]
+    counted = [hint._replace(jobs=_count(hint, now, only)) for hint in tried[:_MOST]]
     return [hint for hint in counted if hint.jobs]
 
 
-def _count(hint: Hint, now: datetime) -> str:
+def _count(hint: Hint, now: datetime, only: Sequence[str]) -> str:
     try:
-        found = listing.counts(query.parse(hint.text, now), most=_COUNTED)
+        found = listing.counts(query.within(query.parse(hint.text, now), only), most=_COUNTED)
     except InvalidRequest:
         return ""
     count = found.get(hint.state or "all", "0")

@@ -147,6 +147,7 @@ def index(request: HttpRequest) -> HttpResponse:
     )
     context |= {
         "page": page,
+        "calls": figures.of_models(page.models),
         "first": after and f"?{urlencode(asked)}",
         "next": page.after and f"?{urlencode(asked | {'after': page.after})}",
         "note": "" if asked["state"] else words.counted(found, "model"),

@@ -1,11 +1,12 @@
 """Figures of a model's versions as its page shows them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from django.utils import timezone
 
+from console.catalog.models import ServedModel
 from console.rollups import causes, reading
 from console.rollups.causes import Cause
 from console.rollups.models import MINUTE_S
@@ -43,6 +44,11 @@ class Span(NamedTuple):
     since: datetime
     step: str
     rows: list[VersionRow]
+
+
+def of_models(page: Iterable[tuple[ServedModel, object]]) -> dict[str, VersionFigures]:
+    """The last hour of the models of a list, by name; of those that nobody called there is none."""
+    return reading.models([model.name for model, _ in page], timezone.now() - _SPANS[0][1])
 
 
 def spans(model: str) -> list[Span]:

@@ -94,7 +94,7 @@ def _priority(text: str) -> Priority | None:
 
 
 def _deadline(request: HttpRequest) -> datetime | None:
-    """As so many minutes from now, or, where a deadline is put back, as an instant."""
+    """The deadline that is asked for: so many minutes from now, or, where a deadline is put back, as an instant."""
     minutes, instant = request.POST.get("minutes", ""), request.POST.get("deadline_at", "")
     if instant:
         try:

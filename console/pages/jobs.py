@@ -121,7 +121,7 @@ def _page(view: _View, before: str, now: datetime, only: Sequence[str]) -> dict[
         "account_names": _names(Account, {job.account_id for job in page.jobs}),
         "key_names": _names(ApiKey, {job.key_id for job in page.jobs}),
         "searched_to": page.searched_to,
-        "hints": hints.of(view.q, view.state, now) if is_empty else [],
+        "hints": hints.of(view.q, view.state, now, only) if is_empty else [],
         "not_kept": ""
         if page.older
         else retention.in_words(days=settings.CONSOLE.jobs_kept_days, rows=settings.CONSOLE.jobs_kept_rows),

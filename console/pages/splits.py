@@ -1,6 +1,6 @@
 """Acts on splits, on a model's page, and what they and other acts on versions would move."""
 
-from typing import Any
+from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -16,6 +16,8 @@ from console.splits import acts, preview
 from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.program.errors import InvalidRequest
+
+_SPLIT_FIELDS: Final = ("target", "candidate", "percent", "shadow", "tolerance", "header")
 
 
 @require_POST
@@ -73,13 +75,20 @@ def move(request: HttpRequest, name: str) -> HttpResponse:
         title = f"{verb} {label}" if number is None else f"{verb} {label}: version {number}"
         route, found = "model-label", preview.of_label(model, label, number)
         fields["label"] = label
+    elif what == preview.SPLIT:
+        part = _number(request.GET.get("percent") or "0", "percent") / 100
+        candidate = bounds.number(request.GET.get("candidate", ""), "candidate")
+        verb, route = "Split", "model-split"
+        title = f"Version {candidate} for {percent(part)} of the callers"
+        found = preview.of_share(model, target, candidate, part)
+        fields = {field: request.GET.get(field, "") for field in _SPLIT_FIELDS}
     elif what in {preview.PROMOTE, preview.ROLL_BACK}:
         is_promotion = what == preview.PROMOTE
         found, fields = preview.of_split(model, target, is_promotion=is_promotion), {"target": target}
         route, verb = ("promote-split", "Promote") if is_promotion else ("roll-back-split", "Roll back")
         title = f"{verb}: version {found.new}"
     else:
-        raise InvalidRequest("what: default, label, promote or roll-back.")
+        raise InvalidRequest("what: default, label, split, promote or roll-back.")
     context = {
         "model": model,
         "preview": found,

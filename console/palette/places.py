@@ -74,6 +74,8 @@ VERBS: Final = (
     Verb(("revoke",), "key", Act.KEYS_MANAGE, "Revoke {}", "/keys/{}#do=revoke", revokes=True),
     Verb(("replace", "rotate"), "key", Act.KEYS_MANAGE, "Replace {}", "/keys/{}#do=rotate"),
     Verb(("edit", "change"), "account", Act.ACCOUNTS_MANAGE, "Edit {}", "/accounts/{}/edit"),
+    Verb(("disable",), "account", Act.ACCOUNTS_DELETE, "Disable {}", "/accounts/{}#do=disable"),
+    Verb(("delete",), "account", Act.ACCOUNTS_DELETE, "Delete {}", "/accounts/{}#do=delete"),
     Verb(("key", "create"), "account", Act.KEYS_MANAGE, "Create key for {}", "/keys/new?account={}"),
     Verb(("cancel",), "job", Act.JOBS_CANCEL, "Cancel {}", "/jobs/{}#do=cancel"),
     Verb(("retry",), "job", Act.JOBS_RETRY, "Retry {}", "/jobs/{}#do=retry"),

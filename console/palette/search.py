@@ -170,7 +170,7 @@ def _keys(text: str) -> list[Thing]:
 
 
 def _accounts(text: str) -> list[Thing]:
-    rows = Account.objects.filter(Q(name__icontains=text) | Q(pk__istartswith=text))
+    rows = Account.objects.filter(Q(name__icontains=text) | Q(pk__istartswith=text), deleted_at=None)
     return [Thing(*row) for row in rows.values_list("pk", "name", "pk")[:_OF_A_KIND]]
 
 

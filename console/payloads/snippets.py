@@ -1,4 +1,4 @@
-"""The same request again, as curl and as Python: with its input where that is small, and never with a key."""
+"""Writes a job's request as curl and as Python: with its input where that is small, and never with a key."""
 
 import json
 import shlex

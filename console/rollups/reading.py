@@ -1,6 +1,6 @@
 """What the figures say: of a model's versions, and of accounts."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -115,6 +115,16 @@ def versions(
         )
         for version in sorted(sums, reverse=True)
     ]
+
+
+def models(names: Collection[str], since: datetime) -> dict[str, VersionFigures]:
+    """Of those of these models that had a job end since then, all versions together (as version 0), without points."""
+    until = datetime.now(UTC)
+    sums: dict[str, Sums] = {}
+    for row in _rows(since, until, MINUTE_S).filter(model__in=names):
+        sums.setdefault(row.model, Sums()).merge(row)
+    seconds = max(1, round((until - since).total_seconds()))
+    return {name: VersionFigures(0, seconds, one) for name, one in sums.items()}
 
 
 def account(account_id: str, since: datetime, until: datetime, step_s: int) -> list[Use]:

@@ -24,7 +24,7 @@ def discard(actor: Actor, which: Which, *, reason: str = "") -> Selection:
 
 
 def _freeze(actor: Actor, name: str, right: Act, which: Which, reason: str, options: dict[str, int]) -> Selection:
-    target, asked = Target("dead letters", which.words), {**which._asdict(), **options}
+    target, asked = Target("dead letters", which.words), {name: value for name, value in options.items() if value}
     # NATS is asked for the letters first, and by nobody who may not act on them.
     check(actor, right, target, asked=asked, reason=reason)
     with preparing(actor, right, target, asked=asked, reason=reason):

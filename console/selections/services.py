@@ -216,7 +216,7 @@ def _empty(chosen: Selection) -> dict[str, str]:
 def _insert_named(chosen: Selection, ids: Sequence[str]) -> int:
     named = list(dict.fromkeys(ids))
     if len(named) > MOST:
-        raise InvalidRequest(f"A selection has at most {MOST} jobs; these are {len(named)}.")
+        raise InvalidRequest(f"More than {MOST} jobs are named, which is the most of one selection.")
     if not all(JOB_ID.match(job_id) for job_id in named):
         raise InvalidRequest("An id of a job is malformed: nothing was chosen.")
     items = (SelectionItem(selection=chosen, job_id=job_id) for job_id in named)

@@ -12,9 +12,11 @@ from console.catalog.targets import require_unsplit, servable
 from console.database import one_of
 from console.feed.running import running
 from console.rollups import reading
+from signalbox.program.errors import InvalidRequest
 
 DEFAULT: Final = "default"
 LABEL: Final = "label"
+SPLIT: Final = "split"
 PROMOTE: Final = "promote"
 ROLL_BACK: Final = "roll-back"
 _ANY: Final = -1
@@ -52,6 +54,11 @@ class Preview(NamedTuple):
         """Whether any difference is."""
         return any(one.is_breaking for one in self.differences)
 
+    @property
+    def is_change(self) -> bool:
+        """Whether somebody who gets a version gets another one, or none."""
+        return any(one.old is not None and one.old != one.new for one in self.moves)
+
 
 def of_default(model: ServedModel, number: int | None) -> Preview:
     """Of another default version; None: always the highest. Raises as the act would."""
@@ -59,7 +66,7 @@ def of_default(model: ServedModel, number: int | None) -> Preview:
     if number is not None:
         servable(model, number)
     new = number if number is not None else _highest(model)
-    return _preview(model, [Move("Requests without a version", model.serving_version, new)])
+    return _preview(model, [Move(_callers(""), model.serving_version, new)])
 
 
 def of_label(model: ServedModel, label: str, number: int | None) -> Preview:
@@ -69,7 +76,31 @@ def of_label(model: ServedModel, label: str, number: int | None) -> Preview:
         servable(model, number)
     existing = model.labels.select_related("version").filter(name=label).first()
     old = existing.version.number if existing is not None else None
-    return _preview(model, [Move(f"Requests by label {label}", old, number)])
+    return _preview(model, [Move(_callers(label), old, number)])
+
+
+def of_share(model: ServedModel, target: str, candidate: int, weight: float) -> Preview:
+    """Of a split that begins, or gets another weight. Raises as the act would."""
+    if not 0 <= weight <= 1:
+        raise InvalidRequest("percent: 0 to 100.")
+    servable(model, candidate)
+    who = _callers(target)
+    base: int | None
+    split = model.splits.filter(target=target).first()
+    if split is not None:
+        base, before = split.base, split.weight
+    elif target:
+        label = one_of(model.labels.select_related("version").filter(name=target), f"There is no label {target!r}.")
+        base, before = label.version.number, 0.0
+    else:
+        base, before = model.serving_version, 0.0
+    parts = [
+        (abs(weight - before), *((base, candidate) if weight > before else (candidate, base))),
+        (min(weight, before), candidate, candidate),
+        (1 - max(weight, before), base, base),
+    ]
+    moves = [Move(f"{who}: {100 * part:.4g} % of the callers", old, new) for part, old, new in parts if part > 0]
+    return _preview(model, moves)
 
 
 def of_split(model: ServedModel, target: str, *, is_promotion: bool) -> Preview:
@@ -77,12 +108,16 @@ def of_split(model: ServedModel, target: str, *, is_promotion: bool) -> Preview:
     missing = f"No split of {f'label {target}' if target else 'the default'} of {model.name} runs."
     split = one_of(model.splits.filter(target=target), missing)
     new = split.candidate if is_promotion else split.base
-    who = f"Requests by label {target}" if target else "Requests without a version"
+    who = _callers(target)
     weight = 0.0 if split.halted_at else split.weight
     part = f"{100 * weight:.4g} % of the callers"
     rest = f"the other {100 - 100 * weight:.4g} %" if weight else "all callers"
     moves = [Move(f"{who}: {part}", split.candidate, new)] if weight else []
     return _preview(model, [*moves, Move(f"{who}: {rest}", split.base, new)])
+
+
+def _callers(target: str) -> str:
+    return f"Requests by label {target}" if target else "Requests without a version"
 
 
 def _preview(model: ServedModel, moves: list[Move]) -> Preview:

@@ -1,4 +1,4 @@
-"""The fields of a signature's inputs: what they hold at first, and the request that they make. Pure."""
+"""The fields of a signature's inputs: what they hold at first, and the request that they make."""
 
 import json
 import re

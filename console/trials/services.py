@@ -30,7 +30,7 @@ from signalbox.wire.messages import Signature
 from signalbox.wire.names import Bucket
 from signalbox.wire.signatures import DEFAULT, can_be_run
 
-KEPT: Final = timedelta(minutes=15)
+KEPT: Final = timedelta(minutes=30)
 EVERY_S: Final = 60.0
 MOST_AT_ONCE: Final = 4
 """Calls of one process that wait for their answers: each has a thread."""

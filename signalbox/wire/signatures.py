@@ -41,7 +41,7 @@ class Shaped(Protocol):
 
     @property
     def dtype(self) -> str:
-        """As in :data:`signalbox.wire.tensors.DTYPES`."""
+        """The name of its type, as in :data:`signalbox.wire.tensors.DTYPES`."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -48,13 +48,13 @@ def test_a_form_that_asks_names_the_act_and_the_thing_and_its_button_says_it_aga
     tag, body = ASKING[place]
     what, title, verb = (_said(tag, f"data-confirm{name}") for name in ("", "-title", "-verb"))
     assert what.endswith((".", "%}")), "what happens, in a sentence"
-    assert "{{" in title or 'id="release"' in tag, "the title names the thing"
+    assert "{{" in title or len(title.split()) > 2, "the title names the thing"
     assert "?" not in re.sub(r"\{[{%].*?[%}]\}", "", title)
     button = BUTTON.search(body)
     assert button
-    assert set(_words(verb)) <= set(_words(button["text"]))
     assert _words(verb)
-    assert verb.split()[0] != "Confirm"
+    verbs = {words.split()[0] for words in _words(verb)}
+    assert verbs <= {words.split()[0] for words in _words(button["text"])} - {"Confirm", "OK", "Yes"}
 
 
 def test_the_dialog_itself_asks_nothing_and_has_one_harmless_button() -> None:
@@ -62,6 +62,5 @@ def test_the_dialog_itself_asks_nothing_and_has_one_harmless_button() -> None:
     for word in ("Are you sure", '"Confirm"', '"Cancel"', ">Cancel<", ">Confirm<"):
         assert word not in dialog
     assert re.search(r'<button[^>]*id="confirm-keep" autofocus>', dialog)
-    assert [path for path in TEMPLATES.rglob("*.html") if "<dialog" in path.read_text()] == [
-        TEMPLATES / "partials/confirm.html"
-    ]
+    texts = {path: path.read_text() for path in TEMPLATES.rglob("*.html")}
+    assert [path for path, text in texts.items() if ">Cancel</button>" in text or "Are you sure" in text] == []

@@ -14,11 +14,12 @@ from django.test import Client
 
 from console.feed.feed import Feed
 from console.live import consumer
-from console.live.consumer import LiveConsumer
+from console.live.consumer import JOBS, Close, LiveConsumer
 from console.live.lifespan import lifespan
 from console.live.origin import SameOrigin
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
+from signalbox.wire.names import new_job_id
 from tests.console.mirror import TOPICS, Mirror
 from tests.console.traffic import GPU, Railway
 
@@ -91,6 +92,24 @@ class Tab:
         """The tab is closed."""
         await self._asgi.send_input({"type": "websocket.disconnect", "code": 1001})
         await self._asgi.wait(timeout=60)
+
+
+async def test_a_viewer_follows_jobs_and_only_a_few_of_them(feed: Feed) -> None:
+    _, cookie = await sync_to_async(_log_in)("viewer")
+    topics = [f"job:{new_job_id(1.0, number)}" for number in range(JOBS + 1)]
+    tab = Tab(cookie)
+    assert await tab.open()
+    await tab.subscribe(*topics[:JOBS])
+    assert (await tab.receive("snap", topics[0]))["state"] == {}, "there is no such job"
+    assert set(topics[:JOBS]) < set(feed.view.topics.topics)
+    await tab.subscribe(topics[JOBS])
+    assert await tab.closed() == Close.TOO_MANY
+    await tab.leave()
+    assert not set(topics) & set(feed.view.topics.topics)
+    odd = Tab(cookie)
+    assert await odd.open()
+    await odd.subscribe("job:of-nobody")
+    assert await odd.closed() == Close.NOT_ALLOWED
 
 
 async def test_a_viewer_gets_every_topic_and_then_changes_in_sequence(feed: Feed, bus: Bus) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from joserfc import jwt
@@ -34,6 +35,8 @@ class Odd(ThreadingHTTPServer):
         self.keys = [self.key]
         self.asked: list[str] = []
         self.sent: dict[str, str] = {}
+        self.posted: dict[str, str] = {}
+        self.form = ""
         self.document: dict[str, Any] = {
             "issuer": self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",
@@ -70,7 +73,8 @@ class _Answers(BaseHTTPRequestHandler):
             self.wfile.write(found if isinstance(found, bytes) else json.dumps(found).encode())
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.posted = dict(self.headers)
+        self.server.form = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.do_GET()
 
     def log_message(self, *_: Any) -> None:
@@ -101,7 +105,29 @@ def test_a_right_answer_is_taken_and_document_and_keys_are_read_once(odd: Odd, a
         assert asking.address(ATTEMPT).startswith(f"{odd.issuer}/authorize?")
         assert asking.claims(ATTEMPT, "code")["sub"] == "1"
     assert sorted(odd.asked) == ["/.well-known/openid-configuration", "/keys", "/token", "/token"]
-    assert odd.sent["Authorization"].startswith("Basic ")
+    assert odd.posted["Authorization"].startswith("Basic ")
+
+
+@pytest.mark.parametrize(
+    ("secret", "methods", "is_basic", "is_posted"),
+    [
+        (SECRET, None, True, False),
+        (SECRET, ["client_secret_post"], False, True),
+        (SECRET, ["client_secret_post", "client_secret_basic"], True, False),
+        ("", ["none"], False, False),
+    ],
+)
+def test_the_console_says_who_it_is_as_the_provider_asks(
+    odd: Odd, console: ConsoleSettings, secret: str, methods: list[str] | None, is_basic: bool, is_posted: bool
+) -> None:
+    if methods is not None:
+        odd.document["token_endpoint_auth_methods_supported"] = methods
+    config = replace(console, oidc_issuer=odd.issuer, oidc_client_id=CLIENT, oidc_client_secret=secret)
+    Provider(config).claims(ATTEMPT, "code")
+    form = dict(parse_qsl(odd.form))
+    assert ("Authorization" in odd.posted, "client_secret" in form) == (is_basic, is_posted)
+    assert form.get("client_id") == (None if is_basic else CLIENT)
+    assert form["code_verifier"] == ATTEMPT.verifier
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,15 @@ def test_the_figures_are_had_over_rest_too(call: Callable[[str], Call], digits: 
     assert call("viewer")("get", "models/other/figures").status_code == 404
 
 
+def test_the_list_has_the_last_hour_of_each_model(browser: Callable[[str], Client], digits: str) -> None:
+    assert 'data-label="Calls, 1 h" class="num">–<' in browser("viewer").get("/models").content.decode()
+    at = now()
+    store.apply([message(ended(1), 1, at), message(failure(2), 2, at), message(ended(3, version=4), 3, at)], 3)
+    page = browser("viewer").get("/models").content.decode()
+    assert 'data-label="Calls, 1 h" class="num">3<' in page
+    assert 'data-label="Errors" class="num">1<' in page
+
+
 def test_a_cause_is_what_took_a_tenth_of_the_time() -> None:
     sums = Sums(succeeded=100, parts={"delay": 1e9, "queue": 500.0, "fetch": 30.0, "load": 80.0, "run": 390.0})
     found = causes.of(VersionFigures(1, 3600, sums))

@@ -16,7 +16,7 @@ from console.feed.running import running
 from console.projector import store
 from console.splits import acts, preview
 from console.splits.preview import Difference, Move
-from signalbox.program.errors import Conflict, NotFound
+from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Residency
 from tests.console.conftest import submit
@@ -68,6 +68,24 @@ def test_the_end_of_a_split_moves_its_callers_alone(admin: Actor, digits: Served
         preview.of_default(digits, 2)
     with pytest.raises(NotFound):
         preview.of_split(digits, "stable", is_promotion=True)
+
+
+def test_a_split_that_begins_or_grows_moves_part_of_the_callers(admin: Actor, digits: ServedModel) -> None:
+    who = "Requests without a version"
+    assert preview.of_share(digits, "", 2, 0.1).moves == [
+        Move(f"{who}: 10 % of the callers", 1, 2),
+        Move(f"{who}: 90 % of the callers", 1, 1),
+    ]
+    assert not preview.of_share(digits, "stable", 2, 0.0).is_change
+    acts.set_split(admin, "digits", "", 2, 0.5)
+    assert [(move.old, move.new) for move in preview.of_share(digits, "", 2, 0.8).moves] == [(1, 2), (2, 2), (1, 1)]
+    less = preview.of_share(digits, "", 2, 0.0)
+    assert [(move.old, move.new) for move in less.moves] == [(2, 1), (1, 1)]
+    for weight in (1.1, float("nan")):
+        with pytest.raises(InvalidRequest):
+            preview.of_share(digits, "", 2, weight)
+    with pytest.raises(NotFound):
+        preview.of_share(digits, "none", 2, 0.1)
 
 
 def test_a_version_in_no_device_s_memory_is_told_of(digits: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +142,14 @@ def test_the_page_does_what_it_shows(browser: Browser, digits: ServedModel) -> N
     assert "breaks calls" in page
     assert submit(client, "/models/digits/default", {"version": "2", "reason": "it is better"}).status_code == 302
     assert AuditEntry.objects.latest("pk").reason == "it is better"
+    assert (
+        "Nobody gets another version"
+        in client.get("/models/digits/move?what=label&label=new&version=1").content.decode()
+    )
     assert "Roll back: version 1" in client.get("/models/digits/move?what=default&version=1").content.decode()
+    split = client.get("/models/digits/move?what=split&candidate=1&percent=10&shadow=5&header=X-User").content.decode()
+    assert all(
+        f'name="{field}" value="{value}"' in split for field, value in {"shadow": "5", "header": "X-User"}.items()
+    )
     assert client.get("/models/digits/move?what=sideways").status_code == 400
     assert browser("operator").get("/models/digits/move?what=default&version=1").status_code == 403

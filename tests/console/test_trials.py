@@ -101,7 +101,7 @@ def test_a_large_tensor_is_not_filled_in_and_a_huge_one_is_refused() -> None:
 def test_the_same_call_is_shown_for_a_shell_and_for_python() -> None:
     body = inputs.request("f", Signature(inputs={"x": TensorSpec(dtype="string", shape=())}, outputs={}), {"x": "it's"})
     assert snippets.curl("https://f", "a b", 3, body) == (
-        'curl -H "Authorization: Bearer $SIGNALBOX_API_KEY" https://f/v1/models/a%20b/versions/3:predict'
+        'curl -H "Authorization: Bearer $SIGNALBOX_KEY" https://f/v1/models/a%20b/versions/3:predict'
         """ -d '{"signature_name":"f","inputs":{"x":"it'"'"'s"}}'"""
     )
     program = snippets.python("https://f", "m", 3, body)
@@ -236,7 +236,7 @@ def test_the_page_has_the_form_and_after_it_is_sent_the_answer_for_who_sent_it_a
     client = browser("model manager")
     page = client.get("/models/digits/try").content.decode()
     assert 'name="input.x" value="1.0"' in page
-    assert "$SIGNALBOX_API_KEY" in page
+    assert "$SIGNALBOX_KEY" in page
     sent = submit(client, "/models/digits/try", {"version": "2", "signature": "serving_default", "input.x": "7"})
     assert sent.status_code == 302
     shown = client.get(sent["Location"]).content.decode()

@@ -131,7 +131,8 @@ def judged(page: Page, screen: str, looks: Iterable[tuple[int, str]]) -> list[st
     found = []
     for width, theme in looks:
         page.set_viewport_size({"width": width, "height": 740 if width < 500 else 900})
-        page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        # A colour on its way to another one would be judged.
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light", reduced_motion="reduce")
         found += audit(page, f"{screen} at {width} {theme}")
     return found
 

@@ -34,12 +34,16 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "job": ("/jobs/{job}",),
     "selections": ("/jobs/-/selections",),
     "selection": ("/jobs/-/selections/{selection}",),
+    "job-input": ("/jobs/{job}/input",),
+    "job-output": ("/jobs/{job}/output",),
     "dead-letters": ("/jobs/-/dead-letters",),
+    "dead-letter-group": ("/jobs/-/dead-letters/-/group?model={model}&error=none",),
     "models": ("/models", "/models?state=ready", "/models?q=nothing-is-called-so"),
     "model": ("/models/{model}",),
     "deleted": ("/models/-/deleted",),
     "version": ("/models/{model}/versions/1",),
     "try-model": ("/models/{model}/try", "/models/{model}/try?version=1&signature=serving_default"),
+    "trial": ("/models/{model}/try/{trial}",),
     "model-move": (
         "/models/{model}/move?what=default&version=1",
         "/models/{model}/move?what=label&label=new&version=1",
@@ -88,8 +92,10 @@ LOOKS = depth.at(
 """Sizes and themes in which each screen is judged. A theme changes colours and no size."""
 UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.open = true; })"
 """Opens the forms that a page folds away."""
-NO_SCREENS = {"health", "key-posting", "api-schema", "export", "longest-waiting"}
-"""A word, a part of the key's page, a document, a file, and a way to a job."""
+NO_SCREENS = {"health", "key-posting", "job-live", "api-schema", "export", "longest-waiting"}
+"""A word, parts of the key's and the job's page, a document, a file, and a way to a job."""
+NO_SCREENS |= {"job-input-image", "job-output-image", "dead-letter"}
+"""Images, and what takes a job that was given up: tests/e2e/day/test_day_payloads.py."""
 
 
 @pytest.fixture(scope="module")
@@ -429,20 +435,17 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     page.get_by_role("button", name="Delete…").click()
     page.wait_for_url("**/jobs/-/selections/*")
     selection = page.url.rsplit("/", 1)[-1]
+    page.goto(window.url(f"/models/{MODEL}/try"))
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_label("Answer of the front")).to_contain_text("outputs")
+    trial = page.url.rsplit("/", 1)[-1]
     page.goto(window.url("/workers/-/hosts"))
     host = str(page.locator("tbody a.row-link").first.get_attribute("href")).rsplit("/", 1)[-1]
     page.goto(window.url("/workers"))
     gpu = str(page.locator("tbody a[href^='/workers/-/devices/']").first.get_attribute("href")).rsplit("/", 1)[-1]
     page.context.close()
-    return {
-        "model": MODEL,
-        "job": job,
-        "selection": selection,
-        "key": kid,
-        "worker": "worker-1",
-        "host": host,
-        "gpu": gpu,
-    }
+    ids = {"job": job, "key": kid, "gpu": gpu, "trial": trial, "selection": selection}
+    return {"model": MODEL, "worker": "worker-1", "host": host, **ids}
 
 
 def test_a_model_is_pinned_and_unpinned_and_loaded_by_hand_with_the_buttons_of_its_page(
@@ -554,7 +557,7 @@ def test_every_screen_is_accessible_fits_and_stands_still(window: Window, things
     guest.goto(window.url("/login"))
     faults += judged(guest, "/login", looks)
     guest.context.close()
-    assert faults == []
+    assert not faults, "\n".join(faults)
 
 
 def test_a_worker_is_drained_from_the_board_with_a_reason_and_takes_part_again(window: Window, key: str) -> None:

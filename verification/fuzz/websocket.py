@@ -20,6 +20,7 @@ django.setup()
 from console.board.protocol import BACKLOG, Backlog, Frame  # noqa: E402  Django first
 from console.board.view import LiveView  # noqa: E402  Django first
 from console.feed.hub import Hub  # noqa: E402  Django first
+from console.feed.watched import WatchedJobs  # noqa: E402  Django first
 from console.live.consumer import ACTS, MESSAGE_LIMIT, Subscribe, read  # noqa: E402  Django first
 from signalbox.wire.messages import Desired  # noqa: E402  Django first
 
@@ -90,7 +91,7 @@ class Tab:
 def one(data: bytes) -> Hashable:
     """Plays one conversation. Returns what became of its frames, in short."""
     view = LiveView("e", 0.0)
-    hub = Hub(view)
+    hub = Hub(view, WatchedJobs(view, lambda _: None, lambda: 0.0))
     tabs = [Tab(), Tab()]
     outcomes: set[str] = set()
     for step, line in enumerate(data.split(b"\n")[:_STEPS]):

@@ -105,6 +105,10 @@ def test_a_group_of_errors_leads_to_its_jobs(window: Window, house: House, key: 
     task.click(group.locator(".row-link"))
     expect(task.page.locator(f"a[href='/jobs/{failed}']")).to_be_visible()
     task.done(1)
+    page = window.tab()
+    page.goto(window.url(f"/jobs/{failed}"))
+    expect(page.get_by_role("link", name="It is kept as a dead letter")).to_be_visible()
+    page.context.close()
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -6,6 +6,7 @@ import secrets
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,16 +17,28 @@ from signalbox.jobs import deadletters, life
 from signalbox.jobs.message import submit
 from signalbox.jobs.records import Records
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, tensors
 from signalbox.wire.messages import DeadLetter, ErrorInfo, Job
+from signalbox.wire.tensors import Tensor
 from tests.e2e.browser import House, Window
 from tests.e2e.day.clicks import WIDTHS, Task
+from tests.e2e.pagefaults import judged
 from tests.rigs import models
 from tests.rigs.submit import floats
+from verification.fuzz import payloads
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 MARK = secrets.token_hex(3)
 MODEL = f"half_{MARK}"
+LOOKS = [(360, "light"), (360, "dark"), (768, "dark"), (1440, "light")]
+SEEDS = sorted(Path(payloads.SEEDS).iterdir())
+EVERYTHING = tensors.encode(
+    [
+        *(tensor for seed in SEEDS if seed.name != "json" for tensor in tensors.decode(seed.read_bytes())),
+        Tensor("wide", "int64", (9, 9), b"".join((10**17 + n).to_bytes(8, "little") for n in range(81))),
+    ]
+)
+"""Numbers, texts, images and JSON in one input."""
 
 
 class Nats:
@@ -37,10 +50,10 @@ class Nats:
             pytest.skip("NATS of this stack is not to be reached from here")
         self._wire = Wire(nats_url=house.facts["nats"], nats_user="admin", nats_password=secret.read_text().strip())
 
-    def waiting(self, model: str) -> Job:
+    def waiting(self, model: str, frame: bytes = b"") -> Job:
         """A job that no worker takes."""
         job = self._job(model)
-        self._do(lambda bus: submit(bus, job, floats(1.5)))
+        self._do(lambda bus: submit(bus, job, frame or floats(1.5)))
         return job
 
     def succeeded(self, model: str) -> Job:
@@ -124,6 +137,23 @@ def test_dead_letters_of_one_error_are_redriven(window: Window, nats: Nats, serv
     task.click(task.page.locator("#confirm-yes"))
     expect(task.page.locator(".card-head .num")).to_contain_text("3 done")
     task.done(3)
+
+
+def test_what_jobs_were_sent_and_dead_letters_fit_and_are_accessible(window: Window, nats: Nats, served: str) -> None:
+    letter, job = nats.dead(served, "Looked at."), nats.waiting("nobody-looks", EVERYTHING)
+    page = window.tab()
+    found: list[str] = []
+    letters = "/jobs/-/dead-letters"
+    for path in (f"/jobs/{job.id}/input", f"/jobs/{job.id}/output", letters, f"{letters}/{letter.id}"):
+        page.goto(window.url(path))
+        window.confirm_if_asked(page)
+        page.wait_for_load_state("networkidle")
+        found += judged(page, path, LOOKS)
+    page.goto(window.url(letters))
+    page.locator("a.row-link").first.click()
+    found += judged(page, "a group", LOOKS)
+    assert found == []
+    page.context.close()
 
 
 def test_a_letter_is_looked_at_redriven_and_discarded(window: Window, nats: Nats, served: str) -> None:
