@@ -83,7 +83,7 @@ def _fill(count: int) -> None:
 
 
 def _jobs(count: int) -> Iterator[Any]:
-    """As a service has them: nearly all succeeded, the newest of them a second ago."""
+    """Jobs such as a service has: nearly all succeeded; the newest waits."""
     from django.utils import timezone
 
     from console.jobs.groups import fingerprint
