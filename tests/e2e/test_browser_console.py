@@ -542,6 +542,7 @@ def test_every_screen_is_accessible_fits_and_stands_still(window: Window, things
     for name, paths in SCREENS.items():
         for path in paths if name != "login" else ():
             url = window.url(path.format(**things))
+            page.set_viewport_size({"width": width, "height": 740 if width < 500 else 900})
             page.goto(url)
             if name != "confirm-password":
                 window.confirm_if_asked(page)
