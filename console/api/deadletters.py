@@ -165,7 +165,7 @@ class DeadLetters(Endpoint):
         groups = [_group(one) for one in deadgroups.groups(found)]
         return Response({"groups": groups, "until": found.until, "is_cut": found.is_cut})
 
-    @extend_schema(request=RedriveManyIn, responses={202: SelectionOut})
+    @extend_schema(operation_id="dead_letters_redrive_many", request=RedriveManyIn, responses={202: SelectionOut})
     def redrive_many(self, request: Request) -> Response:
         """Run many again that were not redriven yet: a selection, which tells what became of each."""
         given = self.given(request, RedriveManyIn)
@@ -173,7 +173,7 @@ class DeadLetters(Endpoint):
         chosen = selected.redrive(self.actor(request), Which(**given), **more)
         return Response(SelectionOut(chosen).data, status=202)
 
-    @extend_schema(request=DiscardManyIn, responses={202: SelectionOut})
+    @extend_schema(operation_id="dead_letters_discard_many", request=DiscardManyIn, responses={202: SelectionOut})
     def discard_many(self, request: Request) -> Response:
         """Remove many and their inputs for good: a selection, which tells what became of each."""
         given = self.given(request, DiscardManyIn)

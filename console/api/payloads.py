@@ -42,7 +42,7 @@ class TensorTextOut(serializers.Serializer[Any]):
     kind = serializers.CharField(allow_blank=True)
 
 
-class TensorOut(serializers.Serializer[Any]):
+class PreviewOut(serializers.Serializer[Any]):
     """A tensor: figures, and its first elements, at most eight rows of eight."""
 
     name = serializers.CharField(allow_blank=True)
@@ -62,7 +62,7 @@ class PayloadOut(serializers.Serializer[Any]):
     is_there = serializers.BooleanField()
     why = serializers.CharField(allow_blank=True)
     size_bytes = serializers.IntegerField()
-    tensors = TensorOut(many=True)
+    tensors = PreviewOut(many=True)
     left_out = serializers.IntegerField()
 
 
@@ -96,6 +96,6 @@ def _described(found: Reading) -> dict[str, Any]:
         "is_there": found.tensors is not None,
         "why": found.why,
         "size_bytes": found.size_bytes,
-        "tensors": TensorOut([asdict(one) for one in previews.of(tensors)], many=True).data,
+        "tensors": PreviewOut([asdict(one) for one in previews.of(tensors)], many=True).data,
         "left_out": max(0, len(tensors) - previews.MOST_TENSORS),
     }

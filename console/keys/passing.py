@@ -43,7 +43,7 @@ def create(model: str, owner: str) -> tuple[ApiKey, str]:
     key = ApiKey.objects.create(
         id=kid,
         account=account,
-        name=f"try {model}"[:100],
+        name=f"{kid} tries {model}"[:100],  # names are unique within an account
         owner=owner,
         hmac=keys.digest(pepper, text),
         pepper=keys.pepper_id(pepper),

@@ -1,6 +1,7 @@
 """What owners of API keys have the console do: by the key's rights, through the services, over NATS."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ PASSWORDS = {"admin": "admin-secret", "console": "console-secret", "gateway": "g
 
 
 def key_of(admin: Actor, *models: str, scopes: tuple[str, ...] = (SCOPE,)) -> ApiKey:
-    return keys.create(admin, keys.KeyGrant(name="ci", scopes=scopes, models=models))[0]
+    return keys.create(admin, keys.KeyGrant(name=f"ci {secrets.token_hex(4)}", scopes=scopes, models=models))[0]
 
 
 def ask(key: ApiKey, what: Any, **given: Any) -> ConsoleAnswer:

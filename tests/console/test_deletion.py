@@ -442,7 +442,7 @@ def test_pages_and_programs_delete_a_model_and_bring_it_back(
     page = submit(manager, "/models/digits/delete", {"reason": "old"}, follow=True).content.decode()
     assert "model digits" in page
     assert manager.get("/models/digits").status_code == 404
-    assert "digits" not in manager.get("/models").content.decode()
+    assert "/models/digits" not in manager.get("/models").content.decode()
     assert send("get", "models").json()["models"] == []
     submit(manager, "/models/digits/undo")
     assert manager.get("/models/digits").status_code == 200

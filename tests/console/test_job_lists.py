@@ -1,6 +1,7 @@
 """Lists of jobs for owners of API keys: their account's rows alone, page by page, as gateways ask over NATS."""
 
 import asyncio
+import secrets
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -37,7 +38,7 @@ from tests.console.test_projector import NOW, accept, accepted, projecting, run_
 
 def reader(admin: Actor, scopes: tuple[str, ...] = ("jobs:read",)) -> ApiKey:
     """A key of an account of its own."""
-    return keys.create(admin, keys.KeyGrant(name="ci", scopes=scopes))[0]
+    return keys.create(admin, keys.KeyGrant(name=f"ci {secrets.token_hex(4)}", scopes=scopes))[0]
 
 
 def said(key: ApiKey, **query: Any) -> ConsoleAnswer:

@@ -252,7 +252,7 @@ async def test_a_socket_closed_before_it_said_anything_is_counted_too(feed: Feed
         "[]",
         "nonsense",
         json.dumps({"t": "sub", "topics": ["lanes"] * 17}),
-        json.dumps({"t": "sub", "topics": ["x" * 33]}),
+        json.dumps({"t": "sub", "topics": ["x" * 41]}),
         json.dumps({"t": "sub", "topics": ["lanes"], "resume": {str(n): 1 for n in range(33)}}),
         json.dumps({"t": "sub", "topics": ["lanes"], "resume": "x" * consumer.MESSAGE_LIMIT}),
         "[" * 10_000,

@@ -525,8 +525,8 @@ def test_no_name_a_model_may_have_hides_its_page(browser: Browser, admin: Actor,
     services.register(admin, name, str(base))
     page = client.get(f"/models/{name}").content.decode()
     assert f"<h1>{name}</h1>" in page
-    for part in ("settings", "replicas", "default", "label", "pause"):
-        assert f'"/models/{name}/{part}"' in page
+    for part in ("settings", "replicas", "move", "pause"):
+        assert f'"/models/{name}/{part}' in page
     assert client.get(f"/models/{name}/settings").status_code == 200
     assert client.get("/models/-/upload").status_code == 200
 

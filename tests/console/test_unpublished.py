@@ -1,6 +1,7 @@
 """What cannot be published to the fleet is said: in the answer, on the model's page, on the board."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -138,7 +139,7 @@ async def test_a_key_a_pause_and_a_drain_say_whether_the_fleet_knows(
         return getattr(client, method)(f"/api/{path}", body, content_type="application/json")
 
     async def statuses() -> list[tuple[int, bool]]:
-        made = await in_a_request(call, "post", "keys", {"name": "k"})
+        made = await in_a_request(call, "post", "keys", {"name": secrets.token_hex(4)})
         path = f"keys/{made.json()['id']}/rotate"
         answers = [
             made,
@@ -172,7 +173,7 @@ async def test_pages_of_a_key_a_pause_and_a_drain_say_it_too(
         assert "know it." in page, path
     await refusing()
     for path, form in acts:
-        page = await said(path, form)
+        page = await said(path, {**form, "name": "another"})
         assert "Gateways do not know this key yet" in page or "not published to the fleet" in page
         assert "know it." not in page, path
 
