@@ -185,11 +185,14 @@ class Feed:
         self._gauges = Gauges(bus)
         self._watched.connect(bus)
         bus.on_reconnect(self._on_reconnect)
-        await bus.subscribe(event_of_key(Bucket.LEASES), self._leases.receive)
-        await bus.subscribe(NATS_FAULT, self.faults.receive_fault)
-        await bus.subscribe(NATS_STALLED, self.faults.receive_stalled)
-        await bus.subscribe(KEY_USE, self._on_front)
-        await bus.subscribe(program_alive(), self.programs.receive)
+        for subject, receive in (
+            (event_of_key(Bucket.LEASES), self._leases.receive),
+            (NATS_FAULT, self.faults.receive_fault),
+            (NATS_STALLED, self.faults.receive_stalled),
+            (KEY_USE, self._on_front),
+            (program_alive(), self.programs.receive),
+        ):
+            await until_done(partial(bus.subscribe, subject, receive))
         await until_done(partial(self._leases.recall, bus))
         await self.tables.start(bus)
         for name, keep in (

@@ -10,11 +10,12 @@ from signalbox.program.errors import SignalboxError
 RETRY_S: Final = 1.0
 
 
-async def until_done(act: Callable[[], Awaitable[None]]) -> None:
+async def until_done(act: Callable[[], Awaitable[object]]) -> None:
     """Repeats what NATS must answer until it does."""
     while True:
         try:
-            return await act()
+            await act()
+            return
         except SignalboxError as error:
             log.warning("live.read_failed", reason=error.public_message)
             await asyncio.sleep(RETRY_S)

@@ -5,13 +5,14 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from console.board.queues import Gauge
 from console.board.view import LiveView
-from console.feed import faults, programs, queues
+from console.feed import faults, programs, queues, retry
 from console.feed.feed import Feed
 from console.feed.gauges import Gauges
 from console.feed.jobs import JobEvents
@@ -23,6 +24,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
 from signalbox.jobs import delivery
+from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Desired, Lease, Residency
 from signalbox.wire.names import NATS_FAULT, Bucket, Stream, event_of_key, job, key, token
@@ -61,6 +63,24 @@ async def test_jobs_queued_before_the_console_started_are_counted_and_aged(bus: 
         assert first is not None
         assert viewer.row("queues", "digits")["oldest_at"] == pytest.approx(first.time, abs=0.1)
         assert viewer.row("queues", "digits")["deadline_at"] == pytest.approx(documents[0].deadline_at, abs=0.01)
+
+
+async def test_a_nats_that_does_not_answer_at_the_start_is_asked_again(
+    wire: Wire, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe, refusals = Bus.subscribe, [Unavailable("NATS does not answer."), Unavailable("NATS does not answer.")]
+
+    async def late(self: Bus, *args: Any, **more: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await subscribe(self, *args, **more)
+
+    monkeypatch.setattr(retry, "RETRY_S", 0.0)
+    monkeypatch.setattr(Bus, "subscribe", late)
+    async with watching(wire) as (feed, _):
+        await feed.synced.wait()
+        assert not feed.is_blind
+    assert not refusals
 
 
 async def test_a_job_that_is_taken_and_run_waits_no_more_and_the_next_is_the_oldest(bus: Bus, wire: Wire) -> None:
