@@ -97,7 +97,7 @@ def test_what_failed_in_the_last_hour_by_error(window: Window, house: House, key
 
 
 def test_a_group_of_errors_leads_to_its_jobs(window: Window, house: House, key: str) -> None:
-    failed = submit(house, key, FATAL, -200.0)
+    failed = submit(house, key, FATAL, -300.0)
     task = Task(window, "jobs with one error")
     until_listed(task.page, window, "state:failed", failed)
     task.page.goto(window.url("/jobs?group=error"))
