@@ -122,7 +122,7 @@ class LaneView {
     text(this.run, row.run ? `${row.run.activity} ${row.run.model}:${row.run.version}` : row.activity === "restarting" ? "no runner yet" : row.word === "partly" || row.word === "computing" ? "short runs" : row.activity === "idle" ? "nothing" : row.holder ? "not said" : "–");
     attribute(this.run, "title", row.run ? `${row.run.model}:${row.run.version}` : null);
     this.run.classList.toggle("muted", !row.run);
-    if (this.release) this.release.hidden = !row.may_release;
+    if (this.release) attribute(this.release, "hidden", row.may_release ? null : "");
     const intervals = JSON.stringify(row.strip);
     if (intervals !== this.intervals) {
       this.intervals = intervals;

@@ -153,12 +153,12 @@ export class Queues {
     this.#sort(wanted, idle);
     const left = this.order.length - MOST;
     if (left > 0) this.order.length = MOST;
-    this.fold.hidden = !isFolding;
+    attribute(this.fold, "hidden", isFolding ? null : "");
     const resident = all.filter((model) => idle.has(model) && this.rows[model].ready).length;
     text(this.fold, `${counted(idle.size, "idle model")}, ${number.format(resident)} of them in the memory of a device`);
     text(this.note, words && !wanted.length ? "No model is called so." : left > 0 ? `${counted(left, "more model")}: filter by name, or look at Models.` : "");
-    this.note.hidden = !this.note.textContent;
-    this.body.closest(".table-wrap").hidden = !this.order.length;
+    attribute(this.note, "hidden", this.note.textContent ? null : "");
+    attribute(this.body.closest(".table-wrap"), "hidden", this.order.length ? null : "");
     keyed(this.body, this.order, this.views, (model) => new QueueView(model, this.isStale));
     for (const key of this.order) this.views.get(key).update(this.rows[key]);
   }

@@ -23,7 +23,7 @@ function startChoosing(form) {
     for (const button of form.querySelectorAll("button[name=act]")) /** @type {HTMLButtonElement} */ (button).disabled = !all.checked && !ticked;
   }
 
-  page.closest("[hidden]")?.removeAttribute("hidden");
+  page.closest(".waits")?.classList.remove("waits");
   page.addEventListener("change", () => {
     for (const box of boxes()) box.checked = page.checked;
     show();

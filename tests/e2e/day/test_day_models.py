@@ -38,7 +38,7 @@ def model(window: Window, archive: bytes, request: pytest.FixtureRequest) -> Ite
     page.goto(window.url(f"/models/{name}"))
     if page.get_by_role("button", name="Delete").count():
         page.locator(f"form[action='/models/{name}/delete'] button").click()
-        page.get_by_label("to confirm").fill(name)
+        page.locator("#confirm-word").fill(name)
         page.locator("#confirm-yes").click()
         page.wait_for_load_state()
         window.confirm_if_asked(page)
