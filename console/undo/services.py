@@ -26,6 +26,8 @@ from signalbox.program.errors import Conflict, NotFound, SignalboxError
 
 KEPT: Final = timedelta(days=1)
 """How long an act can be taken back."""
+CONFIRMED: Final = frozenset({Act.USERS_MANAGE, Act.ACCOUNTS_MANAGE, Act.ACCOUNTS_DELETE})
+"""Acts whose inverse asks for the password if it was entered too long ago, as they do themselves."""
 
 
 def _model_of(number: str) -> str | None:

@@ -25,6 +25,7 @@ from signalbox.program.settings import Wire
 from tests.console.conftest import Call, submit
 from tests.console.test_accounts import FORM as ACCOUNT
 from tests.console.test_live_view import worker
+from tests.console.test_sessions import turn
 
 Browser = Callable[[str], Client]
 
@@ -198,3 +199,18 @@ def test_by_rest(call: Callable[[str], Call]) -> None:
     assert api("post", f"audit/{entry['number']}/undo", {}).status_code == 409
     assert api("post", "audit/999999/undo", {}).status_code == 404
     assert api("post", "audit/x/undo", {}).status_code == 400
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("act", ["account", "disabled", "role"])
+def test_undo_asks_for_the_password_where_the_act_itself_would(browser: Browser, act: str) -> None:
+    url, form, state = ACTS[act]
+    client = browser("admin")
+    submit(client, url, form)
+    changed, done = state(), AuditEntry.objects.first()
+    assert done
+    turn(client, "confirmed_at", 301)
+    assert submit(client, f"/audit/{done.number}/undo").status_code == 403
+    client.handler.enforce_csrf_checks = False
+    assert client.post(f"/api/audit/{done.number}/undo", {}, "application/json").status_code == 403
+    assert state() == changed
