@@ -5,7 +5,6 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from console.accounts.acts import Act
 from console.api import serializers as wire
 from console.api.base import Endpoint
 from console.undo import services
@@ -28,7 +27,7 @@ class Undo(Endpoint):
         """Put back what an act has changed, by the number of its entry in the audit: for a day, while it stands."""
         data = self.given(request, wire.ReasonIn)
         entry = services.find(self.actor(request), number)
-        if entry.act == Act.USERS_MANAGE:
+        if entry.act in services.CONFIRMED:
             self.confirmed(request)
         why = services.undo(self.actor(request), entry, **data)
         said = {"act": entry.act, "target_kind": entry.target_kind, "target": entry.target, "unpublished": why}

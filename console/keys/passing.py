@@ -11,7 +11,7 @@ from console.keys import accounts
 from console.keys.models import Account, ApiKey
 from console.outbox.services import post_removals
 from signalbox.program import keys
-from signalbox.program.errors import Misconfigured
+from signalbox.program.errors import Conflict, Misconfigured
 from signalbox.wire.names import Bucket
 
 ACCOUNT: Final = "console"
@@ -25,7 +25,7 @@ _SCOPES: Final = ("jobs:submit", "jobs:read")
 def create(model: str, owner: str) -> tuple[ApiKey, str]:
     """A new key and its text, which is kept nowhere. The caller is in an act, whose audit row tells of the key.
 
-    Raises :class:`Misconfigured` without a pepper.
+    Raises :class:`Misconfigured` without a pepper, and :class:`Conflict` where that account is disabled or deleted.
     """
     pepper = settings.CONSOLE.key_pepper
     if not pepper:
@@ -40,6 +40,10 @@ def create(model: str, owner: str) -> tuple[ApiKey, str]:
             "created_by": ACCOUNT,
         },
     )
+    if account.state != "active":
+        raise Conflict(
+            f"Account {account.name} is {account.state}, so its keys are refused, and nobody tries models out."
+        )
     key = ApiKey.objects.create(
         id=kid,
         account=account,

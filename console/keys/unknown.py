@@ -54,10 +54,12 @@ def compare(held: Mapping[str, bytes]) -> None:
 def adopt(actor: Actor, kid: str, *, reason: str = "") -> ApiKey:
     """Make a key that only NATS knows one of this database, as it is: it goes on, and can be replaced and revoked.
 
-    Raises :class:`NotFound`, and :class:`Conflict` where the database knows it already.
+    Raises :class:`NotFound`, and :class:`Conflict` where the database knows it already or its account is deleted.
     """
     with act(actor, Act.KEYS_MANAGE, Target("key", kid), asked={"state": "adopted"}, reason=reason) as change:
         key = take_in(actor, kid)
+        if key.account.deleted_at is not None:
+            raise Conflict(f"Account {key.account.name} is deleted, and its keys have ended for good: revoke this one.")
         change.after = {"adopted": key.name, "account": key.account_id, "scopes": key.scopes}
         post_document(Bucket.KEYS, kid, key.document())
     return key

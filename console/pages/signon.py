@@ -102,6 +102,9 @@ def _answer(request: HttpRequest, attempt: Attempt) -> dict[str, Any]:
 def _log_in(request: HttpRequest, claims: dict[str, Any]) -> None:
     user = signon.operator_of(claims)
     login(request, user, backend=_BACKEND)
+    # The provider may have answered without asking: fresh is only when it says that it did.
+    at = claims.get("auth_time")
+    sessions.confirm(request.session, min(float(at), time.time()) if isinstance(at, int | float) else 0.0)
     log.info("signon.done", user=user.username)
 
 

@@ -4,7 +4,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from console.accounts.acts import Act
 from console.audit.models import AuditEntry
 from console.pages import flash
 from console.pages.sudo import asks_password
@@ -16,7 +15,7 @@ from console.web.middleware import actor_of
 def undo(request: HttpRequest, number: str) -> HttpResponse:
     """Take an act back, and show what it was done to."""
     entry = services.find(actor_of(request), number)
-    return _asking(request, entry) if entry.act == Act.USERS_MANAGE else _undo(request, entry)
+    return _asking(request, entry) if entry.act in services.CONFIRMED else _undo(request, entry)
 
 
 def _undo(request: HttpRequest, entry: AuditEntry) -> HttpResponse:

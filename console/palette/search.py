@@ -68,9 +68,10 @@ def _is_within(item: Item, names: Sequence[str]) -> bool:
         return is_among(names, unquote(model[1]))
     if job := _JOB.match(path):
         return not scope.refusal(names, Act.JOBS_VIEW, ("job", job[1]))
-    if item.kind in {"page", "view"}:
-        return not path.startswith(("/workers", "/repositories"))
-    return "?name=" not in item.href or is_among(names, unquote(item.href.partition("?name=")[2]))
+    if path.startswith(("/workers", "/repositories")):
+        return False
+    _, is_about, name = item.href.partition("?name=")
+    return item.kind in {"page", "view"} or not is_about or is_among(names, unquote(name))
 
 
 def _acts(actor: Actor, text: str) -> Iterator[Item]:

@@ -58,4 +58,5 @@ def _shown(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
+    text = text.encode(errors="replace").decode()  # JSON may have halves of pairs, which no page can hold
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… {len(text) - _MOST_SHOWN} more"

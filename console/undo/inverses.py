@@ -78,7 +78,7 @@ def _pin(entry: AuditEntry) -> Inverse | None:
             reason=reason,
         )
 
-    now = {"is_on": pin.is_on, "version": pin.version, "hosts": pin.hosts}
+    now = {"is_on": True, "version": pin.version, "hosts": pin.hosts} if pin.is_on else {"is_on": False}
     return Inverse(now, run, lambda: fleet.why_unpublished(pin))
 
 
@@ -95,6 +95,7 @@ def _settings(entry: AuditEntry) -> Inverse | None:
         )
     if not was.keys() <= set(catalog.SETTINGS):
         return None
+    was = {name: value for name, value in was.items() if entry.after.get(name) != value}  # a call may name others too
     now = {name: getattr(model, name) for name in was}
     return _of_model(now, entry, lambda actor, why: catalog.change_settings(actor, model.name, was, reason=why))
 

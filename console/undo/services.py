@@ -26,6 +26,8 @@ from signalbox.program.errors import Conflict, NotFound, SignalboxError
 
 KEPT: Final = timedelta(days=1)
 """How long an act can be taken back."""
+CONFIRMED: Final = frozenset({Act.USERS_MANAGE, Act.ACCOUNTS_MANAGE, Act.ACCOUNTS_DELETE})
+"""Acts whose inverse asks for the password if it was entered too long ago, as they do themselves."""
 
 
 def _model_of(number: str) -> str | None:
@@ -98,11 +100,11 @@ def _standing(entry: AuditEntry) -> Inverse:
     changed = [name for name, was in entry.before.items() if name in entry.after and entry.after[name] != was]
     if inverse is None or not changed:
         raise NotFound(_no_undo(entry))
-    for name in changed:
-        if name in inverse.now and inverse.now[name] != entry.after[name]:
+    for name, asked in entry.after.items():  # more than was there before: a new pin's version and hosts
+        if name in inverse.now and inverse.now[name] != asked:
             raise Conflict(
                 f"{name} of {entry.target} was changed again meanwhile: it is {_said(inverse.now[name])} now, and was"
-                f" {_said(entry.after[name])} after act {entry.number}."
+                f" {_said(asked)} after act {entry.number}."
             )
     return inverse
 

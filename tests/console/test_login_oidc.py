@@ -324,3 +324,12 @@ class TestSudo:
         assert (answer.status_code, b"somebody else" in answer.content) == (403, True)
         assert not User.objects.filter(username="berta").exists()
         assert submit(tab, "/settings/tokens", {"name": "robot", "days": "7"}).status_code == 403
+
+    @pytest.mark.parametrize("auth_time", [None, 1_000_000_000])
+    def test_a_sign_on_that_nobody_was_asked_at_is_no_fresh_one(
+        self, house: House, sign_on: Callable[..., Any], tab: Client, auth_time: Any
+    ) -> None:
+        house.is_told("1", auth_time=auth_time)
+        sign_on()
+        assert tab.get("/jobs").status_code == 200
+        assert submit(tab, "/settings/tokens", {"name": "robot", "days": "7"}).status_code == 403

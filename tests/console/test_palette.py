@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import resolve
 
 from console.accounts.acts import ROLES
+from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.catalog.models import ModelVersion, ServedModel
@@ -87,6 +88,14 @@ def test_only_what_the_role_may_see_and_do_is_found(browser: Browser, things: di
             assert acts is None or acts & ROLES[role], line
     assert ("page Audit" in found(browser, "audit", role)) is (role != "viewer")
     assert ("act Revoke checkout" in found(browser, "revoke checkout", role)) is (role == "admin")
+
+
+def test_who_is_limited_to_models_finds_no_worker_and_no_host(browser: Browser, things: dict[str, str]) -> None:
+    User.objects.filter(username="operator").update(only_models=["digits"])
+    for text in ("worker", "h", "1", "drain worker", "digits"):
+        lines = found(browser, text, "operator")
+        assert not [line for line, href in lines.items() if href.startswith("/workers")], text
+    assert "model digits" in found(browser, "digits", "operator")
 
 
 def test_every_address_that_it_knows_is_a_page() -> None:

@@ -53,6 +53,13 @@ def tensor(array: Any, name: str = "x") -> Tensor:
 # ------------------------------------------------------------------------------------------- previews
 
 
+def test_half_of_a_pair_in_json_is_shown_as_text_that_a_page_can_hold() -> None:
+    tree = folding.tree('{"\\udc00": "a\\ud800"}')
+    assert tree is not None
+    (member,) = tree.members
+    assert (member.name, member.text) == ("?", '"a?"')
+
+
 def test_a_tensor_is_shown_by_figures_over_all_and_the_first_eight_by_eight() -> None:
     array = np.arange(2 * 20 * 30, dtype="int32").reshape(2, 20, 30)
     (shown,) = previews.of([tensor(array)])

@@ -192,6 +192,17 @@ def test_a_front_that_is_away_is_said_and_a_key_that_is_not_published_is_not_use
     assert "cannot be reached" in services.send(admin, "digits", 1, "serving_default", {"x": "1"}).error
 
 
+@pytest.mark.parametrize("end", ["disabled_at", "deleted_at"])
+def test_an_account_whose_keys_are_refused_gets_no_new_one(
+    admin: Actor, digits: ServedModel, served: type[Front], end: str
+) -> None:
+    Account.objects.create(id=passing.ACCOUNT, name="Console: try it", **{end: timezone.now()})
+    with pytest.raises(Conflict, match="nobody tries"):
+        services.send(admin, "digits", 1, "serving_default", {"x": "1"})
+    assert not ApiKey.objects.exists()
+    assert not served.seen
+
+
 def test_what_cannot_be_called_is_refused_before_a_key_is_made(
     admin: Actor, digits: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

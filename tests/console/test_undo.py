@@ -16,6 +16,7 @@ from console.catalog import services as catalog
 from console.catalog.models import ServedModel
 from console.feed.feed import Feed
 from console.feed.running import running
+from console.fleet import steering
 from console.fleet.models import DesiredState
 from console.keys.models import Account
 from console.operators import services as operators
@@ -25,6 +26,7 @@ from signalbox.program.settings import Wire
 from tests.console.conftest import Call, submit
 from tests.console.test_accounts import FORM as ACCOUNT
 from tests.console.test_live_view import worker
+from tests.console.test_sessions import turn
 
 Browser = Callable[[str], Client]
 
@@ -198,3 +200,46 @@ def test_by_rest(call: Callable[[str], Call]) -> None:
     assert api("post", f"audit/{entry['number']}/undo", {}).status_code == 409
     assert api("post", "audit/999999/undo", {}).status_code == 404
     assert api("post", "audit/x/undo", {}).status_code == 400
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("act", ["account", "disabled", "role"])
+def test_undo_asks_for_the_password_where_the_act_itself_would(browser: Browser, act: str) -> None:
+    url, form, state = ACTS[act]
+    client = browser("admin")
+    submit(client, url, form)
+    changed, done = state(), AuditEntry.objects.first()
+    assert done
+    turn(client, "confirmed_at", 301)
+    assert submit(client, f"/audit/{done.number}/undo").status_code == 403
+    client.handler.enforce_csrf_checks = False
+    assert client.post(f"/api/audit/{done.number}/undo", {}, "application/json").status_code == 403
+    assert state() == changed
+
+
+def test_undo_leaves_what_its_act_named_and_did_not_change(model: ServedModel, admin: Actor) -> None:
+    catalog.change_settings(admin, "digits", {"replicas": 3, "timeout_s": model.timeout_s})
+    first = AuditEntry.objects.first()
+    assert first
+    catalog.change_settings(admin, "digits", {"timeout_s": 9.0})
+    undoing.undo(admin, first)
+    assert (ServedModel.objects.get().replicas, ServedModel.objects.get().timeout_s) == (model.replicas, 9.0)
+
+
+@pytest.mark.usefixtures("model")
+def test_a_pin_that_another_act_has_moved_is_not_undone(admin: Actor) -> None:
+    steering.pin(admin, "digits", is_pinned=True, version=1)
+    first = AuditEntry.objects.first()
+    assert first
+    steering.pin(admin, "digits", is_pinned=True, version=2)
+    second = AuditEntry.objects.first()
+    assert second
+    with pytest.raises(Conflict, match="version of digits was changed again"):
+        undoing.undo(admin, first)
+    undoing.undo(admin, second)
+    assert DesiredState.objects.get(kind="pin", is_on=True).version == 1
+    steering.pin(admin, "digits", is_pinned=False)
+    third = AuditEntry.objects.first()
+    assert third
+    undoing.undo(admin, third)
+    assert DesiredState.objects.get(kind="pin", is_on=True).version == 1

@@ -18,7 +18,7 @@ from console.audit.models import AuditEntry
 from console.controller.reconciler import ConsoleReconciler
 from console.keys import services as keys
 from console.keys import unknown
-from console.keys.models import ApiKey, UnknownKey
+from console.keys.models import Account, ApiKey, UnknownKey
 from console.live.database import unpublished
 from console.operators import services as accounts
 from console.outbox.ends import with_ends_of
@@ -235,3 +235,12 @@ def test_page_and_api_show_what_is_unknown_and_act_on_it(
     assert program(cast["admin"], "post", "keys/over/revoke").json()["state"] == "revoked"
     assert program(cast["admin"], "get", "unknown-keys").json() == []
     assert program(cast["admin"], "post", "keys/gone/adopt").status_code == 404
+
+
+def test_a_key_of_a_deleted_account_is_revoked_and_not_adopted(admin: Actor) -> None:
+    account = Account.objects.create(id="a", name="gone", deleted_at=timezone.now())
+    UnknownKey.objects.create(id="k", document='{"id": "k", "name": "old", "account_id": "a", "hmac": "00"}')
+    with pytest.raises(Conflict, match="is deleted"):
+        unknown.adopt(admin, "k")
+    assert not account.keys.exists()
+    assert keys.revoke(admin, "k").state() == "revoked"
