@@ -1,14 +1,13 @@
 """Cancels the open jobs of deleted accounts, a batch at a time: the next one once the last is published."""
 
-import asyncio
 from datetime import timedelta
 from typing import Final
 
-from channels.db import database_sync_to_async
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from console.database import repeat
 from console.jobs.models import Job
 from console.keys.models import Account
 from console.outbox import wake
@@ -24,12 +23,7 @@ _OPEN: Final = ("queued", "running")
 
 async def keep_cancelled() -> None:
     """Look every second, until cancelled."""
-    while True:
-        try:
-            await database_sync_to_async(cancel_some)()
-        except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
-            log.exception("accounts.cancelling_failed")
-        await asyncio.sleep(EVERY_S)
+    await repeat(cancel_some, EVERY_S, "accounts.cancelling_failed")
 
 
 def cancel_some() -> int:
