@@ -133,7 +133,7 @@ class ModelsForm(forms.Form):
         required=False,
         help_text="Names, or beginnings of names like <code>team-*</code>, separated by spaces. Empty: all models.",
     )
-    reason = forms.CharField(required=False, max_length=200, help_text="Goes into the audit log.")
+    reason = forms.CharField(required=False, max_length=200, help_text="Goes into the audit.")
 
 
 class ReadOnlyForm(forms.Form):
