@@ -8,7 +8,7 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from console.database import repeat
-from console.jobs.models import Job
+from console.jobs.models import OPEN, Job
 from console.keys.models import Account
 from console.outbox import wake
 from console.outbox.models import OutboxEntry
@@ -18,7 +18,6 @@ EVERY_S: Final = 1.0
 BATCH: Final = 200
 _SETTLED: Final = timedelta(seconds=30)
 """After a deletion: by then gateways refuse its keys, and what they accepted before has a row."""
-_OPEN: Final = ("queued", "running")
 
 
 async def keep_cancelled() -> None:
@@ -33,7 +32,7 @@ def cancel_some() -> int:
 
 def _cancel_some(account: Account) -> int:
     asked = OutboxEntry.objects.filter(kind=OutboxEntry.CANCEL, bucket="", key=OuterRef("pk"))
-    mine = Job.objects.filter(account_id=account.pk, state__in=_OPEN)
+    mine = Job.objects.filter(account_id=account.pk, state__in=OPEN)
     with transaction.atomic():
         if not Account.objects.select_for_update().filter(pk=account.pk, cancels_jobs=True).exists():
             return 0  # another controller has come first
