@@ -267,7 +267,7 @@ def read_only(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def set_shortcuts(request: HttpRequest) -> HttpResponse:
-    """Single keys that do something, or nothing."""
+    """Switch single-key shortcuts on or off."""
     user = services.set_shortcuts(actor_of(request), has_shortcuts=request.POST.get("on") == "1")
     messages.success(request, f"Single-key shortcuts are {'on' if user.has_shortcuts else 'off'}.")
     return redirect("settings")
