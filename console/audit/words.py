@@ -204,7 +204,7 @@ def changes(entry: AuditEntry, names: Names) -> Iterator[Change]:
         field = field_of(entry.act, name)
         is_worded = entry.is_done and not field.is_state and (not units.is_nothing(before) or name in entry.before)
         was = field.unit(before, names) if is_worded else ""
-        yield Change(field.label, was, _value(name, after, field, names))
+        yield Change(field.label, was, _value(after, field, names))
 
 
 def in_one_line(entry: AuditEntry, names: Names) -> str:
@@ -240,7 +240,7 @@ def ids(entries: Iterable[AuditEntry]) -> set[str]:
     return found
 
 
-def _value(name: str, value: Any, field: Field, names: Names) -> str:
+def _value(value: Any, field: Field, names: Names) -> str:
     """A value; of a record that has fields of its own, each by its words."""
     if field.unit is plain and isinstance(value, dict) and value:
         parts = (

@@ -1,12 +1,11 @@
 """Rolls a split back by itself, by one fixed rule, and keeps the evidence (:mod:`console.splits.rule`)."""
 
-import asyncio
+from functools import partial
 from typing import Final
-
-from channels.db import database_sync_to_async
 
 from console.catalog.models import VersionSplit
 from console.config import ConsoleSettings
+from console.database import repeat
 from console.splits import acts, figures
 from console.splits.rule import Bounds, why_rolled_back
 from signalbox.program import log
@@ -19,12 +18,7 @@ EVERY_S: Final = 2.0
 async def keep_judged(console: ConsoleSettings) -> None:
     """Until cancelled."""
     bounds = Bounds(console.canary_error_points, console.canary_run_factor, console.canary_run_floor_ms)
-    while True:
-        try:
-            await database_sync_to_async(judge)(bounds)
-        except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
-            log.exception("canaries.not_judged")
-        await asyncio.sleep(EVERY_S)
+    await repeat(partial(judge, bounds), EVERY_S, "canaries.not_judged")
 
 
 def judge(bounds: Bounds) -> None:

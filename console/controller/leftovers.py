@@ -3,14 +3,12 @@
 While a deletion can be undone they stay, as the model does. A model that takes the name later has none of them.
 """
 
-import asyncio
-
-from channels.db import database_sync_to_async
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from console.catalog.models import ServedModel
 from console.catalog.tombstones import due_before
+from console.database import repeat
 from console.fleet.models import DesiredState
 from console.fleet.services import desired_key
 from console.outbox.services import post_removals
@@ -22,12 +20,7 @@ _OF_MODELS = (DesiredState.MODEL, DesiredState.PREFETCH, DesiredState.PIN)
 
 async def keep_forgotten(every_s: float) -> None:
     """Until cancelled."""
-    while True:
-        try:
-            await database_sync_to_async(forget)()
-        except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
-            log.exception("leftovers.not_forgotten")
-        await asyncio.sleep(every_s)
+    await repeat(forget, every_s, "leftovers.not_forgotten")
 
 
 def forget() -> None:

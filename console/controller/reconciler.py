@@ -16,7 +16,7 @@ from console.catalog.models import ServedModel, StoredUpload
 from console.fleet.models import DesiredState
 from console.fleet.services import desired_key
 from console.jobs.fold import JobMessage
-from console.jobs.models import Job
+from console.jobs.models import OPEN, Job
 from console.keys import unknown
 from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
@@ -34,7 +34,6 @@ from signalbox.wire.names import Bucket, Header
 
 AT_ONCE: Final = 200
 """Open jobs looked up in one round; the next one goes on behind them."""
-_OPEN: Final = ("queued", "running")
 COMPARED_AT_ONCE: Final = 100
 """Documents in memory at a time while they are compared."""
 DECIDED: Final = (Bucket.MANIFESTS, Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
@@ -211,7 +210,7 @@ def decided() -> object:
 def _stale(before: datetime, after: Place) -> list[Job]:
     at, job_id = after
     behind = Q(updated_at__gt=at) | Q(updated_at=at, pk__gt=job_id)
-    found = Job.objects.filter(behind, state__in=_OPEN, updated_at__lt=before)
+    found = Job.objects.filter(behind, state__in=OPEN, updated_at__lt=before)
     return list(found.order_by("updated_at", "pk")[:AT_ONCE])
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from console.catalog import selection
 from console.catalog.models import ServedModel
 from console.database import DATABASE_FAULTS
-from console.jobs.models import Job
+from console.jobs.models import OPEN, Job
 from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
@@ -22,7 +22,6 @@ from signalbox.wire.names import Bucket, key, token
 EVERY_S: Final = 2.0
 SEEN_AFTER: Final = timedelta(seconds=10)
 """The rows have each job that was accepted so long ago."""
-_OPEN: Final = ("queued", "running")
 
 
 async def keep_retired(bus: Bus) -> None:
@@ -63,7 +62,7 @@ def _retire(name: str, in_use: Collection[int | None], seen_after: timedelta) ->
     for text, since in model.retiring.items():
         for_s = now.timestamp() - since
         is_over = for_s > model.deadline_s + model.timeout_s
-        jobs = Job.objects.filter(model=name, version=int(text), state__in=_OPEN)
+        jobs = Job.objects.filter(model=name, version=int(text), state__in=OPEN)
         if is_over or (for_s >= seen_after.total_seconds() and int(text) not in in_use and not jobs.exists()):
             gone.append(int(text))
     if gone:

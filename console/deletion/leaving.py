@@ -4,11 +4,9 @@ Versions of a repository lie in somebody else's place, and so do those that were
 console has written itself goes.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Final
 
-from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -17,6 +15,7 @@ from django.utils import timezone
 from console.catalog import folders, storing
 from console.catalog.models import UPLOAD, ModelVersion, StoredUpload
 from console.catalog.tombstones import due_before
+from console.database import repeat
 from signalbox.program import log
 
 _AT_ONCE: Final = 100
@@ -24,12 +23,7 @@ _AT_ONCE: Final = 100
 
 async def keep_swept(every_s: float) -> None:
     """Until cancelled: remove what deletions, failed uploads and replaced versions have left."""
-    while True:
-        try:
-            await database_sync_to_async(sweep, thread_sensitive=False)()
-        except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
-            log.exception("uploads.sweep_failed")
-        await asyncio.sleep(every_s)
+    await repeat(sweep, every_s, "uploads.sweep_failed", thread_sensitive=False)
 
 
 def sweep() -> None:

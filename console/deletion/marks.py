@@ -6,11 +6,10 @@ from typing import Final
 from django.utils import timezone
 
 from console.catalog.tombstones import Marked, undo_until
-from console.jobs.models import Job
+from console.jobs.models import OPEN, Job
 from signalbox.program.errors import Conflict, NotFound
 from signalbox.program.words import counted
 
-OPEN: Final = ("queued", "running")
 _SHOWN: Final = 3
 """Jobs that a refusal names."""
 

@@ -14,6 +14,8 @@ HAS_ERROR: Final = ~Q(error_code=_EMPTY)
 """In the words of the partial index, without a parameter: only a query that says it too is served by that index."""
 IS_REDRIVE: Final = ~Q(redrive_of=_EMPTY)
 """Likewise."""
+OPEN: Final = ("queued", "running")
+"""States of a job that has not ended."""
 
 
 class Job(models.Model):
@@ -90,7 +92,7 @@ class Job(models.Model):
     @property
     def is_open(self) -> bool:
         """Queued or running."""
-        return self.state in {"queued", "running"}
+        return self.state in OPEN
 
     @property
     def attempts(self) -> list[EndedAttempt]:

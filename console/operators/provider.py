@@ -38,7 +38,7 @@ _ALGORITHMS: Final = (
 )  # fmt: skip
 """Signatures by a key pair: what the client's secret or nothing signs is refused, whatever the document offers."""
 _KEYS: Final = frozenset({"RSA", "EC", "OKP"})
-_REFUSED: Final = "Your provider's answer was refused: {}. Sign on again; if it stays so, tell an administrator."
+_REFUSED: Final = "Your provider's answer was refused: {}. Sign on again; if it stays so, tell an admin."
 
 
 class Attempt(NamedTuple):
@@ -210,7 +210,7 @@ class Provider:
     def _unfit(self, what: str) -> SignalboxError:
         log.error("signon.provider_unfit", issuer=self._config.oidc_issuer, what=what)
         return Unavailable(
-            f"The sign-on is set up wrong: the provider's document {what}. An administrator compares"
+            f"The sign-on is set up wrong: the provider's document {what}. An admin compares"
             " SIGNALBOX_CONSOLE_OIDC_ISSUER with it; local logins go on."
         )
 

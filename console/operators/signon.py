@@ -61,7 +61,7 @@ def role_in(claims: Mapping[str, Any]) -> str:
 
 def _known(user: User, role: str) -> User:
     if not user.is_active:
-        raise Forbidden("You are locked out of this console. An administrator can let you in again.")
+        raise Forbidden("You are locked out of this console. An admin can let you in again.")
     if user.role != role:  # also to none: tokens and sessions of theirs may do nothing more
         _follow(user.pk, role)
     if not role:
@@ -85,7 +85,7 @@ def _new(issuer: str, subject: str, name: str, role: str) -> User:
         if User.objects.filter(username__iexact=name).exists():
             raise Conflict(
                 f"There is an operator {name!r} already, who is not you at this provider. Have your name there changed,"
-                " or an administrator names operators by another claim (SIGNALBOX_CONSOLE_OIDC_NAME_CLAIM)."
+                " or an admin names operators by another claim (SIGNALBOX_CONSOLE_OIDC_NAME_CLAIM)."
             )
         user = User(username=name)
         user.set_unusable_password()
@@ -105,7 +105,7 @@ def _name_in(claims: Mapping[str, Any]) -> str:
     name = _claim(claims, what)
     if not isinstance(name, str) or not name.strip():
         raise InvalidRequest(
-            f"Your provider says no {what}, which names operators here. An administrator adds the scope that has it"
+            f"Your provider says no {what}, which names operators here. An admin adds the scope that has it"
             " (SIGNALBOX_CONSOLE_OIDC_SCOPES) or takes another claim (SIGNALBOX_CONSOLE_OIDC_NAME_CLAIM)."
         )
     return name.strip()
@@ -134,5 +134,5 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
 def _without_role() -> Forbidden:
     return Forbidden(
         "You signed on, but none of your groups has a role in this console. Ask whoever gives out these groups at your"
-        " provider, or an administrator here."
+        " provider, or an admin here."
     )

@@ -148,7 +148,6 @@ def detail(request: HttpRequest, kid: str) -> HttpResponse:
         "state": key.state(),
         "posting": outbox.latest(Bucket.KEYS, kid),
         "history": AuditEntry.objects.filter(target_kind="key", target=kid)[:50],
-        "scope_words": services.SCOPE_WORDS,
         "successors": key.successors.all(),
         "use": usage.of_key(request, kid),
         "most_overlap_days": services.MAX_OVERLAP_DAYS,
@@ -176,13 +175,6 @@ def revoke(request: HttpRequest, kid: str) -> HttpResponse:
     else:
         messages.warning(request, "The key is revoked. NATS is slow or away: gateways are told as soon as it answers.")
     return redirect("key", kid=kid)
-
-
-@sees(Act.KEYS_VIEW)
-@require_safe
-def posting(request: HttpRequest, kid: str) -> HttpResponse:
-    """Whether the gateways have been told, alone: the page asks again until they have."""
-    return render(request, "keys/posting.html", {"posting": outbox.latest(Bucket.KEYS, kid)})
 
 
 def _some_model() -> str:

@@ -133,7 +133,7 @@ class ModelsForm(forms.Form):
         required=False,
         help_text="Names, or beginnings of names like <code>team-*</code>, separated by spaces. Empty: all models.",
     )
-    reason = forms.CharField(required=False, max_length=200, help_text="Goes into the audit log.")
+    reason = forms.CharField(required=False, max_length=200, help_text="Goes into the audit.")
 
 
 class ReadOnlyForm(forms.Form):
@@ -267,7 +267,7 @@ def read_only(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def set_shortcuts(request: HttpRequest) -> HttpResponse:
-    """Single keys that do something, or nothing."""
+    """Switch single-key shortcuts on or off."""
     user = services.set_shortcuts(actor_of(request), has_shortcuts=request.POST.get("on") == "1")
     messages.success(request, f"Single-key shortcuts are {'on' if user.has_shortcuts else 'off'}.")
     return redirect("settings")

@@ -101,7 +101,6 @@ urlpatterns = [
     path("keys/<str:kid>/adopt", keys.adopt, name="adopt-key"),
     path("keys/<str:kid>/revoke", keys.revoke, name="revoke-key"),
     path("keys/<str:kid>/rotate", keys.rotate, name="rotate-key"),
-    path("keys/<str:kid>/posting", keys.posting, name="key-posting"),
     path("accounts", accounts.index, name="accounts"),
     path("accounts/new", accounts.create, name="create-account"),
     path("accounts/<str:account_id>", accounts.detail, name="account"),

@@ -12,7 +12,8 @@ from console.payloads.request import Request
 MOST_BYTES: Final = 4096
 """Of an input that is written into a snippet."""
 FILE: Final = "request.json"
-_KEY: Final = '-H "Authorization: Bearer $SIGNALBOX_KEY"'
+KEY: Final = '-H "Authorization: Bearer $SIGNALBOX_KEY"'
+"""The header of a call: the key is in the variable."""
 _TYPE: Final = '-H "Content-Type: application/json"'
 
 
@@ -34,19 +35,22 @@ def of(request: Request, inputs: Any = None) -> Snippets:
     url = settings.CONSOLE.front_url.rstrip("/")
     body = json.dumps(request.body(inputs))
     is_filled = inputs is not None and len(body) <= MOST_BYTES
-    head = f"curl -X POST {shlex.quote(url + '/v1/jobs')} \\\n  {_KEY} \\\n  {_TYPE} \\\n"
+    head = f"curl -X POST {shlex.quote(url + '/v1/jobs')} \\\n  {KEY} \\\n  {_TYPE} \\\n"
     # A quoted word after << keeps the shell from looking into the text, which is one line of JSON.
     curl = head + (f"  -d @- <<'JSON'\n{body}\nJSON" if is_filled else f"  -d @{FILE}")
     given = f"json.loads({json.dumps(inputs)!r})" if is_filled else f'json.load(open("{FILE}"))["input"]'
     options = f"version={request.version}, "
     if request.signature:
         options += f"signature={request.signature!r}, "
-    python = (
-        "import json, os\n"
+    submit = f"job = client.submit({request.model!r}, inputs, {options}priority={request.priority!r})"
+    return Snippets(curl, python(url, given, submit, "print(client.result(job))"), is_filled)
+
+
+def python(url: str, inputs: str, *lines: str) -> str:
+    """A program with ``signalbox.client``. inputs: what they are, as code; lines: what is done with them."""
+    return (
+        f"import {'json, ' if inputs.startswith('json.') else ''}os\n\n"
         "from signalbox.client import Client\n\n"
         f'with Client({url!r}, os.environ["SIGNALBOX_KEY"]) as client:\n'
-        f"    inputs = {given}\n"
-        f"    job = client.submit({request.model!r}, inputs, {options}priority={request.priority!r})\n"
-        "    print(client.result(job))"
+        f"    inputs = {inputs}\n" + "\n".join(f"    {line}" for line in lines)
     )
-    return Snippets(curl, python, is_filled)

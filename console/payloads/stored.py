@@ -51,7 +51,7 @@ async def read(bus: Bus, job_id: str, part: Part, row: Row | None) -> Stored:
         raise NotFound(f"There is no job {job_id!r}.")
     found = await Records(bus).read(job_id)
     if found is not None and found[0].deleted_at:
-        why = f"The job's owner had it erased, {_at(found[0].deleted_at)}."
+        why = f"The job was deleted, {_at(found[0].deleted_at)}."
         return Stored(Request.of(row or found[0]), None, why)
     if part is Part.OUTPUT:
         return await _output(bus, job_id, found, row)

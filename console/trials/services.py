@@ -1,6 +1,5 @@
 """Trying a model out, and forgetting what was tried."""
 
-import asyncio
 import json
 import secrets
 import threading
@@ -9,7 +8,6 @@ from datetime import timedelta
 from typing import Final
 
 import msgspec
-from channels.db import database_sync_to_async
 from django.conf import settings
 from django.utils import timezone
 
@@ -19,12 +17,11 @@ from console.accounts.rights import Actor
 from console.audit.acts import Target, act
 from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel
-from console.database import one_of
+from console.database import one_of, repeat
 from console.keys import passing
 from console.outbox import services as outbox
 from console.trials import front, inputs
 from console.trials.models import Trial
-from signalbox.program import log
 from signalbox.program.errors import Conflict, Forbidden, NotFound, SignalboxError, Unavailable
 from signalbox.wire.messages import Signature
 from signalbox.wire.names import Bucket
@@ -91,12 +88,7 @@ def find(user: User, name: str, trial_id: str) -> Trial:
 
 async def keep_forgotten() -> None:
     """Forget what was tried, and its keys, until cancelled."""
-    while True:
-        try:
-            await database_sync_to_async(forget)()
-        except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
-            log.exception("trials.not_forgotten")
-        await asyncio.sleep(EVERY_S)
+    await repeat(forget, EVERY_S, "trials.not_forgotten")
 
 
 def forget() -> None:

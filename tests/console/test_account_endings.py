@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.keys import accounts, endings, leaving, services, unknown
+from console.keys import accounts, cancelling, endings, services, unknown
 from console.keys.accounts import Terms
 from console.keys.models import Account, ApiKey, UnknownKey
 from console.keys.services import KeyGrant
@@ -82,7 +82,7 @@ def test_names_of_accounts_are_their_own_whatever_their_capitals(admin: Actor) -
 def test_the_open_jobs_of_a_deleted_account_are_cancelled_a_batch_at_a_time(
     admin: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "BATCH", 2)
+    monkeypatch.setattr(cancelling, "BATCH", 2)
     account, _ = shop(admin)
     mine = [make(n, account_id=account.pk, state="queued").pk for n in range(3)]
     mine.append(make(3, account_id=account.pk, state="running").pk)
@@ -90,18 +90,18 @@ def test_the_open_jobs_of_a_deleted_account_are_cancelled_a_batch_at_a_time(
     make(5, state="queued")
     endings.delete(admin, account.pk, jobs="cancel", reason="gone")
     asked = OutboxEntry.objects.filter(kind=OutboxEntry.CANCEL).order_by("pk")
-    assert (leaving.cancel_some(), leaving.cancel_some()) == (2, 0), "the first batch is not published yet"
+    assert (cancelling.cancel_some(), cancelling.cancel_some()) == (2, 0), "the first batch is not published yet"
     asked.update(published_at=timezone.now())
-    assert (leaving.cancel_some(), leaving.cancel_some()) == (2, 0)
+    assert (cancelling.cancel_some(), cancelling.cancel_some()) == (2, 0)
     assert list(asked.values_list("key", flat=True)) == mine
     asked.update(published_at=timezone.now())
-    assert leaving.cancel_some() == 0
+    assert cancelling.cancel_some() == 0
     assert Account.objects.get().cancels_jobs, "a job that was accepted just before has no row yet"
     late = make(6, account_id=account.pk, state="queued")
-    assert leaving.cancel_some() == 1
+    assert cancelling.cancel_some() == 1
     asked.filter(key=late.pk).update(published_at=timezone.now())
     Account.objects.update(deleted_at=timezone.now() - timedelta(minutes=1))
-    assert leaving.cancel_some() == 0
+    assert cancelling.cancel_some() == 0
     assert not Account.objects.get().cancels_jobs
     assert AuditEntry.objects.filter(act="accounts.delete").count() == 1
 

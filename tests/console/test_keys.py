@@ -122,7 +122,7 @@ def test_the_page_says_whether_gateways_have_been_told(browser: Browser, admin: 
     client = browser("viewer")
     assert b"being published" in client.get(f"/keys/{key.id}").content
     OutboxEntry.objects.update(published_at=key.created_at, revision=7)
-    assert b"revision 7" in client.get(f"/keys/{key.id}/posting").content
+    assert b"revision 7" in client.get(f"/keys/{key.id}").content
 
 
 def test_a_replacement_may_what_the_old_one_may_owns_its_jobs_and_outlives_it(admin: Actor) -> None:

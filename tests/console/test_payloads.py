@@ -289,14 +289,14 @@ async def test_an_output_is_found_and_when_it_has_gone_the_page_says_since_when(
     assert why == "The output is gone: it is stored for 24 h after the end of a job, less where room is short."
 
 
-async def test_nothing_is_shown_of_a_job_that_its_owner_erased(bus: Bus) -> None:
+async def test_nothing_is_shown_of_a_job_that_was_deleted(bus: Bus) -> None:
     one = job(floats(1.0))
     await submit(bus, one, floats(1.0))
     record = life.deleted(await ended(bus, one, b""), now=1_000_000.0)
     await Records(bus).write(record, expect=(await Records(bus).read(one.id) or (None, 0))[1])
     for part in Part:
         found = await stored.read(bus, one.id, part, None)
-        assert (found.frame, found.why) == (None, "The job's owner had it erased, 1970-01-12 13:46:40 UTC.")
+        assert (found.frame, found.why) == (None, "The job was deleted, 1970-01-12 13:46:40 UTC.")
 
 
 @pytest.mark.parametrize("part", Part)

@@ -113,7 +113,7 @@ PAGES = {
     "api-docs": Act.SYSTEM_VIEW,
 }
 PARTS = {
-    *("model", "model-move", "version", "repository", "key", "key-created", "key-posting", "account", "worker", "host"),
+    *("model", "model-move", "version", "repository", "key", "key-created", "account", "worker", "host"),
     *("job", "job-live", "job-input", "job-output", "job-input-image", "job-output-image"),
     *(
         "dead-letter",

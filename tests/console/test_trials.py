@@ -108,7 +108,7 @@ def test_the_same_call_is_shown_for_a_shell_and_for_python() -> None:
     compile(program, "snippet", "exec")
     assert "client.predict('m', inputs, version=3, signature='f')" in program
     large = {"signature_name": "f", "inputs": {"x": [0.0] * 5000}}
-    assert snippets.curl("https://f", "m", 3, large).endswith("-d @body.json")
+    assert snippets.curl("https://f", "m", 3, large).endswith("-d @request.json")
     compile(snippets.python("https://f", "m", 3, large), "snippet", "exec")
 
 

@@ -92,7 +92,7 @@ LOOKS = depth.at(
 """Sizes and themes in which each screen is judged. A theme changes colours and no size."""
 UNFOLD = "document.querySelectorAll('.card > details').forEach((one) => { one.open = true; })"
 """Opens the forms that a page folds away."""
-NO_SCREENS = {"health", "key-posting", "job-live", "api-schema", "export", "longest-waiting"}
+NO_SCREENS = {"health", "job-live", "api-schema", "export", "longest-waiting"}
 """A word, parts of the key's and the job's page, a document, a file, and a way to a job."""
 NO_SCREENS |= {"job-input-image", "job-output-image", "dead-letter"}
 """Images, and what takes a job that was given up: tests/e2e/day/test_day_payloads.py."""

@@ -96,7 +96,7 @@ class QueueView {
 }
 
 /** Nothing waits, runs, moves or failed, and nobody paused it: one of the many that nobody calls, in memory or not. */
-export function isIdle(row) {
+function isIdle(row) {
   const isBusy = row.waiting || row.running || row.lost || row.arrived_per_s || row.ended_per_s;
   const isComing = row.loading || row.fetching || row.failed;
   return !isBusy && !isComing && ["ready", "cold", "none", "disabled"].includes(row.state);

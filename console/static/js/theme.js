@@ -2,12 +2,12 @@
 
 const CHOICES = ["system", "light", "dark"];
 
-export function currentTheme() {
+function currentTheme() {
   return document.documentElement.dataset.theme ?? "system";
 }
 
 /** @param {string} choice one of system, light, dark */
-export function setTheme(choice) {
+function setTheme(choice) {
   if (!CHOICES.includes(choice)) return;
   document.documentElement.dataset.theme = choice;
   try {

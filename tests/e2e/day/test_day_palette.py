@@ -53,7 +53,7 @@ def test_keys_find_move_open_and_go(window: Window) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/workers/worker-2")
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    expect(page.get_by_role("dialog", name="Shortcuts")).to_be_visible()
     page.context.close()
 
 

@@ -17,7 +17,7 @@ from console.controller.rows import keep_counted
 from console.controller.storage import keep_measured
 from console.deletion import leaving
 from console.jobs.retention import RowRetention
-from console.keys import leaving as accounts_leaving
+from console.keys import cancelling
 from console.keys.usage import keep_noted
 from console.noticing import digests
 from console.noticing.loop import Noticing
@@ -60,7 +60,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         SelectionRunner(bus).run(),
         reconciler.run(),
         keep_noted(bus),
-        accounts_leaving.keep_cancelled(),
+        cancelling.keep_cancelled(),
         readiness.keep_noted(bus),
         canaries.keep_judged(console),
         shadows.keep_noted(bus),

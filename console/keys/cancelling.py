@@ -1,15 +1,14 @@
 """Cancels the open jobs of deleted accounts, a batch at a time: the next one once the last is published."""
 
-import asyncio
 from datetime import timedelta
 from typing import Final
 
-from channels.db import database_sync_to_async
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
-from console.jobs.models import Job
+from console.database import repeat
+from console.jobs.models import OPEN, Job
 from console.keys.models import Account
 from console.outbox import wake
 from console.outbox.models import OutboxEntry
@@ -19,17 +18,11 @@ EVERY_S: Final = 1.0
 BATCH: Final = 200
 _SETTLED: Final = timedelta(seconds=30)
 """After a deletion: by then gateways refuse its keys, and what they accepted before has a row."""
-_OPEN: Final = ("queued", "running")
 
 
 async def keep_cancelled() -> None:
     """Look every second, until cancelled."""
-    while True:
-        try:
-            await database_sync_to_async(cancel_some)()
-        except Exception:  # noqa: BLE001  the edge of a task: a database away must not end it
-            log.exception("accounts.cancelling_failed")
-        await asyncio.sleep(EVERY_S)
+    await repeat(cancel_some, EVERY_S, "accounts.cancelling_failed")
 
 
 def cancel_some() -> int:
@@ -39,7 +32,7 @@ def cancel_some() -> int:
 
 def _cancel_some(account: Account) -> int:
     asked = OutboxEntry.objects.filter(kind=OutboxEntry.CANCEL, bucket="", key=OuterRef("pk"))
-    mine = Job.objects.filter(account_id=account.pk, state__in=_OPEN)
+    mine = Job.objects.filter(account_id=account.pk, state__in=OPEN)
     with transaction.atomic():
         if not Account.objects.select_for_update().filter(pk=account.pk, cancels_jobs=True).exists():
             return 0  # another controller has come first
