@@ -524,7 +524,7 @@ def test_a_logout_in_one_tab_ends_the_board_in_another_at_once(window: Window) -
     expect(board.locator("#link")).to_have_text("live")
     page = board.context.new_page()
     page.goto(window.url("/models"))
-    page.get_by_role("banner").locator("details.menu summary").click()
+    page.locator(".bar details.menu summary").click()
     page.get_by_role("button", name="Log out").click()
     page.wait_for_url(window.url("/login"))
     expect(board.locator("#link")).to_have_text("logged out", timeout=5_000)

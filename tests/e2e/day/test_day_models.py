@@ -176,22 +176,6 @@ def test_a_model_is_tried(window: Window, model: str, width: int) -> None:
 
 
 @AT_BOTH
-def test_a_queue_is_paused_with_a_reason_and_resumed(window: Window, model: str, width: int) -> None:
-    task = Task(window, "pause with a reason", width=width)
-    task.click(row(task, model))
-    task.click(task.page.get_by_role("button", name="Pause queue"))
-    task.page.locator("#confirm-reason").fill("the disk is full")
-    confirm(task)
-    expect(task.page.locator("main")).to_contain_text("The queue is paused")
-    task.done(3)
-    task = Task(window, "resume", width=width)
-    task.click(row(task, model))
-    task.click(task.page.get_by_role("button", name="Resume queue"))
-    expect(task.page.get_by_role("button", name="Pause queue")).to_be_visible()
-    task.done(3)
-
-
-@AT_BOTH
 def test_a_slow_model_says_why(house: House, window: Window, model: str, width: int) -> None:
     call(house, model, key_for(window, model), 3)
     look = window.tab()
