@@ -27,7 +27,7 @@ from signalbox.program.errors import NotFound, SignalboxError, Unavailable
 from signalbox.program.tasks import TaskGroup
 from signalbox.wire.messages import Record
 
-POLL_S: Final = 0.5
+POLL_S: Final = 5.0
 """Between two looks: who starts a selection in this program rings."""
 HELD_S: Final = 15.0
 """How long a selection is another program's after its last batch: more than a batch takes."""
