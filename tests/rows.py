@@ -38,14 +38,14 @@ class Row(NamedTuple):
 
 ROWS: Final = {
     "test": (
-        Row("whole systems", ("tests/e2e", *(f"--ignore={each}" for each in BROWSER), *SHORT)),
-        Row("workers", ("tests/integration/workers", *SHORT)),
-        Row("core", (*CORE, *SHORT)),
         Row("pages", ("tests/console", *SHORT)),
-        Row("rules", ("tests/unit", *SHORT)),
-        Row("gateway", ("tests/integration/gateway_plugin", *SHORT)),
-        Row("what callers see", ("tests/conformance", *SHORT)),
+        Row("workers", ("tests/integration/workers", *SHORT)),
         Row("browser", (*BROWSER, *SHORT)),
+        Row("core", (*CORE, *SHORT)),
+        Row("whole systems", ("tests/e2e", *(f"--ignore={each}" for each in BROWSER), *SHORT)),
+        Row("gateway", ("tests/integration/gateway_plugin", *SHORT)),
+        Row("rules", ("tests/unit", *SHORT)),
+        Row("what callers see", ("tests/conformance", *SHORT)),
     ),
     "verify": (
         Row("whole systems", ("tests/e2e", *(f"--ignore={each}" for each in PRODUCTION), *DEEP)),

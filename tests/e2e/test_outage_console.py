@@ -1,5 +1,6 @@
 """The console and its PostgreSQL away: jobs flow, keys are enforced, and it catches up afterwards."""
 
+import secrets
 from collections.abc import AsyncIterator
 
 import httpx
@@ -46,7 +47,7 @@ async def operator(house: House) -> AsyncIterator[httpx.AsyncClient]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def caller(house: House, operator: httpx.AsyncClient) -> AsyncIterator[Caller]:
     """Somebody with a key of the console's that the front knows, and a model at work."""
-    made = await operator.post("/api/keys", json={"name": "shop"})
+    made = await operator.post("/api/keys", json={"name": f"shop {secrets.token_hex(4)}"})
     async with house.caller(made.json()["key"]) as caller:
         await becomes(lambda: is_served(caller), limit_s=90)
         caller.answers.clear()

@@ -5,6 +5,7 @@ import itertools
 import random
 import re
 from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -149,7 +150,8 @@ async def _key(stack: StackView, console: ConsoleClient) -> str:
             return kept  # not ready yet; the first prediction will tell
         else:
             return kept
-    text = await console.create_key("demo")
+    # Names of accounts are unique, and an earlier key has one of its own.
+    text = await console.create_key(f"demo {datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
     write_private(path, text)
     return text
 

@@ -16,7 +16,7 @@ from signalbox.wire import names
 from signalbox.wire.messages import Job, State
 from signalbox.wire.names import Header, Priority, Stream
 from tests.rigs.submit import Ledger, floats
-from workers.recovery import endedmessages, shortlived
+from workers.recovery import endedmessages, shortlived, undelivered
 from workers.recovery import reconciler as reconcile
 from workers.recovery.reconciler import JobReconciler
 from workers.recovery.records import CROWDED
@@ -277,6 +277,7 @@ async def test_a_record_outlives_its_message_which_a_worker_may_have_by_then(rig
 
 async def test_no_record_goes_before_the_queue_was_looked_through(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endedmessages, "MAX_CHECKED", 2)
+    monkeypatch.setattr(undelivered, "MAX_ASKED", 0)  # which looks at the oldest job of a class sooner
     jobs = [*[await rig.accepted(priority="lo") for _ in range(4)], await rig.accepted()]
     await rig.ended(job=jobs[4])
     await rig.read_through()
