@@ -17,7 +17,7 @@ from console.audit.acts import AuditedValues, Target, act, check, preparing
 from console.bounds import MOST_NUMBER
 from console.catalog import folders, inspection, triton, versions
 from console.catalog.models import REPOSITORY, ModelVersion, ServedModel, VersionLabel
-from console.catalog.targets import require_unsplit, servable
+from console.catalog.targets import require_label, require_unsplit, servable
 from console.catalog.tombstones import begun_anew, missing, require_free_name, was_deleted
 from console.catalog.versions import Candidate
 from console.catalog.warmups import warm_ups
@@ -244,8 +244,7 @@ def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason
     """Point a label at a version; None takes the label away."""
     with act(actor, Act.MODELS_ROLLOUT, Target("model", name), asked={label: number}, reason=reason) as change:
         model = locked(name)
-        if not MODEL_NAME.match(label) or len(label) > 50:
-            raise InvalidRequest("A label is letters, digits, '.', '_' or '-', at most 50.")
+        require_label(label)
         require_unsplit(model, label)
         existing = VersionLabel.objects.filter(model=model, name=label).select_related("version").first()
         change.before = {label: existing.version.number if existing else None}

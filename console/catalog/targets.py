@@ -2,7 +2,8 @@
 
 from console.catalog.models import ModelVersion, ServedModel
 from console.database import one_of
-from signalbox.program.errors import Conflict
+from signalbox.program.errors import Conflict, InvalidRequest
+from signalbox.wire.names import MODEL_NAME
 
 
 def servable(model: ServedModel, number: int) -> ModelVersion:
@@ -13,6 +14,12 @@ def servable(model: ServedModel, number: int) -> ModelVersion:
     if not version.may_serve:
         raise Conflict(f"Version {number} of {model.name} waits for approval of its operations.")
     return version
+
+
+def require_label(label: str) -> None:
+    """Return if a version may have this label. Raises :class:`InvalidRequest`."""
+    if not MODEL_NAME.match(label) or len(label) > 50:
+        raise InvalidRequest("A label is letters, digits, '.', '_' or '-', at most 50.")
 
 
 def require_unsplit(model: ServedModel, target: str) -> None:

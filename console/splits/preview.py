@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from console.catalog import policy
 from console.catalog.models import ModelVersion, ServedModel
-from console.catalog.targets import require_unsplit, servable
+from console.catalog.targets import require_label, require_unsplit, servable
 from console.database import one_of
 from console.feed.running import running
 from console.rollups import reading
@@ -71,6 +71,7 @@ def of_default(model: ServedModel, number: int | None) -> Preview:
 
 def of_label(model: ServedModel, label: str, number: int | None) -> Preview:
     """Of a label that is set, moved or, None, taken away. Raises as the act would."""
+    require_label(label)
     require_unsplit(model, label)
     if number is not None:
         servable(model, number)

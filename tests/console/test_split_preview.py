@@ -55,6 +55,8 @@ def test_a_label_that_is_new_moved_or_taken_away(digits: ServedModel) -> None:
     assert preview.of_label(digits, "new", 2).moves == [Move("Requests by label new", None, 2)]
     assert preview.of_label(digits, "stable", 2).moves == [Move("Requests by label stable", 1, 2)]
     assert preview.of_label(digits, "stable", None).moves == [Move("Requests by label stable", 1, None)]
+    with pytest.raises(InvalidRequest, match="A label is"):
+        preview.of_label(digits, "no label", 2)
 
 
 def test_the_end_of_a_split_moves_its_callers_alone(admin: Actor, digits: ServedModel) -> None:
