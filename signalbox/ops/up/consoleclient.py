@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from signalbox.ops.httppool import ConnectionPool
-from signalbox.program.errors import NotFound, Unauthorized, Unavailable
+from signalbox.program.errors import Conflict, NotFound, Unauthorized, Unavailable
 
 SLOW_S: Final = 180.0
 """Registering a model reads all of its files, in a process of its own."""
@@ -66,6 +66,8 @@ class ConsoleClient(ConnectionPool):
             raise Unauthorized(f"The console refused {method} {path}: {response.status} {text[:500]}")
         if response.status == 404:
             raise NotFound(f"The console has nothing at {path}: {text[:500]}")
+        if response.status == 409:
+            raise Conflict(f"The console refused {method} {path}: {text[:500]}")
         if response.status >= 400:
             raise Unavailable(f"The console refused {method} {path}: {response.status} {text[:500]}")
         return json.loads(text) if text else {}

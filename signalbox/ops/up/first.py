@@ -14,7 +14,7 @@ from signalbox.ops.demo import Digit, digits
 from signalbox.ops.up.consoleclient import ConsoleClient
 from signalbox.ops.up.datadir import DataDir, write_private
 from signalbox.ops.up.stack import ADMIN, UpStack
-from signalbox.program.errors import SignalboxError, Unauthorized, Unavailable
+from signalbox.program.errors import Conflict, SignalboxError, Unauthorized, Unavailable
 
 MODELS: Final = {
     "half_plus_two": "y = x / 2 + 2.",
@@ -150,8 +150,10 @@ async def _key(stack: StackView, console: ConsoleClient) -> str:
             return kept  # not ready yet; the first prediction will tell
         else:
             return kept
-    # Names of accounts are unique, and an earlier key has one of its own.
-    text = await console.create_key(f"demo {datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
+    try:
+        text = await console.create_key("demo")
+    except Conflict:  # names are unique, and the kept key had this one
+        text = await console.create_key(f"demo {datetime.now(UTC):%Y-%m-%d %H:%M}")
     write_private(path, text)
     return text
 
