@@ -552,7 +552,7 @@ def test_every_screen_is_accessible_fits_and_stands_still(window: Window, things
             faults += moved(page, f"{path} at {width}")
             page.evaluate(UNFOLD)
             faults += judged(page, path, looks)
-    _create_key(window, page, "to look at", lambda shown: faults.extend(judged(shown, "key-created", looks)))
+    _create_key(window, page, f"to look at {width}", lambda shown: faults.extend(judged(shown, "key-created", looks)))
     page.context.close()
     guest = window.guest(width=width)
     guest.goto(window.url("/login"))
