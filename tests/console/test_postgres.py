@@ -14,7 +14,7 @@ import pytest
 
 FOLDER = Path(__file__).parent
 FEWEST = 300
-pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def programs() -> Path | None:
@@ -71,7 +71,7 @@ def test_everything_that_touches_the_database_also_holds_on_postgresql(database:
         check=False,
         capture_output=True,
         text=True,
-        timeout=1100,
+        timeout=1700,
         cwd=FOLDER.parents[1],
         env={**os.environ, "SIGNALBOX_CONSOLE_DATABASE_URL": database},
     )
