@@ -45,7 +45,7 @@ check: $(VENV)/dev.stamp ## before each commit: lint, types, layers, unit tests;
 unit: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest tests/unit -m "not proof and not slow"
 
-test: debian lint $(VENV)/production.stamp $(VENV)/clients.stamp ## before a change is shared: all tests but the longest, in a quarter of an hour (ARGS="-k lease": a part)
+test: debian lint $(VENV)/production.stamp $(VENV)/clients.stamp ## before a change is shared: all tests but the longest, in twenty minutes (ARGS="-k lease": a part)
 	$(BIN)/python -m $(if $(strip $(ARGS)),pytest $(ARGS),tests.rows test)
 
 verify: debian $(VENV)/dev.stamp ## the proofs deeper, the storm, the tests that take minutes; CI runs it after make test
