@@ -320,7 +320,7 @@ def test_a_job_names_its_account_and_the_key_it_was_submitted_with(browser: Brow
     assert '<dt>Key</dt><dd><span class="mono">lost</span></dd>' in strange
     listed = client.get("/jobs").content.decode()
     for account, name in (("Blue Ltd", "till 7"), ("gone", "lost")):
-        assert f'<div>{account}</div><div class="small muted">{name}</div>' in listed
+        assert f'<div class="clip">{account}</div><div class="small muted clip">{name}</div>' in listed
     for text in (page, listed):
         assert "first key" not in text, "an account's id is that of its first key"
     found = client.get("/jobs?q=key:key1").content.decode()
