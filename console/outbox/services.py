@@ -114,9 +114,9 @@ def _entry(bucket: Bucket, key: str, doc: messages.Doc, name: str) -> OutboxEntr
     return OutboxEntry(kind=OutboxEntry.DOCUMENT, bucket=bucket.value, key=key, subject_name=name, body=body)
 
 
-def why_unpublished(bucket: Bucket, key: str) -> str:
-    """Why NATS does not have the newest document of a key, empty once it does; waits a moment for it."""
-    entry = wait_published(bucket, key, timeout_s=_REPORT_WITHIN_S)
+def why_unpublished(bucket: Bucket, key: str, *, within_s: float | None = None) -> str:
+    """Why NATS does not have the newest document of a key, empty once it does; waits a moment for it, or so long."""
+    entry = wait_published(bucket, key, timeout_s=_REPORT_WITHIN_S if within_s is None else within_s)
     return why_waiting(entry) if entry is not None else ""
 
 

@@ -11,11 +11,12 @@ from signalbox.program.errors import Misconfigured, Unavailable
 WAIT_S: Final = 20
 """How long the front is asked to wait for the job's end."""
 _TIMEOUT_S: Final = WAIT_S + 10.0
-_KNOWN_WITHIN_S: Final = 3.0
-"""Gateways learn of a key a moment after it is published; so long they may say that it is unknown."""
+KNOWN_WITHIN_S: Final = 10.0
+"""Gateways learn of a key and of a version a moment after they are published; so long they may say that they know none
+of it."""
 _AGAIN_S: Final = 0.1
 _JOB: Final = "X-Signalbox-Job-Id"
-_UNKNOWN_KEY: Final = 401
+_UNKNOWN: Final = frozenset({401, 404})
 
 
 class Answer(NamedTuple):
@@ -35,10 +36,10 @@ def path(model: str, version: int) -> str:
 
 def call(url: str, where: str, body: bytes, key: str) -> Answer:
     """The front's answer. Raises :class:`Unavailable` where it cannot be reached, or does not answer in time."""
-    until = time.monotonic() + _KNOWN_WITHIN_S
+    until = time.monotonic() + KNOWN_WITHIN_S
     while True:
         answer = _once(url, where, body, key)
-        if answer.status != _UNKNOWN_KEY or time.monotonic() >= until:
+        if answer.status not in _UNKNOWN or time.monotonic() >= until:
             return answer
         time.sleep(_AGAIN_S)
 

@@ -108,7 +108,7 @@ def _signature(model: ServedModel, number: int, name: str) -> Signature:
 
 
 def _call(trial: Trial, kid: str, key: str, body: bytes) -> None:
-    if why := outbox.why_unpublished(Bucket.KEYS, kid):
+    if why := outbox.why_unpublished(Bucket.KEYS, kid, within_s=front.KNOWN_WITHIN_S):
         trial.error = f"Gateways do not know the key of this call yet: {why}"[:500]
         return
     url = settings.CONSOLE.trial_url or settings.CONSOLE.front_url

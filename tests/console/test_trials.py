@@ -140,7 +140,7 @@ def served(console: ConsoleSettings, settings: Any, monkeypatch: pytest.MonkeyPa
     thread = Thread(target=server.serve_forever)
     thread.start()
     settings.CONSOLE = replace(console, trial_url=f"http://127.0.0.1:{server.server_port}/")
-    monkeypatch.setattr("console.outbox.services.why_unpublished", lambda *_: "")
+    monkeypatch.setattr("console.outbox.services.why_unpublished", lambda *_, **__: "")
     yield kind
     server.shutdown()
     thread.join()
@@ -186,8 +186,9 @@ def test_an_error_of_the_front_is_shown_as_it_is_and_a_long_answer_is_cut(
 def test_a_front_that_is_away_is_said_and_a_key_that_is_not_published_is_not_used(
     admin: Actor, digits: ServedModel, console: ConsoleSettings, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("console.trials.front.KNOWN_WITHIN_S", 0.1)
     assert "do not know the key" in services.send(admin, "digits", 1, "serving_default", {"x": "1"}).error
-    monkeypatch.setattr("console.outbox.services.why_unpublished", lambda *_: "")
+    monkeypatch.setattr("console.outbox.services.why_unpublished", lambda *_, **__: "")
     settings.CONSOLE = replace(console, front_url="http://127.0.0.1:1")
     assert "cannot be reached" in services.send(admin, "digits", 1, "serving_default", {"x": "1"}).error
 
