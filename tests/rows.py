@@ -79,7 +79,8 @@ def main() -> int:
         finally:
             _end([process for _, process in running.values()])
         print("failed:", ", ".join(failed) or "none of the rows", flush=True)
-        for name, output in sorted(outputs.items(), key=lambda each: each[0] in failed):  # the end of a long output is what people read
+        # The end of a long output is what people read.
+        for name, output in sorted(outputs.items(), key=lambda each: each[0] in failed):
             print(f"\n{name}:\n{output.read_text(errors='replace')}", end="", flush=True)
     return 1 if failed else 0
 
