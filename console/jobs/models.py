@@ -77,7 +77,7 @@ class Job(models.Model):
             models.Index(
                 fields=("account_id", "state", "-created_at"), name="job_of_owner", condition=Q(is_sync=False)
             ),
-            models.Index(fields=("key_id", "-created_at"), name="job_by_key"),
+            models.Index(fields=("key_id", "-created_at", "state"), name="job_by_key"),  # counted without rows
             models.Index(fields=("worker", "-created_at"), name="job_by_worker"),
             models.Index(fields=("gpu", "-created_at"), name="job_by_gpu"),
             models.Index(fields=("error_code", "-created_at"), name="job_by_error", condition=HAS_ERROR),
