@@ -106,6 +106,19 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             description="The history of leases and waiters is kept so long, for strips and audit. Read by the same.",
         ),
     ] = 7 * 86_400.0
+    ends_kept_s: Annotated[
+        float,
+        Meta(
+            ge=3600,
+            le=30 * 86_400,
+            description="Ends of jobs in RESULTS and the log of webhooks are kept so long; with less than six days a "
+            "webhook that fails is tried less often. Read by `signalbox topology apply` and `signalbox up`.",
+        ),
+    ] = 7 * 86_400.0
+    files_kept_s: Annotated[
+        float,
+        Meta(ge=3600, le=30 * 86_400, description="Files of batches are kept so long. Read by the same."),
+    ] = 7 * 86_400.0
     connect_timeout_s: Annotated[float, Meta(gt=0, description="Longest wait for the first connection to NATS.")] = 5.0
     request_timeout_s: Annotated[
         float, Meta(gt=0, description="Longest wait for NATS to answer one request or write.")

@@ -52,6 +52,9 @@ class Stream(StrEnum):
     PAYLOADS = "PAYLOADS"
     INPUTS = "INPUTS"
     AUDIT = "AUDIT"
+    RESULTS = "RESULTS"
+    DELIVERIES = "DELIVERIES"
+    FILES = "FILES"
 
 
 class Bucket(StrEnum):
@@ -70,6 +73,11 @@ class Bucket(StrEnum):
     MANIFESTS = "manifests"
     DIGESTS = "digests"
     CACHES = "caches"
+    SUBSCRIPTIONS = "subscriptions"
+    WEBHOOKS = "webhooks"
+    HOOK_SECRETS = "hooksecrets"
+    HOOK_STATES = "hookstates"
+    BATCHES = "batches"
 
     @property
     def stream(self) -> str:
@@ -289,6 +297,70 @@ def stream_of_payload(subject: str) -> Stream:
     return Stream.DLQ_PARTS if subject.startswith(f"{_PARTS}.") else Stream.PAYLOADS
 
 
+def result(account: str, model: str, job_id: str) -> str:
+    """Subject in ``RESULTS`` of a job's end."""
+    return f"results.{token(account) or '-'}.{token(model)}.{job_id}"
+
+
+def results(account: str = "", model: str = "") -> str:
+    """Wildcard over the ends in ``RESULTS``: of an account, of a model, of both, or all of them."""
+    return f"results.{token(account) or '*'}.{token(model) or '*'}.*"
+
+
+def event_of_results(account: str = "", model: str = "") -> str:
+    """Core subject on which the server republishes what ``RESULTS`` gets, whole."""
+    return f"evt.{results(account, model)}"
+
+
+READERS: Final = 4
+"""Consumers that an account's services may have on ``RESULTS``."""
+
+
+def reader(account: str) -> str:
+    """NATS user of an account's services that read its ends."""
+    return f"reader-{token(account)}"
+
+
+def reader_consumer(account: str, number: int = 1) -> str:
+    """A consumer on ``RESULTS`` that an account's reader may make, from 1 to :data:`READERS`."""
+    return f"{reader(account)}-{number}"
+
+
+def hook_consumer(hook: str) -> str:
+    """The consumer on ``RESULTS`` of a webhook."""
+    return f"hook-{token(hook)}"
+
+
+def delivery(hook: str, job_id: str, attempt: int) -> str:
+    """Subject in ``DELIVERIES`` of one attempt at a delivery."""
+    return f"dlv.{token(hook)}.{job_id}.{attempt}"
+
+
+def deliveries(hook: str = "", job_id: str = "") -> str:
+    """Wildcard over the attempts of a webhook, of one job of it, or all of them."""
+    return f"dlv.{token(hook) or '*'}.{job_id or '*'}.*"
+
+
+def ask_delivery(hook: str = "*") -> str:
+    """Core subject on which an operator asks for a job's end to be delivered once more; the body is the job's id."""
+    return f"deliver.{hook if hook == '*' else token(hook)}"
+
+
+def file_chunk(account: str, file_id: str, number: int) -> str:
+    """Subject in ``FILES`` of one chunk of a file, from 0 on."""
+    return f"files.{token(account) or '-'}.{file_id}.{number}"
+
+
+def file_chunks(account: str = "", file_id: str = "") -> str:
+    """Wildcard over the chunks of a file, of an account's files, or all of them."""
+    return f"files.{token(account) or '*'}.{file_id or '*'}.*"
+
+
+def batch_key(account: str, batch_id: str) -> str:
+    """KV key in ``batches``."""
+    return f"{token(account) or '-'}.{batch_id}"
+
+
 def key(bucket: Bucket, name: str) -> str:
     """Subject behind a KV key. ``name`` may hold dots that separate already safe tokens."""
     return f"$KV.{bucket.value}.{name}"
@@ -387,6 +459,8 @@ def ask_console(what: str = "*") -> str:
     return f"ask.console.{what}"
 
 
+OUTBOUND: Final = "outbound"
+"""The program that sends results out: its keys in ``duties`` begin so, and its short-lived consumer on ``STATE``."""
 PROJECTOR: Final = "projector"
 """The projector's short-lived consumers on ``JOBS`` and ``STATE``."""
 AUDIT_HEAD: Final = "audit.head"

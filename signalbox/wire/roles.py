@@ -14,12 +14,14 @@ from signalbox.wire.names import (
     INPUT_REFUSED,
     KEY_USE,
     NATS_STALLED,
+    OUTBOUND,
     PROJECTOR,
     RECONCILER,
     Bucket,
     Stream,
     anew,
     ask_console,
+    ask_delivery,
     delayed,
     event_of_state,
     program_alive,
@@ -27,8 +29,8 @@ from signalbox.wire.names import (
     token,
 )
 
-Role = Literal["gateway", "worker", "console", "admin"]
-ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "admin")
+Role = Literal["gateway", "worker", "console", "outbound", "admin"]
+ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "outbound", "admin")
 
 _API: Final = "$JS.API"
 OWN_RIGHTS: Final = "$SYS.REQ.USER.INFO"
@@ -236,6 +238,32 @@ _ROLES: Final[dict[str, Permissions]] = {
         ),
         subscribe=("evt.jobs.>", event_of_state(), "evt.kv.>", KEY_USE, program_alive(), ask_console()),
         answers=True,  # gateways
+    ),
+    "outbound": Permissions(
+        publish=(
+            *_EVERY,
+            "results.*.*.*",
+            "dlv.*.*.*",
+            program_alive(),
+            *_keys(Bucket.DUTIES, Bucket.HOOK_STATES),
+            # Follows records, and reads what they hold and where their outputs lie.
+            *(f"{_API}.CONSUMER.{act}.{Stream.STATE}.{OUTBOUND}" for act in ("CREATE", "DELETE", "INFO", "MSG.NEXT")),
+            *_direct(Stream.STATE, Stream.PAYLOADS),
+            *_leader(Stream.STATE, Stream.RESULTS, Bucket.DUTIES.stream, Bucket.HOOK_STATES.stream),
+            # A consumer a webhook; each account's share is kept.
+            *(f"{_API}.CONSUMER.{act}.{Stream.RESULTS}.*" for act in ("CREATE", "DELETE", "INFO", "MSG.NEXT")),
+            f"{_API}.CONSUMER.CREATE.{Stream.RESULTS}.*.results.*.*.*",
+            f"{_API}.CONSUMER.NAMES.{Stream.RESULTS}",
+            f"$JS.ACK.{Stream.RESULTS}.>",
+            f"{_API}.STREAM.PURGE.{Stream.RESULTS}",
+            *_direct(Stream.RESULTS, Bucket.HOOK_SECRETS.stream, Bucket.HOOK_STATES.stream),
+            *_direct(Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream, Bucket.MODELS.stream),
+        ),
+        subscribe=(
+            event_of_state(),
+            *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.MODELS),
+            ask_delivery(),
+        ),
     ),
     "admin": Permissions(publish=(">",), subscribe=(">",)),
 }

@@ -1,6 +1,6 @@
 """The reconciler: every accepted job ends, also one that its queue lost or that no worker attends to.
 
-One worker does it for all (:mod:`workers.recovery.leader`). Every three seconds it
+One worker does it for all (:mod:`signalbox.bus.leader`). Every three seconds it
 
 1. reads on in ``STATE``: records that are not terminal are remembered as open;
 2. erases what deleted jobs held (:mod:`workers.recovery.erasure`), and removes messages and inputs of jobs that have
@@ -37,6 +37,7 @@ import msgspec
 from msgspec.structs import replace
 
 from signalbox.bus.client import Bus, Delivery, Stored
+from signalbox.bus.leader import LeaderLease
 from signalbox.jobs import inputs, repair
 from signalbox.jobs.message import remove
 from signalbox.jobs.records import Found, Records
@@ -52,7 +53,6 @@ from workers.host import gauges
 from workers.recovery.delayed import DelayedJobs, Released
 from workers.recovery.erasure import Erasure
 from workers.recovery.inputs import InputRemoval
-from workers.recovery.leader import LeaderLease
 from workers.recovery.queued import is_deep, walk_jobs
 from workers.recovery.records import RecordRetention
 from workers.recovery.removal import JobRemoval
@@ -120,7 +120,7 @@ class JobReconciler:
         self._clock = clock
         self._removal_s = min(REMOVAL_S, period_s)
         self._leadership = LeaderLease(
-            bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(5 * self._removal_s)), clock=clock
+            bus, RECONCILER, owner=worker, boot=boot, ttl_s=max(1, int(5 * self._removal_s)), clock=clock
         )
         self._retention = RecordRetention(bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock)
         self._slots = ShortLivedRecords(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
