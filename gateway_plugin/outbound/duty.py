@@ -20,7 +20,9 @@ _PAUSE_S: Final = 1.0
 class Duty:
     """One task under one lease. name: of its key in ``duties``, below ``outbound.``. owner, boot: of this process."""
 
-    def __init__(self, bus: Bus, name: str, work: Callable[[], Awaitable[None]], *, owner: str, boot: str, ttl_s: int):
+    def __init__(
+        self, bus: Bus, name: str, work: Callable[[], Awaitable[None]], *, owner: str, boot: str, ttl_s: int
+    ) -> None:
         self._name = name
         self._work = work
         self._ttl_s = ttl_s
