@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import field
 
-from signalbox.wire.messages import Doc, ErrorInfo, PayloadRef
+from signalbox.wire.messages import Doc, ErrorInfo, PayloadRef, State
 
 
 class Subscription(Doc, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class End(Doc, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str
     prediction: object = None
     outputs: Outputs | None = None
-    state: Literal["succeeded", "failed", "cancelled", "expired"]
+    state: State
     error: ErrorInfo | None = None
     account: str
     model: str

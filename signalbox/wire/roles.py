@@ -243,6 +243,7 @@ _ROLES: Final[dict[str, Permissions]] = {
         publish=(
             *_EVERY,
             "results.*.*.*",
+            "pl.*.*.*",  # outputs of records that are too large for a message
             "dlv.*.*.*",
             program_alive(),
             *_keys(Bucket.DUTIES, Bucket.HOOK_STATES),
