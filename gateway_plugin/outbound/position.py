@@ -26,7 +26,7 @@ class Position:
         self._seq = 0
 
     async def read(self) -> FollowerPosition:
-        """As it is kept. Raises as :meth:`Bus.leader_get`."""
+        """The position as it is kept. Raises as :meth:`Bus.leader_get`."""
         stored = await self._bus.leader_get(Bucket.DUTIES.stream, _KEY)
         self._revision, self._kept = 0, FollowerPosition()
         if stored is not None:

@@ -24,12 +24,3 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
     account_bytes: Annotated[
         int, Meta(ge=_MIB, description="What the ends of one account take in RESULTS; older ones go.")
     ] = 64 * _MIB
-    held_s: Annotated[
-        float,
-        Meta(
-            ge=60,
-            le=7 * 86_400,
-            description="Records of subscribed accounts' jobs wait so long for their ends to be written to RESULTS. "
-            "The same for workers.",
-        ),
-    ] = 86_400.0

@@ -130,6 +130,17 @@ class FollowerPosition(Doc, frozen=True, kw_only=True):
     at: float = 0.0
 
 
+class EndsLost(Doc, frozen=True, kw_only=True):
+    """KV ``duties``, key ``outbound.lost``: records of ended jobs that were removed while somebody was subscribed and
+    before the follower had passed them, those of nobody's jobs among them. Written by the worker that reconciles.
+
+    records: all so far. at: of the last ones, UTC seconds.
+    """
+
+    records: int = 0
+    at: float = 0.0
+
+
 BatchState = Literal[
     "validating", "in_progress", "finalizing", "completed", "failed", "cancelling", "cancelled", "expired"
 ]

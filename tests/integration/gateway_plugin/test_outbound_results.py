@@ -13,7 +13,7 @@ from gateway_plugin.outbound.follower import follow
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus, Stored
 from signalbox.bus.table import put, remove
-from signalbox.jobs import life, payloads
+from signalbox.jobs import deletion, life, payloads
 from signalbox.jobs.records import Records
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
@@ -235,6 +235,20 @@ async def test_a_deleted_job_has_no_end(rig: Rig) -> None:
     await rig.follow()
     await rig.until_past(job)
     assert [end.request_id for end in await rig.until(1)] == [other.id]
+
+
+async def test_the_end_of_a_job_that_is_deleted_later_is_erased(rig: Rig) -> None:
+    await rig.subscribe()
+    await rig.follow(inline_bytes=10)
+    job, other = await rig.ended(floats(*range(100), name="y")), await rig.ended()
+    await rig.until(2)
+    found = await rig.records.read(job.id)
+    assert found is not None
+    tombstone = life.deleted(found[0], now=time.time())
+    await rig.records.write(tombstone, expect=found[1])
+    assert await deletion.erase(rig.bus, tombstone, most=10) == 2
+    assert [end.request_id for end in await rig.until(1)] == [other.id]
+    assert await rig.bus.list_latest(Stream.PAYLOADS, [names.payload("test", job.id, "*")]) == []
 
 
 async def test_an_account_loses_its_own_oldest_ends_and_no_other_does(rig: Rig) -> None:
