@@ -31,12 +31,3 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
             "receivers of webhooks in networks of one's own, comma-separated."
         ),
     ] = ()
-    held_s: Annotated[
-        float,
-        Meta(
-            ge=60,
-            le=7 * 86_400,
-            description="Records of subscribed accounts' jobs wait so long for their ends to be written to RESULTS. "
-            "The same for workers.",
-        ),
-    ] = 86_400.0

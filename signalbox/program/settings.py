@@ -115,6 +115,15 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             "webhook that fails is tried less often. Read by `signalbox topology apply` and `signalbox up`.",
         ),
     ] = 7 * 86_400.0
+    ends_held_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=7 * 86_400,
+            description="Records of ended jobs wait so long at most for their ends to be written to RESULTS, where "
+            "somebody is subscribed and STATE is less than 0.7 full. Read by workers.",
+        ),
+    ] = 86_400.0
     files_kept_s: Annotated[
         float,
         Meta(ge=3600, le=30 * 86_400, description="Files of batches are kept so long. Read by the same."),

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import field
 
-from signalbox.wire.messages import Doc, ErrorInfo, PayloadRef
+from signalbox.wire.messages import Doc, ErrorInfo, PayloadRef, State
 
 
 class Subscription(Doc, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class End(Doc, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str
     prediction: object = None
     outputs: Outputs | None = None
-    state: Literal["succeeded", "failed", "cancelled", "expired"]
+    state: State
     error: ErrorInfo | None = None
     account: str
     model: str
@@ -127,6 +127,17 @@ class FollowerPosition(Doc, frozen=True, kw_only=True):
     created: str = ""
     state_seq: int = 0
     is_watched: bool = False
+    at: float = 0.0
+
+
+class EndsLost(Doc, frozen=True, kw_only=True):
+    """KV ``duties``, key ``outbound.lost``: records of ended jobs that were removed while somebody was subscribed and
+    before the follower had passed them, those of nobody's jobs among them. Written by the worker that reconciles.
+
+    records: all so far. at: of the last ones, UTC seconds.
+    """
+
+    records: int = 0
     at: float = 0.0
 
 

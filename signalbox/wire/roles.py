@@ -146,7 +146,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             # The one that reconciles for all: finds and erases what a deleted job has left.
             *(
                 f"{_API}.STREAM.MSG.{act}.{stream}"
-                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.DLQ, Stream.DLQ_PARTS)
+                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.RESULTS, Stream.DLQ, Stream.DLQ_PARTS)
                 for act in ("GET", "DELETE")
             ),
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
@@ -202,6 +202,7 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Bucket.KEYS.stream,
                 Bucket.DESIRED.stream,
                 Bucket.DIGESTS.stream,
+                Bucket.DUTIES.stream,  # how far ends of jobs are sent out, and what was lost
             ),
             *_direct(Bucket.MANIFESTS.stream, Bucket.CACHES.stream),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
@@ -243,6 +244,7 @@ _ROLES: Final[dict[str, Permissions]] = {
         publish=(
             *_EVERY,
             "results.*.*.*",
+            "pl.*.*.*",  # outputs of records that are too large for a message
             "dlv.*.*.*",
             program_alive(),
             *_keys(Bucket.DUTIES, Bucket.HOOK_STATES),

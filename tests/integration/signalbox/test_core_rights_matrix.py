@@ -228,8 +228,8 @@ _WORKER = {
     "rsp.g.j",
     *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties", "KV_digests"),
     # What deleted jobs left is found and erased.
-    *_leader("INPUTS", "PAYLOADS", "DLQ", "DLQ_PARTS"),
-    *(f"$JS.API.STREAM.MSG.DELETE.{name}" for name in ("INPUTS", "PAYLOADS", "DLQ", "DLQ_PARTS")),
+    *_leader("INPUTS", "PAYLOADS", "RESULTS", "DLQ", "DLQ_PARTS"),
+    *(f"$JS.API.STREAM.MSG.DELETE.{name}" for name in ("INPUTS", "PAYLOADS", "RESULTS", "DLQ", "DLQ_PARTS")),
     *_direct("STATE", "PAYLOADS", "INPUTS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
     *_direct("KV_manifests"),
     "$KV.digests.m.1",
@@ -283,7 +283,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
     "console": {
         *_info(),
         *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired", "KV_digests"),
-        *_leader("KV_manifests"),
+        *_leader("KV_manifests", "KV_duties"),
         *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving", "KV_manifests"),
         *_direct("KV_caches"),
         *QUEUES,
