@@ -57,7 +57,7 @@ class Attempts:
     async def make(self, key: str, hook: Webhook, data: bytes, number: int) -> tuple[Delivery, Decision]:
         """Tell the receiver of the end ``data`` once, as attempt ``number`` or :data:`BY_HAND`.
 
-        Raises :class:`msgspec.MsgspecError` for an end that cannot be read, and :class:`Unavailable` where NATS does not
+        Raises :class:`msgspec.MsgspecError` for an end that cannot be read, or :class:`Unavailable` where NATS does not
         answer.
         """
         ended = decode(Ended, data)

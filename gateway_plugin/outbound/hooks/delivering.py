@@ -50,7 +50,7 @@ class HookDeliveries:
         return self._running
 
     async def run(self) -> None:
-        """Deliver until cancelled; what is under way then is put off, and tried again at once. Raises what NATS says."""
+        """Deliver until cancelled; what is under way then is tried again at once. Raises what NATS says."""
         name = await self._consumers.ensure(self._key, self.hook)
         puller = await self._bus.pull(name, self._take, stream=Stream.RESULTS)
         puller.on_idle = self._wake.set
