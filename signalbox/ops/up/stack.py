@@ -174,6 +174,15 @@ class UpStack:
         ready = partial(probes.http, self.front_url, "/hello")
         await self.start(self.spec("gateway", "gateway_plugin", env=env, ready=ready))
 
+    async def start_outbound(self) -> None:
+        """The program that sends results out. Who listens on this machine may be sent to, as it is a trial of one."""
+        env = {
+            **self.env("outbound"),
+            "SIGNALBOX_OUTBOUND_ID": "outbound",
+            "SIGNALBOX_OUTBOUND_ALLOWED_NETWORKS": "127.0.0.0/8,::1/128",
+        }
+        await self.start(self.spec("outbound", "gateway_plugin.outbound", env=env))
+
     async def start(self, spec: Spec) -> Child:
         """Run one program; it is ready when this returns, and will be ended by :meth:`stop`."""
         port = metrics_port(spec.name)

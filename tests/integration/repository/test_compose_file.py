@@ -23,7 +23,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: s for name, s in SERVICES.items() if "build" in s}
 TYK: dict[str, Any] = json.loads((ROOT / "tyk" / "tyk.conf").read_text())
 WORKERS = ("worker-1", "worker-2")
-USERS = ("gateway", "console", "admin", *WORKERS)
+USERS = ("gateway", "console", "outbound", "admin", *WORKERS)
 API: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "signalbox.json").read_text())
 HELLO: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "hello.json").read_text())
 APIS: list[dict[str, Any]] = [json.loads(path.read_text()) for path in (ROOT / "tyk" / "apps").glob("*.json")]
@@ -67,6 +67,7 @@ def test_everything_a_deployment_has_is_there() -> None:
         "console",
         "projector",
         "controller",
+        "outbound",
         "bootstrap",
         "topology",
     } == set(SERVICES)
@@ -97,6 +98,7 @@ def test_only_what_people_or_repositories_need_reaches_outside_and_no_credential
     outside = {name for name, network in COMPOSE["networks"].items() if not (network or {}).get("internal")}
     reach = {name: set(service["networks"]) & outside for name, service in SERVICES.items()}
     assert {name for name in reach if "stores" in reach[name]} == {"controller", *WORKERS}
+    assert {name for name in reach if "receivers" in reach[name]} == {"outbound"}
     assert {name for name in reach if "front" in reach[name]} == {"tyk", "console"}, "it uploads into a bucket, too"
     for name in ("console", "controller", *WORKERS):
         program = "WORKER" if name in WORKERS else "CONSOLE"
@@ -111,14 +113,17 @@ def test_tyk_is_new_enough_for_error_overrides() -> None:
 
 def test_what_a_host_may_set_reaches_every_program_and_is_else_the_programs_default() -> None:
     from console.config import PREFIX, ConsoleSettings
+    from gateway_plugin.outbound.settings import PREFIX as OUTBOUND
+    from gateway_plugin.outbound.settings import OutboundSettings
 
     variables = set(re.findall(r"\$\{(\w+):-", FILE.read_text()))
     assert len(variables) > 5
     given: dict[str, Any] = document(FILE.read_bytes(), dict.fromkeys(variables, "7"))["services"]
-    defaults = {s.name: s.default for s in declared(ConsoleSettings, PREFIX)}
+    settings = (*declared(ConsoleSettings, PREFIX), *declared(OutboundSettings, OUTBOUND))
+    defaults = {s.name: s.default for s in settings}
     for name, service in OURS.items():
         reached = {key for key in variables if given[name]["environment"].get(key) == "7"}
-        assert {key for key in variables if "_CONSOLE_" not in key} <= reached, name
+        assert {key for key in variables if "_CONSOLE_" not in key and "_OUTBOUND_" not in key} <= reached, name
         for key in reached:
             wanted = "" if defaults[key] == () else f"{defaults[key]}".removesuffix(".0")
             assert service["environment"][key] == wanted, key
