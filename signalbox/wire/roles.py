@@ -23,6 +23,7 @@ from signalbox.wire.names import (
     ask_console,
     ask_delivery,
     delayed,
+    event_of_results,
     event_of_state,
     program_alive,
     redeliver,
@@ -125,11 +126,14 @@ _ROLES: Final[dict[str, Permissions]] = {
             ),
             *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
             f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
+            *_direct(Stream.RESULTS, Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream),  # an account's ends
         ),
         subscribe=(
             "rsp.*.*",  # ends of the jobs it waits for
             event_of_state(),
             *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
+            *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS),
+            event_of_results(),
         ),
     ),
     "worker": Permissions(

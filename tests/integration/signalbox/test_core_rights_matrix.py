@@ -159,6 +159,7 @@ LISTENED = (
     "evt.st.*",
     "evt.st.>",
     "evt.kv.>",
+    "evt.results.*.*.*",
     "_INBOX.>",
     "_R_.>",
     "audit.>",
@@ -275,6 +276,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_leader("STATE", "JOBS", "KV_idem"),
         *_direct("DLQ", "DLQ_PARTS"),  # dead letters, run again for their owners
         "dlp.redriven.j",
+        *_direct("RESULTS", "KV_subscriptions", "KV_webhooks"),  # ends of an account, and whether any are kept
         *QUEUES,
     },
     "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
@@ -339,6 +341,9 @@ MAY_HEAR: dict[str, set[str]] = {
         "evt.st.>",
         "_INBOX_gateway.>",
         *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired", "serving")),
+        "evt.kv.subscriptions.>",
+        "evt.kv.webhooks.>",
+        "evt.results.*.*.*",
     },
     "worker": {*_WORKER_HEARS, "_INBOX_worker.>"},
     "worker-1": {*_WORKER_HEARS, "_INBOX_worker-1.>"},
