@@ -367,6 +367,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     both lists. share: the account's, the same in each of its keys.
     networks: CIDR blocks it may be used from, empty = everywhere.
     is_disabled: its account is, for now; unlike an end, what the newest document says counts.
+    webhook_hosts: that its jobs may name in a webhook of their own; the account's.
     """
 
     id: str
@@ -387,6 +388,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     share: Share = Share()
     networks: tuple[str, ...] = ()
     is_disabled: bool = False
+    webhook_hosts: tuple[str, ...] = ()
 
 
 class Idem(Doc, frozen=True, kw_only=True):

@@ -207,8 +207,18 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Bucket.DESIRED.stream,
                 Bucket.DIGESTS.stream,
                 Bucket.DUTIES.stream,  # how far ends of jobs are sent out, and what was lost
+                Bucket.SUBSCRIPTIONS.stream,
+                Bucket.WEBHOOKS.stream,
+                Bucket.BATCHES.stream,
             ),
             *_direct(Bucket.MANIFESTS.stream, Bucket.CACHES.stream),
+            # What goes out: decided here, and how it goes. Secrets of webhooks are written, and not read.
+            *_keys(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_SECRETS, Bucket.BATCHES),
+            *_direct(
+                *(b.stream for b in (Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.BATCHES)),
+                Stream.DELIVERIES,
+            ),
+            ask_delivery(),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
