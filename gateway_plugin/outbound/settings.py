@@ -24,13 +24,6 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
     account_bytes: Annotated[
         int, Meta(ge=_MIB, description="What the ends of one account take in RESULTS; older ones go.")
     ] = 64 * _MIB
-    allowed_networks: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="CIDR blocks that are not public and may be called all the same, on any port and without TLS: "
-            "receivers of webhooks in networks of one's own, comma-separated."
-        ),
-    ] = ()
     hook_connect_s: Annotated[
         float, Meta(gt=0, le=60, description="A webhook's receiver takes the connection within so long.")
     ] = 3.0

@@ -102,17 +102,18 @@ class Attempts:
     async def _send(self, key: str, hook: Webhook, ended: Ended, data: bytes, at: float) -> Answer:
         try:
             url = _url(hook, ended)
-            secret = await self._secret(key)
+            secrets = [await self._secret(key, name) for name in signing.names_of(hook, at)]
             finished = datetime.fromtimestamp(ended.finished_at, UTC).isoformat(timespec="milliseconds")
             body = _encode(_Event(_ENDED, finished.replace("+00:00", "Z"), msgspec.Raw(data)))
-            headers = signing.signed(secret, signing.message_id(key, ended.request_id), at, body)
+            headers = signing.signed(secrets, signing.message_id(key, ended.request_id), at, body)
         except (InvalidRequest, Misconfigured) as error:
             return Answer(0, error=error.public_message)
         return await self._sender.send(url, headers, body)
 
-    async def _secret(self, key: str) -> HookSecret:
-        """Read at each attempt: the bucket tells nobody of changes."""
-        stored = await self._bus.direct_get(Bucket.HOOK_SECRETS.stream, names.key(Bucket.HOOK_SECRETS, key))
+    async def _secret(self, key: str, name: str) -> HookSecret:
+        """Read at each attempt: none is kept in this process."""
+        subject = names.key(Bucket.HOOK_SECRETS, names.hook_secret(key, name))
+        stored = await self._bus.direct_get(Bucket.HOOK_SECRETS.stream, subject)
         if stored is None or is_removal(stored.headers):
             raise Misconfigured("The webhook has no secret; give it one.")
         try:

@@ -6,11 +6,12 @@ Source: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/st
 import base64
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import Final
 
 from signalbox.program.errors import Misconfigured
 from signalbox.wire.names import token
-from signalbox.wire.outbound import HookSecret
+from signalbox.wire.outbound import HookSecret, Webhook
 
 _PREFIX: Final = "whsec_"
 
@@ -20,20 +21,19 @@ def message_id(hook: str, job_id: str) -> str:
     return f"msg_{token(hook)}_{job_id}"
 
 
-def signed(secret: HookSecret, message: str, at: float, body: bytes) -> dict[str, str]:
-    """The three headers of an attempt at ``at`` (UTC seconds), with both secrets while the previous one still counts.
+def names_of(hook: Webhook, at: float) -> tuple[str, ...]:
+    """The secrets that sign an attempt at ``at`` (UTC seconds): both while the previous one still counts."""
+    return (hook.secret, hook.previous_secret) if hook.previous_secret and at < hook.previous_until else (hook.secret,)
 
-    Raises :class:`Misconfigured` if a secret is not base64.
-    """
+
+def signed(secrets: Sequence[HookSecret], message: str, at: float, body: bytes) -> dict[str, str]:
+    """The three headers of an attempt at ``at`` (UTC seconds). Raises :class:`Misconfigured` if one is not base64."""
     timestamp = str(int(at))
-    secrets = [secret.current]
-    if secret.previous and at < secret.previous_until:
-        secrets.append(secret.previous)
     content = f"{message}.{timestamp}.".encode() + body
     return {
         "webhook-id": message,
         "webhook-timestamp": timestamp,
-        "webhook-signature": " ".join(f"v1,{_signature(text, content)}" for text in secrets),
+        "webhook-signature": " ".join(f"v1,{_signature(text, content)}" for text in (one.secret for one in secrets)),
     }
 
 

@@ -18,7 +18,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
 from signalbox.program.tasks import Background
 from signalbox.wire import names
-from signalbox.wire.messages import decode, encode
+from signalbox.wire.messages import State, decode, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Delivery, End, HookSecret, HookState, Webhook
 from tests.rigs.receiver import OK, Receiver, answer, silence
@@ -45,8 +45,8 @@ class Rig:
         self.running.start(Webhooks(self.bus, made, lookup).run(), name="webhooks")
 
     async def hook(self, url: str, key: str = HOOK, **fields: Any) -> None:
-        await put(self.bus, Bucket.HOOK_SECRETS, key, HookSecret(current=SECRET))
-        await put(self.bus, Bucket.WEBHOOKS, key, Webhook(id=key, account_id="a1", url=url, **fields))
+        await put(self.bus, Bucket.HOOK_SECRETS, names.hook_secret(key, "1"), HookSecret(secret=SECRET))
+        await put(self.bus, Bucket.WEBHOOKS, key, Webhook(id=key, account_id="a1", url=url, secret="1", **fields))
 
     async def consumer(self, key: str = HOOK) -> None:
         """Return when there is a consumer of the webhook: it gets what is written from then on."""
@@ -63,7 +63,7 @@ class Rig:
         end = End(
             request_id=job_id,
             prediction={"y": [1.5]},
-            state="succeeded",
+            state=State.SUCCEEDED,
             account=account,
             model="half",
             version=1,
@@ -158,9 +158,8 @@ async def test_what_failed_is_tried_again_under_one_id_with_a_new_signature(hook
 async def test_both_secrets_sign_while_one_takes_the_place_of_the_other(hooks: Rig) -> None:
     old = "whsec_" + b64encode(b"o" * 24).decode()
     async with Receiver().serving() as receiver:
-        await hooks.hook(receiver.url)
-        doc = HookSecret(current=SECRET, previous=old, previous_until=time.time() + 60)
-        await put(hooks.bus, Bucket.HOOK_SECRETS, HOOK, doc)
+        await put(hooks.bus, Bucket.HOOK_SECRETS, names.hook_secret(HOOK, "0"), HookSecret(secret=old))
+        await hooks.hook(receiver.url, previous_secret="0", previous_until=time.time() + 60)
         hooks.start()
         await hooks.consumer()
         await hooks.end()
