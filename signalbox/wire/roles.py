@@ -280,6 +280,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.MODELS),
             ask_delivery(),
         ),
+        answers=True,  # the console, which asks for a delivery by hand
     ),
     "admin": Permissions(publish=(">",), subscribe=(">",)),
 }
