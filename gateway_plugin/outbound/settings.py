@@ -24,22 +24,6 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
     account_bytes: Annotated[
         int, Meta(ge=_MIB, description="What the ends of one account take in RESULTS; older ones go.")
     ] = 64 * _MIB
-    allowed_networks: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="CIDR blocks that are not public and may be called all the same, on any port and without TLS: "
-            "receivers of webhooks in networks of one's own, comma-separated."
-        ),
-    ] = ()
-    held_s: Annotated[
-        float,
-        Meta(
-            ge=60,
-            le=7 * 86_400,
-            description="Records of subscribed accounts' jobs wait so long for their ends to be written to RESULTS. "
-            "The same for workers.",
-        ),
-    ] = 86_400.0
     hook_connect_s: Annotated[
         float, Meta(gt=0, le=60, description="A webhook's receiver takes the connection within so long.")
     ] = 3.0

@@ -116,6 +116,15 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             "webhook that fails is tried less often. Read by `signalbox topology apply` and `signalbox up`.",
         ),
     ] = 7 * 86_400.0
+    ends_held_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=7 * 86_400,
+            description="Records of ended jobs wait so long at most for their ends to be written to RESULTS, where "
+            "somebody is subscribed and STATE is less than 0.7 full. Read by workers.",
+        ),
+    ] = 86_400.0
     files_kept_s: Annotated[
         float,
         Meta(ge=3600, le=30 * 86_400, description="Files of batches are kept so long. Read by the same."),
@@ -123,12 +132,13 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     webhook_networks: Annotated[
         tuple[str, ...],
         Meta(
-            description="Private networks, as CIDRs, that webhooks may call, on any port and under any name. The same "
-            "for gateways, console and outbound."
+            description="Private networks, as CIDRs, that webhooks may call: under any name, on any port, without TLS "
+            "too. The same for gateways, console and outbound."
         ),
     ] = ()
     webhook_plain: Annotated[
-        bool, Meta(description="Webhooks may call http:// too, which anyone on the way can read. The same for them.")
+        bool,
+        Meta(description="Webhooks may call http:// everywhere, which anyone on the way can read. The same for them."),
     ] = False
     connect_timeout_s: Annotated[float, Meta(gt=0, description="Longest wait for the first connection to NATS.")] = 5.0
     request_timeout_s: Annotated[

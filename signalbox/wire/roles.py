@@ -23,6 +23,7 @@ from signalbox.wire.names import (
     ask_console,
     ask_delivery,
     delayed,
+    event_of_results,
     event_of_state,
     program_alive,
     redeliver,
@@ -125,11 +126,14 @@ _ROLES: Final[dict[str, Permissions]] = {
             ),
             *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
             f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
+            *_direct(Stream.RESULTS, Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream),  # an account's ends
         ),
         subscribe=(
             "rsp.*.*",  # ends of the jobs it waits for
             event_of_state(),
             *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
+            *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS),
+            event_of_results(),
         ),
     ),
     "worker": Permissions(
@@ -146,7 +150,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             # The one that reconciles for all: finds and erases what a deleted job has left.
             *(
                 f"{_API}.STREAM.MSG.{act}.{stream}"
-                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.DLQ, Stream.DLQ_PARTS)
+                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.RESULTS, Stream.DLQ, Stream.DLQ_PARTS)
                 for act in ("GET", "DELETE")
             ),
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
@@ -202,8 +206,19 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Bucket.KEYS.stream,
                 Bucket.DESIRED.stream,
                 Bucket.DIGESTS.stream,
+                Bucket.DUTIES.stream,  # how far ends of jobs are sent out, and what was lost
+                Bucket.SUBSCRIPTIONS.stream,
+                Bucket.WEBHOOKS.stream,
+                Bucket.BATCHES.stream,
             ),
             *_direct(Bucket.MANIFESTS.stream, Bucket.CACHES.stream),
+            # What goes out: decided here, and how it goes. Secrets of webhooks are written, and not read.
+            *_keys(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_SECRETS, Bucket.BATCHES),
+            *_direct(
+                *(b.stream for b in (Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.BATCHES)),
+                Stream.DELIVERIES,
+            ),
+            ask_delivery(),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
@@ -243,6 +258,7 @@ _ROLES: Final[dict[str, Permissions]] = {
         publish=(
             *_EVERY,
             "results.*.*.*",
+            "pl.*.*.*",  # outputs of records that are too large for a message
             "dlv.*.*.*",
             program_alive(),
             *_keys(Bucket.DUTIES, Bucket.HOOK_STATES),

@@ -6,11 +6,11 @@ Source: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/st
 import base64
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import Final
 
 from signalbox.program.errors import Misconfigured
 from signalbox.wire.names import token
-from signalbox.wire.outbound import HookSecret
 
 _PREFIX: Final = "whsec_"
 
@@ -20,15 +20,12 @@ def message_id(hook: str, job_id: str) -> str:
     return f"msg_{token(hook)}_{job_id}"
 
 
-def signed(secret: HookSecret, message: str, at: float, body: bytes) -> dict[str, str]:
-    """The three headers of an attempt at ``at`` (UTC seconds), with both secrets while the previous one still counts.
+def signed(secrets: Sequence[str], message: str, at: float, body: bytes) -> dict[str, str]:
+    """The three headers of an attempt at ``at`` (UTC seconds), with a signature of each secret.
 
     Raises :class:`Misconfigured` if a secret is not base64.
     """
     timestamp = str(int(at))
-    secrets = [secret.current]
-    if secret.previous and at < secret.previous_until:
-        secrets.append(secret.previous)
     content = f"{message}.{timestamp}.".encode() + body
     return {
         "webhook-id": message,

@@ -159,6 +159,7 @@ LISTENED = (
     "evt.st.*",
     "evt.st.>",
     "evt.kv.>",
+    "evt.results.*.*.*",
     "_INBOX.>",
     "_R_.>",
     "audit.>",
@@ -228,8 +229,8 @@ _WORKER = {
     "rsp.g.j",
     *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties", "KV_digests"),
     # What deleted jobs left is found and erased.
-    *_leader("INPUTS", "PAYLOADS", "DLQ", "DLQ_PARTS"),
-    *(f"$JS.API.STREAM.MSG.DELETE.{name}" for name in ("INPUTS", "PAYLOADS", "DLQ", "DLQ_PARTS")),
+    *_leader("INPUTS", "PAYLOADS", "RESULTS", "DLQ", "DLQ_PARTS"),
+    *(f"$JS.API.STREAM.MSG.DELETE.{name}" for name in ("INPUTS", "PAYLOADS", "RESULTS", "DLQ", "DLQ_PARTS")),
     *_direct("STATE", "PAYLOADS", "INPUTS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
     *_direct("KV_manifests"),
     "$KV.digests.m.1",
@@ -275,6 +276,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_leader("STATE", "JOBS", "KV_idem"),
         *_direct("DLQ", "DLQ_PARTS"),  # dead letters, run again for their owners
         "dlp.redriven.j",
+        *_direct("RESULTS", "KV_subscriptions", "KV_webhooks"),  # ends of an account, and whether any are kept
         *QUEUES,
     },
     "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
@@ -283,7 +285,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
     "console": {
         *_info(),
         *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired", "KV_digests"),
-        *_leader("KV_manifests"),
+        *_leader("KV_manifests", "KV_duties"),
         *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving", "KV_manifests"),
         *_direct("KV_caches"),
         *QUEUES,
@@ -339,6 +341,9 @@ MAY_HEAR: dict[str, set[str]] = {
         "evt.st.>",
         "_INBOX_gateway.>",
         *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired", "serving")),
+        "evt.kv.subscriptions.>",
+        "evt.kv.webhooks.>",
+        "evt.results.*.*.*",
     },
     "worker": {*_WORKER_HEARS, "_INBOX_worker.>"},
     "worker-1": {*_WORKER_HEARS, "_INBOX_worker-1.>"},
