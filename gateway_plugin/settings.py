@@ -69,6 +69,7 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
     ] = ""
     api_ids: Annotated[tuple[str, ...], Meta(description="API definitions whose calls are taken, comma-separated.")] = (
         "signalbox",
+        "signalbox-files",
         "signalbox-inference",
         "signalbox-inference-grpc",
         "signalbox-jobs",

@@ -14,6 +14,7 @@ import uvloop
 
 from gateway_plugin.outbound.duty import Duty
 from gateway_plugin.outbound.follower import follow
+from gateway_plugin.outbound.hooks.webhooks import Webhooks
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
@@ -58,7 +59,10 @@ async def serve(settings: OutboundSettings) -> None:
 
 def _works(bus: Bus, settings: OutboundSettings) -> dict[str, Callable[[], Awaitable[None]]]:
     """The tasks by the names of their leases. Each runs until it is cancelled, and begins from what is stored."""
-    return {"results": partial(follow, bus, settings)}
+    return {
+        "results": partial(follow, bus, settings),
+        "webhooks": lambda: Webhooks(bus, settings).run(),
+    }
 
 
 async def _say_alive(bus: Bus) -> None:

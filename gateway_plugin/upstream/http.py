@@ -31,6 +31,9 @@ _NO_INPUTS_BYTES: Final = 65_536
 """The largest body of a key that submits nothing."""
 _MOST_WAITING: Final = 64
 """Parts of a stream that wait for a slow reader, beside what its connection holds; one more, and it is cut off."""
+_MOST_PACED: Final = 2
+"""The same of a stream whose parts are made as they are read; one that takes none for the time of an answer is cut off.
+"""
 _SLOW_READER: Final = "limit_exceeded:stream_reader"
 
 
@@ -81,7 +84,7 @@ class HttpUpstream:
     async def _stream(self, exchange: Exchange, answer: StreamResponse, send: Send) -> None:
         """Send an answer in parts, for as long as it goes on and the client stays."""
         exchange.begin(math.inf)
-        waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
+        waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_PACED if answer.is_paced else _MOST_WAITING)
 
         def ask() -> None:
             if answer.nothing and waiting.empty():  # else what waits asks
@@ -94,8 +97,12 @@ class HttpUpstream:
             group.create_task(_send_all(waiting, send))
             try:
                 async for part in parts:
-                    waiting.put_nowait(part)
-            except asyncio.QueueFull:
+                    if answer.is_paced:
+                        async with asyncio.timeout(self._answer_s):
+                            await waiting.put(part)
+                    else:
+                        waiting.put_nowait(part)
+            except (asyncio.QueueFull, TimeoutError):
                 count_refusal(_SLOW_READER)
                 exchange.cut()
             except Exception as error:  # noqa: BLE001  the edge of one request: never raised

@@ -336,6 +336,11 @@ def hook_consumer(hook: str) -> str:
     return f"hook-{token(hook)}"
 
 
+def hook_secret(hook: str, secret: str) -> str:
+    """KV key in ``hooksecrets``. secret: its own name, as the webhook's document has it."""
+    return f"{token(hook)}.{secret}"
+
+
 def delivery(hook: str, job_id: str, attempt: int) -> str:
     """Subject in ``DELIVERIES`` of one attempt at a delivery."""
     return f"dlv.{token(hook)}.{job_id}.{attempt}"

@@ -24,6 +24,7 @@ from signalbox.wire.names import (
     ask_console,
     ask_delivery,
     delayed,
+    event_of_results,
     event_of_state,
     payload,
     program_alive,
@@ -143,11 +144,14 @@ _ROLES: Final[dict[str, Permissions]] = {
             ),
             *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
             f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
+            *_direct(Stream.RESULTS, Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream),  # an account's ends
         ),
         subscribe=(
             "rsp.*.*",  # ends of the jobs it waits for
             event_of_state(),
             *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
+            *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS),
+            event_of_results(),
         ),
     ),
     "worker": Permissions(
@@ -221,8 +225,18 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Bucket.DESIRED.stream,
                 Bucket.DIGESTS.stream,
                 Bucket.DUTIES.stream,  # how far ends of jobs are sent out, and what was lost
+                Bucket.SUBSCRIPTIONS.stream,
+                Bucket.WEBHOOKS.stream,
+                Bucket.BATCHES.stream,
             ),
             *_direct(Bucket.MANIFESTS.stream, Bucket.CACHES.stream),
+            # What goes out: decided here, and how it goes. Secrets of webhooks are written, and not read.
+            *_keys(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_SECRETS, Bucket.BATCHES),
+            *_direct(
+                *(b.stream for b in (Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.BATCHES)),
+                Stream.DELIVERIES,
+            ),
+            ask_delivery(),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
@@ -284,6 +298,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.MODELS),
             ask_delivery(),
         ),
+        answers=True,  # the console, which asks for a delivery by hand
     ),
     "admin": Permissions(publish=(">",), subscribe=(">",)),
 }

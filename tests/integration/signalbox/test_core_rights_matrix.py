@@ -21,7 +21,7 @@ from tests.rigs.natsserver import NatsServer
 from tests.rigs.rights import refused
 
 BOUND = ("worker-1", "worker-2")
-USERS = ("admin", "gateway", "worker", "console", *BOUND)
+USERS = ("admin", "gateway", "worker", "console", "outbound", *BOUND)
 PASSWORDS = {user: f"secret of {user}" for user in USERS}
 GPUS = {"worker-1": ["GPU-1"], "worker-2": ["GPU-2"]}
 
@@ -64,6 +64,10 @@ DATA = (
     "in.t.j.1",
     "rsp.g.j",
     "progress.j",
+    "results.t.m.j",
+    "dlv.h.j.1",
+    "files.t.f.0",
+    "deliver.h",
     "cancel.j",
     "release.GPU-1",
     "evict.w",
@@ -74,6 +78,7 @@ DATA = (
     "ask.console.load",
     "evt.jobs.m.hi.j",
     "evt.st.j",
+    "evt.results.t.m.j",
     "evt.kv.keys.k",
     "evt.kv.nats.fault",
     "evt.kv.nats.stalled",
@@ -108,6 +113,12 @@ KEYS = (
     "$KV.manifests.m.1",
     "$KV.digests.m.1",
     "$KV.caches.h",
+    "$KV.duties.outbound.results",
+    "$KV.subscriptions.s",
+    "$KV.webhooks.h",
+    "$KV.hooksecrets.h",
+    "$KV.hookstates.h",
+    "$KV.batches.t.b",
 )
 LISTENED = (
     ">",
@@ -129,6 +140,9 @@ LISTENED = (
     "rsp.>",
     "rsp.*.*",
     "progress.*",
+    "results.>",
+    "deliver.*",
+    "evt.results.>",
     "cancel.*",
     "release.*",
     "evict.*",
@@ -144,6 +158,7 @@ LISTENED = (
     "evt.st.*",
     "evt.st.>",
     "evt.kv.>",
+    "evt.results.*.*.*",
     "_INBOX.>",
     "_R_.>",
     "audit.>",
@@ -163,9 +178,11 @@ def publishes() -> Iterator[str]:
         f"$JS.API.{act}.{name}.{whose}"
         for act in CONSUMER_ACTS
         for name in STREAM_NAMES
-        for whose in ("reconciler", "projector")
+        for whose in ("reconciler", "projector", "outbound")
     )
+    yield from (f"$JS.API.CONSUMER.CREATE.{name}.x.results.t.m.*" for name in STREAM_NAMES)
     yield from (f"$JS.ACK.{name}.x.1.1.1.1.0" for name in STREAM_NAMES)
+    yield from (f"$JS.API.CONSUMER.NAMES.{name}" for name in STREAM_NAMES)
     yield from (f"$JS.API.{act}" for act in OTHER_ACTS)
     yield from (f"_INBOX_{user}.x.1" for user in USERS)
     yield from DATA
@@ -194,12 +211,13 @@ def _leader(*streams: str) -> set[str]:
     return {f"$JS.API.STREAM.MSG.GET.{name}" for name in streams}
 
 
-QUEUES = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
+NAMED = ("x", "reconciler", "projector", "outbound")
+QUEUES = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in NAMED}
 _WORKER = {
     *_info(),
     *QUEUES,
     "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.m.hi.>",
-    *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "DELETE") for n in ("x", "reconciler", "projector")),
+    *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "DELETE") for n in NAMED),
     "$JS.API.STREAM.PURGE.JOBS",
     "$JS.API.STREAM.MSG.DELETE.JOBS",
     "st.j",
@@ -221,6 +239,7 @@ _WORKER = {
     # The one that reconciles for all.
     *_JOBS,
     "$KV.duties.reconcile",
+    "$KV.duties.outbound.results",
     "$KV.poison.k",
     "redeliver.m",
     "anew.m.hi",
@@ -256,6 +275,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_leader("STATE", "JOBS", "KV_idem"),
         *_direct("DLQ", "DLQ_PARTS"),  # dead letters, run again for their owners
         "dlp.redriven.j",
+        *_direct("RESULTS", "KV_subscriptions", "KV_webhooks"),  # ends of an account, and whether any are kept
         *QUEUES,
     },
     "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
@@ -267,8 +287,13 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_leader("KV_manifests", "KV_duties"),
         *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving", "KV_manifests"),
         *_direct("KV_caches"),
+        # What goes out. Secrets of webhooks are written, and not read.
+        *(f"$KV.{key}" for key in ("subscriptions.s", "webhooks.h", "hooksecrets.h", "batches.t.b")),
+        *_leader("KV_subscriptions", "KV_webhooks", "KV_batches"),
+        *_direct("KV_subscriptions", "KV_webhooks", "KV_hookstates", "KV_batches", "DELIVERIES"),
+        "deliver.h",
         *QUEUES,
-        *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in ("x", "reconciler", "projector")),
+        *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in NAMED),
         # The projector's own consumers, by their name.
         *(f"$JS.API.CONSUMER.{a}.{s}.projector" for a in ("CREATE", "DELETE", "MSG.NEXT") for s in ("JOBS", "STATE")),
         "st.j",
@@ -294,6 +319,25 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "dlp.redriven.j",
         "$KV.poison.k",
     },
+    "outbound": {
+        *_info(),
+        "results.t.m.j",
+        "pl.a.j.out1",  # outputs of records that are too large for a message
+        "dlv.h.j.1",
+        "alive.controller",
+        "$KV.duties.reconcile",
+        "$KV.duties.outbound.results",
+        "$KV.hookstates.h",
+        *(f"$JS.API.CONSUMER.{act}.STATE.outbound" for act in ("CREATE", "DELETE", "INFO", "MSG.NEXT")),
+        *_direct("STATE", "PAYLOADS", "RESULTS", "KV_hooksecrets", "KV_hookstates"),
+        *_direct("KV_subscriptions", "KV_webhooks", "KV_models"),
+        *_leader("STATE", "RESULTS", "KV_duties", "KV_hookstates"),
+        *(f"$JS.API.CONSUMER.{act}.RESULTS.{n}" for act in ("CREATE", "DELETE", "INFO", "MSG.NEXT") for n in NAMED),
+        "$JS.API.CONSUMER.CREATE.RESULTS.x.results.t.m.*",
+        "$JS.API.CONSUMER.NAMES.RESULTS",
+        "$JS.ACK.RESULTS.x.1.1.1.1.0",
+        "$JS.API.STREAM.PURGE.RESULTS",
+    },
 }
 MAY_HEAR: dict[str, set[str]] = {
     "gateway": {
@@ -302,6 +346,9 @@ MAY_HEAR: dict[str, set[str]] = {
         "evt.st.>",
         "_INBOX_gateway.>",
         *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired", "serving")),
+        "evt.kv.subscriptions.>",
+        "evt.kv.webhooks.>",
+        "evt.results.*.*.*",
     },
     "worker": {*_WORKER_HEARS, "_INBOX_worker.>"},
     "worker-1": {*_WORKER_HEARS, "_INBOX_worker-1.>"},
@@ -316,6 +363,13 @@ MAY_HEAR: dict[str, set[str]] = {
         "evt.kv.>",
         *(f"evt.kv.{b}.>" for b in Bucket),
         "_INBOX_console.>",
+    },
+    "outbound": {
+        "evt.st.*",
+        "evt.st.>",
+        *(f"evt.kv.{b}.>" for b in ("subscriptions", "webhooks", "hookstates", "models")),
+        "deliver.*",
+        "_INBOX_outbound.>",
     },
 }
 
@@ -390,7 +444,7 @@ def _matches(pattern: str, subject: str) -> bool:
     return len(wanted) == len(given) and all(w in {"*", g} for w, g in zip(wanted, given, strict=True))
 
 
-@pytest.mark.parametrize("role", ["gateway", "worker", "console"])
+@pytest.mark.parametrize("role", ["gateway", "worker", "console", "outbound"])
 def test_every_right_a_role_has_is_tried_above(role: str) -> None:
     declared = permissions(role)
     for pattern in declared.publish:
