@@ -11,6 +11,7 @@ from typing import Final
 
 import uvloop
 
+from gateway_plugin.outbound.batches.runner import Batches
 from gateway_plugin.outbound.duty import Duty
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus import topology
@@ -56,7 +57,7 @@ async def serve(settings: OutboundSettings) -> None:
 
 def _works(bus: Bus, settings: OutboundSettings) -> dict[str, Callable[[], Awaitable[None]]]:
     """The tasks by the names of their leases. Each runs until it is cancelled, and begins from what is stored."""
-    return {}
+    return {"batches": Batches(bus, settings).work}
 
 
 async def _say_alive(bus: Bus) -> None:

@@ -31,6 +31,18 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
             "receivers of webhooks in networks of one's own, comma-separated."
         ),
     ] = ()
+    batch_window: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="Jobs of a batch of a file that are open at once; never more than a quarter of its model's "
+            "`max_queue`.",
+        ),
+    ] = 64
+    batches_at_once: Annotated[
+        int, Meta(ge=1, le=64, description="Batches of files that are done at once, one of each account.")
+    ] = 8
     held_s: Annotated[
         float,
         Meta(
