@@ -14,6 +14,7 @@ from gateway_plugin.admission.queues import QueueAdmission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyCounts, KeyUse
+from gateway_plugin.admission.webhooks import JobWebhooks
 from gateway_plugin.api.calls import Method
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
@@ -191,7 +192,9 @@ class Gateway:
             Hello(),
             self._openai,
             JobsRest(
-                Submissions(jobs, catalog, self._codec, Many(ManyJobs(self._acceptance), self._codec)),
+                Submissions(
+                    jobs, catalog, self._codec, Many(ManyJobs(self._acceptance), self._codec), JobWebhooks(settings)
+                ),
                 Listing(console),
                 Reads(jobs, Results(jobs, offloading, settings.max_upstream_bytes)),
                 Events(following, tokens),

@@ -10,7 +10,7 @@ from console.jobs import listing
 from console.jobs.models import HAS_ERROR, Job
 from console.jobs.query import JobFilter, quoted
 
-GROUPED: Final = 10_000
+GROUPED: Final = 5_000
 """Jobs that one request groups."""
 SHOWN: Final = 100
 """Groups of them that are shown."""

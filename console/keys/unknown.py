@@ -121,12 +121,15 @@ def _take_end(key: ApiKey, held: messages.ApiKey) -> None:
     if ended == mine:
         return
     with act(system_actor("controller"), Act.KEYS_MANAGE, Target("key", key.pk), reason=_WHY) as change:
+        # The account before its key, as all others lock them.
+        account = Account.objects.select_for_update().get(pk=key.account_id)
         row = ApiKey.objects.select_for_update().get(pk=key.pk)
+        row.account = account
         now = timezone.now()
         row.expires_at = _instant(ended.expires_at)
-        if ended.is_disabled and row.account.disabled_at is None:
-            row.account.disabled_at, row.account.disabled_by = now, "controller"
-            row.account.save()
+        if ended.is_disabled and account.disabled_at is None:
+            account.disabled_at, account.disabled_by = now, "controller"
+            account.save()
         if row.revoked_at is None and ended.revoked_at is not None:
             row.revoked_at = _instant(ended.revoked_at)
             row.revoked_by, row.revoked_reason = "controller", _WHY

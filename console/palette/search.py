@@ -80,14 +80,14 @@ def _acts(actor: Actor, text: str) -> Iterator[Item]:
         return
     for verb in VERBS:
         if any(word.startswith(first) for word in verb.words) and may(actor, verb.act, revokes=verb.revokes):
-            yield from (_act(verb, thing) for thing in _on(verb, rest.strip()))
+            yield from (_act(verb, thing) for thing in _on(actor, verb, rest.strip()))
     yield from (Item("act", one.label, one.href) for one in _matching(actor, ACTS, text))
 
 
-def _on(verb: Verb, text: str) -> list[Thing]:
+def _on(actor: Actor, verb: Verb, text: str) -> list[Thing]:
     """What a verb can be done to: no model is paused twice, no worker drained twice."""
     done = _asked(_TOGGLED[verb.act]) if verb.act in _TOGGLED and verb.kind in {"model", "worker"} else ()
-    return [thing for thing in _KINDS[verb.kind](text) if thing.id not in done]
+    return [thing for thing in _KINDS[verb.kind](text, actor.only_models) if thing.id not in done]
 
 
 def _act(verb: Verb, thing: Thing) -> Item:
@@ -100,11 +100,14 @@ def _things(actor: Actor, text: str) -> Iterator[Item]:
     for kind, act, href in _SHOWN:
         if may(actor, act):
             yield from (
-                Item(kind, one.name, href.format(quote(one.id, safe="")), one.note) for one in _KINDS[kind](text)
+                Item(kind, one.name, href.format(quote(one.id, safe="")), one.note)
+                for one in _KINDS[kind](text, actor.only_models)
             )
     name, colon, number = text.rpartition(":") if ":" in text else text.rpartition(" ")
     if colon and number.isdecimal() and len(number) < 19 and may(actor, Act.MODELS_VIEW):
         rows = ModelVersion.objects.filter(model__name__icontains=name.strip(), model__deleted_at=None, number=number)
+        if actor.only_models:
+            rows = rows.filter(scope.within(actor.only_models, "model__name"))
         for version in rows.select_related("model").order_by("model__name")[:_OF_A_KIND]:
             href = f"/models/{quote(version.model.name, safe='')}/versions/{version.number}"
             yield Item("version", f"{version.model.name}:{version.number}", href)
@@ -129,21 +132,23 @@ def _matching(actor: Actor, places: Iterable[Place], text: str) -> Iterator[Plac
             yield place
 
 
-def _models(text: str) -> list[Thing]:
+def _models(text: str, only: Sequence[str]) -> list[Thing]:
     rows = ServedModel.objects.filter(Q(name__icontains=text) | Q(description__icontains=text)).order_by("name")
+    rows = rows.filter(scope.within(only, "name")) if only else rows
     return [Thing(*row) for row in rows.values_list("name", "name", "description")[:_OF_A_KIND]]
 
 
-def _paused(text: str) -> list[Thing]:
-    return [Thing(name, name, "paused") for name in _named(_asked(DesiredState.MODEL), text)]
+def _paused(text: str, only: Sequence[str]) -> list[Thing]:
+    names = [name for name in _asked(DesiredState.MODEL) if not only or is_among(only, name)]
+    return [Thing(name, name, "paused") for name in _named(names, text)]
 
 
-def _workers(text: str) -> list[Thing]:
+def _workers(text: str, _: Sequence[str]) -> list[Thing]:
     here = workers.present()
     return [Thing(name, name, here[name].label) for name in _named(here, text)]
 
 
-def _drained(text: str) -> list[Thing]:
+def _drained(text: str, _: Sequence[str]) -> list[Thing]:
     return [Thing(name, name, "asked to drain") for name in _named(_asked(DesiredState.WORKER), text)]
 
 
@@ -156,7 +161,7 @@ def _named(names: Iterable[str], text: str) -> list[str]:
     return [name for name in sorted(names) if text in name.casefold()][:_OF_A_KIND]
 
 
-def _hosts(text: str) -> list[Thing]:
+def _hosts(text: str, _: Sequence[str]) -> list[Thing]:
     rows: dict[str, tuple[str, int]] = {}
     for row in workers.present().values():
         key = hosts.id_of(row.host)
@@ -165,24 +170,25 @@ def _hosts(text: str) -> list[Thing]:
     return [one for one in found if text in one.name.casefold() or text in one.id.casefold()][:_OF_A_KIND]
 
 
-def _keys(text: str) -> list[Thing]:
+def _keys(text: str, _: Sequence[str]) -> list[Thing]:
     rows = ApiKey.objects.filter(Q(name__icontains=text) | Q(pk__istartswith=text), revoked_at=None)
     return [Thing(*row) for row in rows.values_list("pk", "name", "pk")[:_OF_A_KIND]]
 
 
-def _accounts(text: str) -> list[Thing]:
+def _accounts(text: str, _: Sequence[str]) -> list[Thing]:
     rows = Account.objects.filter(Q(name__icontains=text) | Q(pk__istartswith=text), deleted_at=None)
     return [Thing(*row) for row in rows.values_list("pk", "name", "pk")[:_OF_A_KIND]]
 
 
-def _jobs(text: str) -> list[Thing]:
+def _jobs(text: str, only: Sequence[str]) -> list[Thing]:
     if not _ID.match(text):
         return []
-    page = listing.page(query.parse(f"id:{text}", timezone.now()), size=_OF_A_KIND)
+    asked = query.within(query.parse(f"id:{text}", timezone.now()), only)
+    page = listing.page(asked, size=_OF_A_KIND)
     return [Thing(job.pk, job.pk, f"{job.model}:{job.version} {job.state}") for job in page.jobs]
 
 
-_KINDS: Final[dict[str, Callable[[str], list[Thing]]]] = {
+_KINDS: Final[dict[str, Callable[[str, Sequence[str]], list[Thing]]]] = {
     "model": _models,
     "paused model": _paused,
     "worker": _workers,

@@ -17,6 +17,9 @@ _MOST_PREFILLED: Final = 4096
 _TEXT: Final = "text"
 _NUMBERS: Final = "numbers"
 _JSON: Final = "json"
+_DEEPEST: Final = 64
+"""Lists and objects within each other; no tensor has as many dimensions."""
+_NOT_BRACKETS: Final = re.compile(r"[^\[\]{}]+")
 _BETWEEN: Final = re.compile(r"[\s,;]+")
 _WORDS: Final = {"true": True, "false": False}
 
@@ -83,11 +86,11 @@ def _value(field: Field) -> Any:
     text = field.value.strip()
     try:
         if field.kind == _JSON:
-            return json.loads(text)
+            return json.loads(_shallow(text))
         if field.kind == _TEXT:
             return text.splitlines() if field.shape else text
         numbers = [_number(word) for word in _BETWEEN.split(text)]
-    except (ValueError, RecursionError):
+    except ValueError:
         asked = "JSON" if field.kind == _JSON else "numbers"
         raise InvalidRequest(f"{field.name}: is {asked}, and this cannot be read as such.") from None
     if field.shape:
@@ -95,6 +98,16 @@ def _value(field: Field) -> Any:
     if len(numbers) != 1:
         raise InvalidRequest(f"{field.name}: is one number.")
     return numbers[0]
+
+
+def _shallow(text: str) -> str:
+    """The text, if it can be parsed and written again. Raises :class:`ValueError`; brackets in strings count too."""
+    depth = 0
+    for bracket in _NOT_BRACKETS.sub("", text):
+        depth += 1 if bracket in "[{" else -1
+        if depth > _DEEPEST:
+            raise ValueError(depth)
+    return text
 
 
 def _number(word: str) -> Any:

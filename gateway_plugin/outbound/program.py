@@ -7,12 +7,15 @@ import secrets
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import uvloop
 
 from gateway_plugin.outbound.batches.runner import Batches
 from gateway_plugin.outbound.duty import Duty
+from gateway_plugin.outbound.follower import follow
+from gateway_plugin.outbound.hooks.webhooks import Webhooks
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
@@ -57,7 +60,11 @@ async def serve(settings: OutboundSettings) -> None:
 
 def _works(bus: Bus, settings: OutboundSettings) -> dict[str, Callable[[], Awaitable[None]]]:
     """The tasks by the names of their leases. Each runs until it is cancelled, and begins from what is stored."""
-    return {"batches": Batches(bus, settings).work}
+    return {
+        "batches": Batches(bus, settings).work,
+        "results": partial(follow, bus, settings),
+        "webhooks": lambda: Webhooks(bus, settings).run(),
+    }
 
 
 async def _say_alive(bus: Bus) -> None:

@@ -24,13 +24,29 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
     account_bytes: Annotated[
         int, Meta(ge=_MIB, description="What the ends of one account take in RESULTS; older ones go.")
     ] = 64 * _MIB
-    allowed_networks: Annotated[
-        tuple[str, ...],
+    hook_connect_s: Annotated[
+        float, Meta(gt=0, le=60, description="A webhook's receiver takes the connection within so long.")
+    ] = 3.0
+    hook_total_s: Annotated[
+        float, Meta(gt=0, le=120, description="An attempt at a delivery ends within so long, its answer included.")
+    ] = 10.0
+    hook_at_once: Annotated[int, Meta(ge=1, le=64, description="Attempts of one webhook at once.")] = 8
+    hooks_at_once: Annotated[
+        int, Meta(ge=0, le=1024, description="Attempts of all webhooks at once, beside one that each always may make.")
+    ] = 64
+    hook_retries_s: Annotated[
+        tuple[float, ...],
         Meta(
-            description="CIDR blocks that are not public and may be called all the same, on any port and without TLS: "
-            "receivers of webhooks in networks of one's own, comma-separated."
+            description="Seconds after each attempt that failed, a tenth more or less; failed once more, a delivery is "
+            "given up."
         ),
-    ] = ()
+    ] = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400, 86_400, 86_400)
+    hook_fails_s: Annotated[
+        float, Meta(gt=0, description="A webhook all of whose deliveries have failed for so long is disabled.")
+    ] = 5 * 86_400.0
+    hook_ca_file: Annotated[
+        str, Meta(description="PEM file of authorities that sign receivers' certificates, beside the system's.")
+    ] = ""
     batch_window: Annotated[
         int,
         Meta(
@@ -43,12 +59,3 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
     batches_at_once: Annotated[
         int, Meta(ge=1, le=64, description="Batches of files that are done at once, one of each account.")
     ] = 8
-    held_s: Annotated[
-        float,
-        Meta(
-            ge=60,
-            le=7 * 86_400,
-            description="Records of subscribed accounts' jobs wait so long for their ends to be written to RESULTS. "
-            "The same for workers.",
-        ),
-    ] = 86_400.0

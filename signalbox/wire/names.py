@@ -309,6 +309,11 @@ def results(account: str = "", model: str = "") -> str:
     return f"results.{token(account) or '*'}.{token(model) or '*'}.*"
 
 
+def account_of_result(subject: str) -> str:
+    """Account of an end in ``RESULTS``; ``-`` stands for none, there and in wildcards."""
+    return untoken(subject.split(".")[1])
+
+
 def event_of_results(account: str = "", model: str = "") -> str:
     """Core subject on which the server republishes what ``RESULTS`` gets, whole."""
     return f"evt.{results(account, model)}"
@@ -331,6 +336,11 @@ def reader_consumer(account: str, number: int = 1) -> str:
 def hook_consumer(hook: str) -> str:
     """The consumer on ``RESULTS`` of a webhook."""
     return f"hook-{token(hook)}"
+
+
+def hook_secret(hook: str, secret: str) -> str:
+    """KV key in ``hooksecrets``. secret: its own name, as the webhook's document has it."""
+    return f"{token(hook)}.{secret}"
 
 
 def delivery(hook: str, job_id: str, attempt: int) -> str:
@@ -475,6 +485,10 @@ def ask_console(what: str = "*") -> str:
 
 OUTBOUND: Final = "outbound"
 """The program that sends results out: its keys in ``duties`` begin so, and its short-lived consumer on ``STATE``."""
+FOLLOWER_POSITION: Final = f"{OUTBOUND}.position"
+"""Key in ``duties`` of how far ends of jobs are sent out."""
+ENDS_LOST: Final = f"{OUTBOUND}.lost"
+"""Key in ``duties`` of how many were removed before they were."""
 PROJECTOR: Final = "projector"
 """The projector's short-lived consumers on ``JOBS`` and ``STATE``."""
 AUDIT_HEAD: Final = "audit.head"

@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import field
 
-from signalbox.wire.messages import Doc, ErrorInfo, PayloadRef
+from signalbox.wire.messages import Doc, ErrorInfo, PayloadRef, State
 
 
 class Subscription(Doc, frozen=True, kw_only=True):
@@ -25,7 +25,8 @@ class Webhook(Doc, frozen=True, kw_only=True):
 
     account_id, model: empty = every one. is_for_jobs: only of jobs that name this URL's host themselves (then url is
     empty, and hosts are those that the account's jobs may name). enabled_at: UTC seconds; a state that was disabled
-    before counts no more. secret_at: when ``hooksecrets`` last got another secret.
+    before counts no more. secret: names the one in ``hooksecrets`` (:func:`names.hook_secret`) that messages are signed
+    with; with previous_secret too until previous_until (UTC seconds).
     """
 
     id: str
@@ -36,20 +37,20 @@ class Webhook(Doc, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     is_enabled: bool = True
     enabled_at: float = 0.0
-    secret_at: float = 0.0
+    secret: str = ""
+    previous_secret: str = ""
+    previous_until: float = 0.0
     updated_at: float = 0.0
 
 
 class HookSecret(Doc, frozen=True, kw_only=True):
-    """KV ``hooksecrets``: what a webhook's messages are signed with. Key: the webhook's id. Read by the outbound
-    program alone.
+    """KV ``hooksecrets``: what a webhook's messages are signed with. Key: :func:`names.hook_secret`. Read by the
+    outbound program alone: the console makes one, never changes it, and cannot read it.
 
-    current, previous: ``whsec_`` and base64. previous is used beside current until previous_until (UTC seconds).
+    secret: ``whsec_`` and base64.
     """
 
-    current: str
-    previous: str = ""
-    previous_until: float = 0.0
+    secret: str
 
 
 class HookState(Doc, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ class End(Doc, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str
     prediction: object = None
     outputs: Outputs | None = None
-    state: Literal["succeeded", "failed", "cancelled", "expired"]
+    state: State
     error: ErrorInfo | None = None
     account: str
     model: str
@@ -158,6 +159,17 @@ class BatchCursor(Doc, frozen=True, kw_only=True):
     beyond: tuple[int, ...] = ()
     completed: int = 0
     failed: int = 0
+
+
+class EndsLost(Doc, frozen=True, kw_only=True):
+    """KV ``duties``, key ``outbound.lost``: records of ended jobs that were removed while somebody was subscribed and
+    before the follower had passed them, those of nobody's jobs among them. Written by the worker that reconciles.
+
+    records: all so far. at: of the last ones, UTC seconds.
+    """
+
+    records: int = 0
+    at: float = 0.0
 
 
 BatchState = Literal[

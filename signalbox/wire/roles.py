@@ -155,7 +155,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             # The one that reconciles for all: finds and erases what a deleted job has left.
             *(
                 f"{_API}.STREAM.MSG.{act}.{stream}"
-                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.DLQ, Stream.DLQ_PARTS)
+                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.RESULTS, Stream.DLQ, Stream.DLQ_PARTS)
                 for act in ("GET", "DELETE")
             ),
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
@@ -211,8 +211,19 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Bucket.KEYS.stream,
                 Bucket.DESIRED.stream,
                 Bucket.DIGESTS.stream,
+                Bucket.DUTIES.stream,  # how far ends of jobs are sent out, and what was lost
+                Bucket.SUBSCRIPTIONS.stream,
+                Bucket.WEBHOOKS.stream,
+                Bucket.BATCHES.stream,
             ),
             *_direct(Bucket.MANIFESTS.stream, Bucket.CACHES.stream),
+            # What goes out: decided here, and how it goes. Secrets of webhooks are written, and not read.
+            *_keys(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_SECRETS, Bucket.BATCHES),
+            *_direct(
+                *(b.stream for b in (Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.BATCHES)),
+                Stream.DELIVERIES,
+            ),
+            ask_delivery(),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
@@ -252,6 +263,7 @@ _ROLES: Final[dict[str, Permissions]] = {
         publish=(
             *_EVERY,
             "results.*.*.*",
+            "pl.*.*.*",  # outputs of records that are too large for a message
             "dlv.*.*.*",
             program_alive(),
             *_keys(Bucket.DUTIES, Bucket.HOOK_STATES),
@@ -287,6 +299,7 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.MODELS),
             ask_delivery(),
         ),
+        answers=True,  # the console, which asks for a delivery by hand
     ),
     "admin": Permissions(publish=(">",), subscribe=(">",)),
 }

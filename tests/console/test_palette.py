@@ -98,6 +98,14 @@ def test_who_is_limited_to_models_finds_no_worker_and_no_host(browser: Browser, 
     assert "model digits" in found(browser, "digits", "operator")
 
 
+def test_who_is_limited_to_models_finds_theirs_behind_many_others(browser: Browser, things: dict[str, str]) -> None:
+    ServedModel.objects.bulk_create(ServedModel(name=f"digits-{n}", base_path=f"/m/{n}") for n in range(20))
+    User.objects.filter(username="operator").update(only_models=["digits-9"])
+    lines = found(browser, "digits", "operator")
+    assert [line for line in lines if line.startswith("model")] == ["model digits-9"]
+    assert "act Pause digits-9" in found(browser, "pause digits", "operator")
+
+
 def test_every_address_that_it_knows_is_a_page() -> None:
     for place in (*PLACES, *ACTS):
         resolve(place.href.partition("?")[0].partition("#")[0])

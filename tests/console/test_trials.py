@@ -78,6 +78,7 @@ def test_an_example_makes_a_request_as_it_is_and_so_does_nothing_at_all() -> Non
     [
         ("image", "[1,", "image: is JSON"),
         ("image", "[" * 100_000, "image: is JSON"),
+        ("image", "[" * 990 + "]" * 990, "image: is JSON"),
         ("count", "1 2", "count: is one number"),
         ("count", "one", "count: is numbers"),
         ("is_on", '"true"', "is_on: is numbers"),
