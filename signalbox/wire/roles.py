@@ -145,6 +145,11 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
             f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
             *_direct(Stream.RESULTS, Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream),  # an account's ends
+            "files.*.*.*",  # files of batches, and the batches of them
+            f"{_API}.STREAM.PURGE.{Stream.FILES}",
+            *_direct(Stream.FILES, Bucket.BATCHES.stream),
+            *_leader(Stream.FILES, Bucket.BATCHES.stream),
+            *_keys(Bucket.BATCHES),
         ),
         subscribe=(
             "rsp.*.*",  # ends of the jobs it waits for
@@ -292,9 +297,23 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.{Stream.RESULTS}",
             *_direct(Stream.RESULTS, Bucket.HOOK_SECRETS.stream, Bucket.HOOK_STATES.stream),
             *_direct(Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream, Bucket.MODELS.stream),
+            # Batches: reads and writes their files, and submits and cancels their jobs as a gateway does.
+            "files.*.*.*",
+            *_keys(Bucket.BATCHES),
+            f"{_API}.STREAM.PURGE.{Stream.FILES}",
+            *_direct(Stream.FILES, Bucket.BATCHES.stream),
+            *_leader(Stream.FILES, Bucket.BATCHES.stream, Stream.JOBS),
+            "jobs.*.*.*.*.*",
+            "in.*.*.*",
+            INPUT_REFUSED,
+            *_RECORD,
+            "cancel.*",
+            f"{_API}.CONSUMER.INFO.JOBS.*",
+            *_direct(*(b.stream for b in (Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING))),
         ),
         subscribe=(
             event_of_state(),
+            *_events(Bucket.BATCHES, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
             *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.MODELS),
             ask_delivery(),
         ),

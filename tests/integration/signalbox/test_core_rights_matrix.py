@@ -276,6 +276,12 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_direct("DLQ", "DLQ_PARTS"),  # dead letters, run again for their owners
         "dlp.redriven.j",
         *_direct("RESULTS", "KV_subscriptions", "KV_webhooks"),  # ends of an account, and whether any are kept
+        # Files of batches, and the batches of them.
+        "files.t.f.0",
+        "$KV.batches.t.b",
+        "$JS.API.STREAM.PURGE.FILES",
+        *_direct("FILES", "KV_batches"),
+        *_leader("FILES", "KV_batches"),
         *QUEUES,
     },
     "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
@@ -337,6 +343,19 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "$JS.API.CONSUMER.NAMES.RESULTS",
         "$JS.ACK.RESULTS.x.1.1.1.1.0",
         "$JS.API.STREAM.PURGE.RESULTS",
+        # Batches: their files, and their jobs, submitted and cancelled as a gateway does.
+        "files.t.f.0",
+        "$KV.batches.t.b",
+        "$JS.API.STREAM.PURGE.FILES",
+        *_direct("FILES", "KV_batches", "KV_keys", "KV_workers", "KV_desired", "KV_serving"),
+        *_leader("FILES", "KV_batches", "JOBS"),
+        *_JOBS,
+        "in.t.j.1",
+        "refused.input",
+        "st.j",
+        "st.s.j",
+        "cancel.j",
+        *QUEUES,
     },
 }
 MAY_HEAR: dict[str, set[str]] = {
@@ -367,7 +386,8 @@ MAY_HEAR: dict[str, set[str]] = {
     "outbound": {
         "evt.st.*",
         "evt.st.>",
-        *(f"evt.kv.{b}.>" for b in ("subscriptions", "webhooks", "hookstates", "models")),
+        *(f"evt.kv.{b}.>" for b in ("subscriptions", "webhooks", "hookstates", "models", "batches")),
+        *(f"evt.kv.{b}.>" for b in ("keys", "workers", "desired", "serving")),
         "deliver.*",
         "_INBOX_outbound.>",
     },
