@@ -1,5 +1,6 @@
 """Asks a batch of a file to go on, to pause or to end: its document is the gateway's, and written by several."""
 
+import time
 from typing import Final, Literal, get_args
 
 from msgspec.structs import replace
@@ -9,7 +10,7 @@ from signalbox.program.errors import Bug, Conflict, NotFound, StaleRevision
 from signalbox.wire import names
 from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import Bucket, Header
-from signalbox.wire.outbound import Batch
+from signalbox.wire.outbound import Batch, BatchState
 
 Asked = Literal["run", "pause", "cancel"]
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "expired"})
@@ -33,11 +34,12 @@ async def ask(bus: Bus, key: str, wanted: str) -> None:
         if batch.asked == asked:
             return
         require(batch, asked)
+        state: BatchState = "cancelling" if asked == "cancel" else batch.state
         kept = stored.headers.get(Header.TTL, "").removesuffix("s")
         try:
             await bus.write(
                 subject,
-                encode(replace(batch, asked=asked)),
+                encode(replace(batch, asked=asked, state=state, asked_at=time.time())),
                 expect=stored.seq,
                 ttl_s=int(kept) if kept.isdecimal() else None,
             )

@@ -1,5 +1,6 @@
 """What goes out, as operators decide and see it: subscriptions, webhooks and their secrets, their log, batches."""
 
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,15 @@ from msgspec.structs import replace
 
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
+from console.board import hooks
 from console.config import ConsoleSettings
 from console.controller.reconciler import ConsoleReconciler
+from console.feed import programs
 from console.keys import services as keys
 from console.keys.models import Account
 from console.outbound import batches, hosts, reading, subscriptions, webhooks
 from console.outbound.models import Subscription, Webhook
+from console.outbox import program
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from signalbox.bus import topology
@@ -30,6 +34,7 @@ from signalbox.wire.outbound import Batch, Delivery, HookSecret, HookState
 from signalbox.wire.outbound import Subscription as SubscriptionDocument
 from signalbox.wire.outbound import Webhook as WebhookDocument
 from tests.console.conftest import Call, in_thread, submit
+from tests.console.test_live_feed import watching
 from tests.rigs.natsserver import NatsServer
 
 Browser = Callable[[str], Client]
@@ -232,6 +237,38 @@ async def test_a_batch_is_paused_resumed_and_cancelled_beside_who_does_it(
     assert answer.status_code == 409
     with pytest.raises(NotFound):
         await in_thread(reading.batch, "shop.batch_2")
+
+
+async def test_the_board_says_which_webhook_was_given_up_and_that_nobody_sends(
+    bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "SILENT_S", 2.0)
+    hook = WebhookDocument(id="wh_1", url=URL, enabled_at=10.0)
+    async with watching(wire) as (feed, viewer):
+        await asyncio.wait_for(feed.synced.wait(), 60)
+        await viewer.until(lambda: viewer.row("alarms", "projector"))
+        assert not viewer.row("alarms", "outbound"), "nothing is to go out"
+        await put(bus, Bucket.WEBHOOKS, hook.id, hook)
+        await put(bus, Bucket.HOOK_STATES, hook.id, HookState(disabled_at=20.0, why="It failed for five days."))
+        await viewer.until(lambda: "outbound program does not run" in viewer.row("alarms", "outbound").get("text", ""))
+        await viewer.until(lambda: viewer.row("alarms", f"hook:{hook.id}"))
+        alarm = viewer.row("alarms", f"hook:{hook.id}")
+        assert alarm["text"] == "Webhook hooks.example.com/ends was given up: It failed for five days."
+        assert alarm["href"] == "/results/webhooks/wh_1"
+        await put(bus, Bucket.WEBHOOKS, hook.id, replace(hook, enabled_at=30.0))
+        saying = asyncio.create_task(program.say_alive(bus, names.OUTBOUND))
+        await viewer.until(lambda: not viewer.row("alarms", f"hook:{hook.id}"))
+        await viewer.until(lambda: not viewer.row("alarms", "outbound"))
+        saying.cancel()
+
+
+def test_many_webhooks_that_were_given_up_are_one_line() -> None:
+    found = {f"wh_{n}": WebhookDocument(id=f"wh_{n}", url=f"https://h{n}.example.com/") for n in range(3)}
+    states = {name: HookState(disabled_at=1.0, why="gone") for name in found}
+    (alarm,) = hooks.alarms(found, states).values()
+    assert alarm.text.startswith("3 webhooks were given up: h0.example.com")
+    off = {name: replace(one, is_enabled=False) for name, one in found.items()}
+    assert hooks.alarms(off, states) == {}
 
 
 def test_rest_does_what_the_pages_do(call: Callable[[str], Call]) -> None:
