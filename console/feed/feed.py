@@ -234,7 +234,7 @@ class Feed:
         self._fronts.receive(refused_connections, self._clock())
 
     async def _keep_health(self, bus: Bus) -> None:
-        """Reads dead letters, storage, how far projector and follower of ends are, the outbox, while a browser watches."""
+        """Reads dead letters, storage, how far projector and outbound are, the outbox, while a browser watches."""
         while True:
             if len(self.hub) and not self.is_blind:
                 found, job_list = await read_health(bus, self._cursor, self._clock())
