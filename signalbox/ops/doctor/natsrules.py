@@ -94,7 +94,7 @@ def beyond(user: str, given: "Mapping[str, Any] | None", role: str = "") -> list
 
 
 def declared(user: str, role: str = "") -> Permissions | None:
-    """What a user of ours may do at most: its role, an account's reader, or a worker bound to itself; None for others."""
+    """What a user of ours may do at most: its role, an account's reader, a worker bound to itself; None for others."""
     if user in ROLES and role in {"", user}:
         return permissions(user)
     account = account_of_reader(user)
