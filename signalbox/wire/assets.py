@@ -6,7 +6,7 @@ Durations are nanoseconds, as in the API. ``num_replicas`` is added when they ar
 
 from typing import Any, Final
 
-from signalbox.wire.names import AUDIT_HEAD, Bucket, Stream
+from signalbox.wire.names import AUDIT_HEADS, Bucket, Stream
 
 SECOND: Final = 1_000_000_000
 DAY: Final = 86_400 * SECOND
@@ -241,8 +241,9 @@ FILES: Final = _stream(
 
 AUDIT: Final = _stream(
     # Nothing is removed from it; full, it takes no more. It has no share of the disk: a note has some 100 bytes.
+    # A wildcard: a stream of a subject by its full name would also take what a consumer of another one delivers there.
     Stream.AUDIT,
-    [AUDIT_HEAD],
+    [AUDIT_HEADS],
     "Heads of the console's audit, noted outside its database",
     discard="new",
     max_msgs=1_000_000,
