@@ -213,6 +213,13 @@ def _leader(*streams: str) -> set[str]:
 
 
 NAMED = ("x", "reconciler", "projector", "outbound")
+_FILES = {  # files of batches, and the batches of them
+    "files.t.f.0",
+    "$KV.batches.t.b",
+    "$JS.API.STREAM.PURGE.FILES",
+    *_direct("FILES", "KV_batches"),
+    *_leader("FILES", "KV_batches"),
+}
 QUEUES = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in NAMED}
 _WORKER = {
     *_info(),
@@ -276,6 +283,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_leader("STATE", "JOBS", "KV_idem"),
         *_direct("DLQ", "DLQ_PARTS"),  # dead letters, run again for their owners
         "dlp.redriven.j",
+        *_FILES,
         *_direct("RESULTS", "KV_subscriptions", "KV_webhooks"),  # ends of an account, and whether any are kept
         *QUEUES,
     },
@@ -338,6 +346,16 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "$JS.API.CONSUMER.NAMES.RESULTS",
         "$JS.ACK.RESULTS.x.1.1.1.1.0",
         "$JS.API.STREAM.PURGE.RESULTS",
+        *_FILES,  # lines of batches are jobs that it submits and cancels
+        *_JOBS,
+        "in.t.j.1",
+        "st.j",
+        "st.s.j",
+        "cancel.j",
+        "refused.input",
+        *QUEUES,
+        *_leader("JOBS"),
+        *_direct("KV_keys", "KV_workers", "KV_desired", "KV_serving"),
     },
 }
 MAY_HEAR: dict[str, set[str]] = {
@@ -369,6 +387,7 @@ MAY_HEAR: dict[str, set[str]] = {
         "evt.st.*",
         "evt.st.>",
         *(f"evt.kv.{b}.>" for b in ("subscriptions", "webhooks", "hookstates", "models")),
+        *(f"evt.kv.{b}.>" for b in ("batches", "keys", "workers", "desired", "serving")),
         "deliver.*",
         "_INBOX_outbound.>",
     },
