@@ -11,13 +11,15 @@ class Coverage:
 
     def __init__(self, subscriptions: Iterable[Subscription], webhooks: Iterable[Webhook]) -> None:
         asked: list[Subscription | Webhook] = [each for each in subscriptions if each.is_enabled]
-        asked_by_jobs = False
+        of_jobs: set[str] = set()
         for hook in webhooks:
-            if hook.is_enabled and not hook.is_for_jobs:
+            if hook.is_enabled and hook.is_for_jobs:
+                of_jobs.add(hook.account_id)
+            elif hook.is_enabled:
                 asked.append(hook)
-            asked_by_jobs |= hook.is_enabled and hook.is_for_jobs
+        self._of_jobs = of_jobs
         self._pairs: Collection[tuple[str, str]] = frozenset((each.account_id, each.model) for each in asked)
-        self.is_watched = bool(self._pairs) or asked_by_jobs
+        self.is_watched = bool(self._pairs) or bool(of_jobs)
         """Whether anybody is to get anything."""
 
     def covers(self, account: str, model: str) -> bool:
@@ -27,4 +29,6 @@ class Coverage:
 
     def takes(self, record: Record) -> bool:
         """Whether the end of this job goes out."""
+        if record.webhook and not self._of_jobs.isdisjoint((record.account_id, "")):
+            return True
         return self.covers(record.account_id, record.model)

@@ -51,6 +51,7 @@ async def end_of(bus: Bus, record: Record, body: bytes, inline_bytes: int) -> En
         finished_at=record.finished_at or record.created_at,
         attempt=record.attempt,
         tags=record.tags,
+        webhook=record.webhook,
         trace=record.trace,
     )
 

@@ -4,8 +4,8 @@ They are for code that calls an address given by others, webhooks first. :func:`
 :func:`resolve` looks every address up **once**, checks **all** of them and names the one to connect to: connecting to
 the name instead resolves it a second time, and an attacker's name server answers differently then (DNS rebinding).
 Redirects are not followed; each would have to be judged anew. An operator may allow private networks: what lies in them
-is called under any name and on any port, and a name that leads there and elsewhere is refused. Source: spec of the
-guarantees, 4.8; OWASP API7.
+is called under any name, on any port and without TLS too, and a name that leads there and elsewhere is refused. Source:
+spec of the guarantees, 4.8; OWASP API7.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from signalbox.program.errors import InvalidRequest, Unavailable
 PORTS: Final = frozenset({443, 8443})
 PORTS_PLAIN: Final = frozenset({80, 8080})
 _LONGEST: Final = 2048
+_SCHEME: Final = "The URL must begin with https://."
 _RESOLVE_S: Final = 3.0
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]\Z")
 """A public name: small letters, at least one dot, a last label that is no number."""
@@ -87,7 +88,7 @@ def judge(url: str, *, allow_plain: bool = False, allowed: Networks = ()) -> Spl
     """The URL's parts, if it may be called as far as its text tells. Raises :class:`InvalidRequest` with the reason.
 
     allow_plain: http too, on its own ports; for development. allowed: private networks that may be called: with any of
-    them a name's port and form are judged with its addresses, by :func:`resolve`.
+    them a name's scheme, port and form are judged with its addresses, by :func:`resolve`.
     """
     if len(url) > _LONGEST or any(c <= " " or c == "\\" or c > "~" for c in url):
         raise InvalidRequest("The URL holds characters a URL must not, or is too long.")
@@ -96,8 +97,8 @@ def judge(url: str, *, allow_plain: bool = False, allowed: Networks = ()) -> Spl
         port = parts.port
     except ValueError as error:
         raise InvalidRequest("The URL is malformed.") from error
-    if parts.scheme != "https" and not (allow_plain and parts.scheme == "http"):
-        raise InvalidRequest("The URL must begin with https://.")
+    if parts.scheme not in {"http", "https"}:
+        raise InvalidRequest(_SCHEME)
     if "@" in parts.netloc or "#" in url:
         raise InvalidRequest("The URL must hold neither a user nor a fragment.")
     host = parts.hostname or ""
@@ -172,7 +173,9 @@ def is_public(address: Address) -> bool:
 
 
 def _judge_public(parts: SplitResult, *, allow_plain: bool) -> None:
-    """Raise :class:`InvalidRequest` for a port or a host that none outside has."""
+    """Raise :class:`InvalidRequest` for a scheme, a port or a host that is for private networks only."""
+    if parts.scheme != "https" and not allow_plain:
+        raise InvalidRequest(_SCHEME)
     allowed = PORTS | PORTS_PLAIN if allow_plain else PORTS
     if (parts.port if parts.port is not None else _usual(parts)) not in allowed:
         raise InvalidRequest(f"The URL's port must be one of {', '.join(map(str, sorted(allowed)))}.")

@@ -132,12 +132,13 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     webhook_networks: Annotated[
         tuple[str, ...],
         Meta(
-            description="Private networks, as CIDRs, that webhooks may call, on any port and under any name. The same "
-            "for gateways, console and outbound."
+            description="Private networks, as CIDRs, that webhooks may call: under any name, on any port, without TLS "
+            "too. The same for gateways, console and outbound."
         ),
     ] = ()
     webhook_plain: Annotated[
-        bool, Meta(description="Webhooks may call http:// too, which anyone on the way can read. The same for them.")
+        bool,
+        Meta(description="Webhooks may call http:// everywhere, which anyone on the way can read. The same for them."),
     ] = False
     connect_timeout_s: Annotated[float, Meta(gt=0, description="Longest wait for the first connection to NATS.")] = 5.0
     request_timeout_s: Annotated[

@@ -9,7 +9,7 @@ import msgspec
 from gateway_plugin.outbound.hooks.attempting import Attempts, Ended
 from gateway_plugin.outbound.hooks.consumers import Consumers
 from gateway_plugin.outbound.hooks.places import Share
-from gateway_plugin.outbound.hooks.schedule import Outcome
+from gateway_plugin.outbound.hooks.schedule import Decision, Outcome
 from signalbox.bus.acknowledgement import ack, nak
 from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.program import log
@@ -17,6 +17,7 @@ from signalbox.program.errors import SignalboxError
 from signalbox.program.tasks import Background
 from signalbox.wire.messages import decode
 from signalbox.wire.names import Stream
+from signalbox.wire.outbound import Delivery as Attempt
 from signalbox.wire.outbound import Webhook
 
 _PARKED_S: Final = 30.0
@@ -40,6 +41,7 @@ class HookDeliveries:
         self._attempts = attempts
         self._share = share
         self._sending = Background()
+        self._finishing = Background()
         self._running = 0
         self._is_closing = False
         self._wake = asyncio.Event()
@@ -68,6 +70,7 @@ class HookDeliveries:
                 await puller.drain()
             await puller.close()
             await self._sending.cancel()
+            await self._finishing.finish()
             self._share.keep(0)
 
     def _ask(self, puller: Puller) -> None:
@@ -85,9 +88,10 @@ class HookDeliveries:
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
-            await self._attempt(delivery)
+            made = await self._attempt(delivery)
         except asyncio.CancelledError:
             nak(self._bus, delivery)
+            self._leave()
             raise
         except SignalboxError as error:
             log.warning("webhook.put_off", hook=self._key, reason=error.public_message)
@@ -95,19 +99,30 @@ class HookDeliveries:
         except msgspec.MsgspecError as error:
             log.error("webhook.end_unreadable", hook=self._key, subject=delivery.subject, reason=str(error))
             nak(self._bus, delivery, _UNREADABLE_S)
-        finally:
-            self._running -= 1
-            self._wake.set()
-
-    async def _attempt(self, delivery: Delivery) -> None:
-        hook = self.hook
-        if hook.is_for_jobs and not decode(Ended, delivery.data).webhook:
-            await ack(self._bus, delivery)
-            return
-        made, decision = await self._attempts.make(self._key, hook, delivery.data, delivery.times)
-        if decision.outcome is Outcome.FAILED:
-            nak(self._bus, delivery, decision.delay_s)
         else:
-            with contextlib.suppress(SignalboxError):  # then it comes once more, under the same id
-                await ack(self._bus, delivery)
-        await self._attempts.note(made)
+            # Not cancelled with what is under way: what the receiver has answered is to be kept.
+            self._finishing.start(self._finish(delivery, made), name=f"webhook {self._key} answered")
+            return
+        self._leave()
+
+    async def _attempt(self, delivery: Delivery) -> tuple[Attempt, Decision] | None:
+        """What came of one attempt; None where the end is not for this webhook."""
+        if self.hook.is_for_jobs and not decode(Ended, delivery.data).webhook:
+            return None
+        return await self._attempts.make(self._key, self.hook, delivery.data, delivery.times)
+
+    async def _finish(self, delivery: Delivery, made: tuple[Attempt, Decision] | None) -> None:
+        try:
+            if made is not None and made[1].outcome is Outcome.FAILED:
+                nak(self._bus, delivery, made[1].delay_s)
+            else:
+                with contextlib.suppress(SignalboxError):  # then it comes once more, under the same id
+                    await ack(self._bus, delivery)
+            if made is not None:
+                await self._attempts.note(made[0])
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._running -= 1
+        self._wake.set()

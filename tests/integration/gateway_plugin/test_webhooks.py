@@ -37,7 +37,6 @@ class Rig:
     def start(self, **settings: Any) -> None:
         given: dict[str, Any] = {
             "webhook_networks": ("127.0.0.0/8",),
-            "webhook_plain": True,
             "hook_retries_s": (0.05, 0.05, 0.05),
         }
         lookup = settings.pop("lookup", None)
@@ -45,8 +44,11 @@ class Rig:
         self.running.start(Webhooks(self.bus, made, lookup).run(), name="webhooks")
 
     async def hook(self, url: str, key: str = HOOK, **fields: Any) -> None:
-        await put(self.bus, Bucket.HOOK_SECRETS, names.hook_secret(key, "1"), HookSecret(secret=SECRET))
-        await put(self.bus, Bucket.WEBHOOKS, key, Webhook(id=key, account_id="a1", url=url, secret="1", **fields))
+        await self.secret("s1", SECRET, key)
+        await put(self.bus, Bucket.WEBHOOKS, key, Webhook(id=key, account_id="a1", url=url, secret="s1", **fields))
+
+    async def secret(self, name: str, secret: str, key: str = HOOK) -> None:
+        await put(self.bus, Bucket.HOOK_SECRETS, names.hook_secret(key, name), HookSecret(secret=secret))
 
     async def consumer(self, key: str = HOOK) -> None:
         """Return when there is a consumer of the webhook: it gets what is written from then on."""
@@ -158,8 +160,8 @@ async def test_what_failed_is_tried_again_under_one_id_with_a_new_signature(hook
 async def test_both_secrets_sign_while_one_takes_the_place_of_the_other(hooks: Rig) -> None:
     old = "whsec_" + b64encode(b"o" * 24).decode()
     async with Receiver().serving() as receiver:
-        await put(hooks.bus, Bucket.HOOK_SECRETS, names.hook_secret(HOOK, "0"), HookSecret(secret=old))
-        await hooks.hook(receiver.url, previous_secret="0", previous_until=time.time() + 60)
+        await hooks.secret("s0", old)
+        await hooks.hook(receiver.url, previous_secret="s0", previous_until=time.time() + 60)
         hooks.start()
         await hooks.consumer()
         await hooks.end()
@@ -256,7 +258,7 @@ async def test_a_name_that_leads_inside_is_not_called(hooks: Rig) -> None:
         await hooks.end()
         (noted,) = await hooks.log(1)
         assert noted.status == 0
-        await hooks.hook("http://hooks.example.com:8080/")
+        await hooks.hook("https://hooks.example.com/")
         await hooks.end()
         assert "must not be called" in (await hooks.log(2))[1].error
         assert receiver.received == []

@@ -216,6 +216,7 @@ PRIVATE = egress.networks(["10.20.0.0/16", "fd12::/64"])
         ("https://10.20.0.7:9000/in", "10.20.0.7"),
         ("https://[fd12::7]:9000/in", "fd12::7"),
         ("https://receiver:9000/in", "10.20.0.7"),
+        ("http://receiver/in", "10.20.0.7"),
         ("https://hooks.svc.cluster.local:9000/in", "10.20.0.7"),
         ("https://hooks.example.com/in", PUBLIC),
     ],
@@ -230,6 +231,7 @@ async def test_an_allowed_network_is_called_under_any_name_and_port(url: str, fo
     [
         ("https://receiver:9000/", [PUBLIC]),
         ("https://receiver/", [PUBLIC]),
+        ("http://hooks.example.com/", [PUBLIC]),
         ("https://hooks.example.com:9000/", [PUBLIC]),
         ("https://hooks.svc.cluster.local/", [PUBLIC]),
         ("https://hooks.example.com/", ["10.21.0.7"]),
@@ -245,6 +247,7 @@ async def test_an_allowed_network_opens_nothing_beside_it(url: str, found: list[
 
 
 INNER_NAMES = {
+    "http://hooks.example.com/",
     "https://localhost/",
     "https://LOCALHOST/",
     "https://foo.localhost/",
