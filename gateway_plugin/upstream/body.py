@@ -59,7 +59,7 @@ class RequestBody:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def parts(self, limit: int) -> AsyncGenerator[bytes, None]:
-        """It as it comes, for who keeps no more than a part. limit: bytes.
+        """The body in parts, as it comes. limit: bytes.
 
         Raises :class:`BodyTooLargeError` and :class:`ClientLeftError`.
         """

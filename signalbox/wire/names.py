@@ -238,7 +238,7 @@ def slot(name: str) -> str:
 
 
 def payload(account: str, job_id: str, part: str) -> str:
-    """Subject in ``PAYLOADS`` of the chunks of a claim-checked result; ``part`` is ``out<token>``."""
+    """Subject in ``PAYLOADS`` of the chunks of a claim-checked result; ``part`` is ``out<token>``, or ``end``."""
     return f"pl.{token(account) or '-'}.{job_id}.{part}"
 
 

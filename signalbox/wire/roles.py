@@ -16,6 +16,7 @@ from signalbox.wire.names import (
     NATS_STALLED,
     OUTBOUND,
     PROJECTOR,
+    READERS,
     RECONCILER,
     Bucket,
     Stream,
@@ -25,7 +26,10 @@ from signalbox.wire.names import (
     delayed,
     event_of_results,
     event_of_state,
+    payload,
     program_alive,
+    reader,
+    reader_consumer,
     redeliver,
     token,
 )
@@ -73,6 +77,20 @@ def permissions(role: str, *, worker: str = "", gpus: Sequence[str] = ()) -> Per
         shared = set(_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS))
         publish = (*(s for s in publish if s not in shared), *_bound(worker, gpus))
     return Permissions(publish, (*found.subscribe, f"{own}.>"), found.answers)
+
+
+def reader_permissions(account: str) -> Permissions:
+    """What the user of an account's services may do: read the account's ends, and the payloads that they name.
+
+    The consumers are its own by their names, and the server compares their filters with the subject that creates them.
+    """
+    publish = [OWN_RIGHTS, f"{_API}.DIRECT.GET.{Stream.PAYLOADS}.{payload(account, '*', '*')}"]
+    for name in (reader_consumer(account, number) for number in range(1, READERS + 1)):
+        for stream, held in ((Stream.RESULTS, "results"), (Stream.PAYLOADS, "pl")):
+            publish.append(f"{_API}.CONSUMER.CREATE.{stream}.{name}.{held}.{token(account) or '-'}.>")
+            publish += [f"{_API}.CONSUMER.{act}.{stream}.{name}" for act in ("INFO", "DELETE", "MSG.NEXT")]
+            publish.append(f"$JS.ACK.{stream}.{name}.>")
+    return Permissions(tuple(publish), (f"{inbox(reader(account))}.>",))
 
 
 def _bound(worker: str, gpus: Sequence[str]) -> tuple[str, ...]:

@@ -6,7 +6,10 @@ import json
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
 
+import httpx
 import msgspec
 import pytest
 import pytest_asyncio
@@ -24,6 +27,7 @@ from tests.rigs.receiver import OK, Receiver, answer
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 SECRET = "whsec_" + base64.b64encode(os.urandom(24)).decode()
 JOBS = 500
+LINES = 5_000
 KILLED = ("outbound", "worker-1", "gateway", "nats", "outbound")
 
 
@@ -102,6 +106,55 @@ async def test_each_end_is_in_the_stream_once_and_told_at_least_once_whatever_is
         assert found[job_id].prediction == [value / 2 + 2]
     ids = {one.headers["webhook-id"] for one in receiver.received}
     assert len(ids) == len(told), "however often a job's end is told, it has one id"
+
+
+@pytest.mark.slow
+async def test_each_line_of_a_batch_is_done_once_whatever_is_killed(house: House, caller: Caller) -> None:
+    path = "/v1/models/half:predict"
+    lines = "".join(
+        json.dumps({"custom_id": f"r{n}", "method": "POST", "url": path, "body": {"instances": [float(n)]}}) + "\n"
+        for n in range(LINES)
+    )
+    sent = await caller.call("POST", "/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", lines)})
+    assert sent.status_code == 200, sent.text
+    body = {"input_file_id": sent.json()["id"], "endpoint": path, "completion_window": "24h"}
+    made = await caller.call("POST", "/v1/batches", json=body)
+    assert made.status_code == 200, made.text
+    for number, name in enumerate(KILLED):
+        await becomes(partial(is_done, caller, made.json()["id"], LINES * number // (len(KILLED) + 1) + 1), limit_s=120)
+        await house.kill(name)
+        await house.revive(name)
+    await becomes(partial(is_done, caller, made.json()["id"], LINES), limit_s=120)
+    batch = await found(caller, made.json()["id"])
+    await becomes(partial(is_ended, caller, batch["id"]))
+    batch = await found(caller, batch["id"])
+    assert (batch["status"], batch["request_counts"]) == (
+        "completed",
+        {"total": LINES, "completed": LINES, "failed": 0},
+    )
+    got = await caller.call("GET", f"/v1/files/{batch['output_file_id']}/content")
+    answers = {one["custom_id"]: one["response"]["body"] for one in map(json.loads, got.text.splitlines())}
+    assert len(got.text.splitlines()) == LINES, "no line twice"
+    assert answers == {f"r{n}": {"predictions": [n / 2 + 2]} for n in range(LINES)}
+
+
+async def found(caller: Caller, batch: str) -> dict[str, Any]:
+    """A batch, as its owner sees it; empty where the front is away."""
+    try:
+        got = await caller.call("GET", f"/v1/batches/{batch}")
+    except httpx.TransportError:
+        return {}
+    return dict(got.json()) if got.status_code == 200 else {}
+
+
+async def is_done(caller: Caller, batch: str, lines: int) -> bool:
+    """Whether so many lines of it have ended."""
+    return bool((doc := await found(caller, batch)) and doc["request_counts"]["completed"] >= lines)
+
+
+async def is_ended(caller: Caller, batch: str) -> bool:
+    """Whether its files are complete."""
+    return bool((doc := await found(caller, batch)) and doc["status"] == "completed")
 
 
 def verified(body: bytes, headers: dict[str, str]) -> str:
