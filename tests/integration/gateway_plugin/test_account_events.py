@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gateway_plugin.service import following
 from signalbox.bus import table
 from signalbox.wire import names
-from signalbox.wire.messages import encode
+from signalbox.wire.messages import State, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import End, Subscription, Webhook
 from tests.integration.gateway_plugin.test_job_events import Stream as Events
@@ -46,7 +46,7 @@ async def end(at: Edge, account: str, number: int, prediction: object = None) ->
     doc = End(
         request_id=job_id,
         prediction=prediction,
-        state="succeeded",
+        state=State.SUCCEEDED,
         account=account,
         model="half",
         version=1,

@@ -44,11 +44,8 @@ class Rig:
         self.running.start(Webhooks(self.bus, made, lookup).run(), name="webhooks")
 
     async def hook(self, url: str, key: str = HOOK, **fields: Any) -> None:
-        await self.secret("s1", SECRET, key)
-        await put(self.bus, Bucket.WEBHOOKS, key, Webhook(id=key, account_id="a1", url=url, secret="s1", **fields))
-
-    async def secret(self, name: str, secret: str, key: str = HOOK) -> None:
-        await put(self.bus, Bucket.HOOK_SECRETS, names.hook_secret(key, name), HookSecret(secret=secret))
+        await put(self.bus, Bucket.HOOK_SECRETS, names.hook_secret(key, "1"), HookSecret(secret=SECRET))
+        await put(self.bus, Bucket.WEBHOOKS, key, Webhook(id=key, account_id="a1", url=url, secret="1", **fields))
 
     async def consumer(self, key: str = HOOK) -> None:
         """Return when there is a consumer of the webhook: it gets what is written from then on."""
@@ -160,8 +157,8 @@ async def test_what_failed_is_tried_again_under_one_id_with_a_new_signature(hook
 async def test_both_secrets_sign_while_one_takes_the_place_of_the_other(hooks: Rig) -> None:
     old = "whsec_" + b64encode(b"o" * 24).decode()
     async with Receiver().serving() as receiver:
-        await hooks.secret("s0", old)
-        await hooks.hook(receiver.url, previous_secret="s0", previous_until=time.time() + 60)
+        await put(hooks.bus, Bucket.HOOK_SECRETS, names.hook_secret(HOOK, "0"), HookSecret(secret=old))
+        await hooks.hook(receiver.url, previous_secret="0", previous_until=time.time() + 60)
         hooks.start()
         await hooks.consumer()
         await hooks.end()

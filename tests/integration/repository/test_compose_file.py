@@ -113,17 +113,14 @@ def test_tyk_is_new_enough_for_error_overrides() -> None:
 
 def test_what_a_host_may_set_reaches_every_program_and_is_else_the_programs_default() -> None:
     from console.config import PREFIX, ConsoleSettings
-    from gateway_plugin.outbound.settings import PREFIX as OUTBOUND
-    from gateway_plugin.outbound.settings import OutboundSettings
 
     variables = set(re.findall(r"\$\{(\w+):-", FILE.read_text()))
     assert len(variables) > 5
     given: dict[str, Any] = document(FILE.read_bytes(), dict.fromkeys(variables, "7"))["services"]
-    settings = (*declared(ConsoleSettings, PREFIX), *declared(OutboundSettings, OUTBOUND))
-    defaults = {s.name: s.default for s in settings}
+    defaults = {s.name: s.default for s in declared(ConsoleSettings, PREFIX)}
     for name, service in OURS.items():
         reached = {key for key in variables if given[name]["environment"].get(key) == "7"}
-        assert {key for key in variables if "_CONSOLE_" not in key and "_OUTBOUND_" not in key} <= reached, name
+        assert {key for key in variables if "_CONSOLE_" not in key} <= reached, name
         for key in reached:
             wanted = "" if defaults[key] == () else f"{defaults[key]}".removesuffix(".0")
             assert service["environment"][key] == wanted, key

@@ -288,6 +288,11 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_leader("KV_manifests", "KV_duties"),
         *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving", "KV_manifests"),
         *_direct("KV_caches"),
+        # What goes out. Secrets of webhooks are written, and not read.
+        *(f"$KV.{key}" for key in ("subscriptions.s", "webhooks.h", "hooksecrets.h", "batches.t.b")),
+        *_leader("KV_subscriptions", "KV_webhooks", "KV_batches"),
+        *_direct("KV_subscriptions", "KV_webhooks", "KV_hookstates", "KV_batches", "DELIVERIES"),
+        "deliver.h",
         *QUEUES,
         *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in NAMED),
         # The projector's own consumers, by their name.
@@ -318,6 +323,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
     "outbound": {
         *_info(),
         "results.t.m.j",
+        "pl.a.j.out1",  # outputs of records that are too large for a message
         "dlv.h.j.1",
         "alive.controller",
         "$KV.duties.reconcile",
