@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
@@ -38,9 +39,9 @@ class Receiver:
         return self.received
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator["Receiver"]:
-        """Serve on a free port."""
-        server = await asyncio.start_server(self._serve, HOST, self.port)
+    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Receiver"]:
+        """Serve on a free port, the same at every start."""
+        server = await asyncio.start_server(self._serve, HOST, self.port, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
         self.url = f"http://{HOST}:{self.port}/hook?x=1"
         try:

@@ -10,6 +10,7 @@ from gateway_plugin.outbound.hooks.attempting import BY_HAND, Attempts
 from gateway_plugin.outbound.hooks.consumers import Consumers
 from gateway_plugin.outbound.hooks.delivering import HookDeliveries
 from gateway_plugin.outbound.hooks.places import Places, Share
+from gateway_plugin.outbound.hooks.resolver import Resolver
 from gateway_plugin.outbound.hooks.sending import Sender
 from gateway_plugin.outbound.hooks.states import States
 from gateway_plugin.outbound.settings import OutboundSettings
@@ -29,7 +30,7 @@ _PAUSE_S: Final = 1.0
 
 
 class Webhooks:
-    """Everything one holder of the task has; :meth:`run` once. lookup: the resolver, the system's if not given."""
+    """Everything one holder of the task has; :meth:`run` once. lookup: of names, the system's if not given."""
 
     def __init__(self, bus: Bus, settings: OutboundSettings, lookup: Lookup | None = None) -> None:
         self._bus = bus
@@ -38,7 +39,8 @@ class Webhooks:
         self._hooks: Table[Webhook] = Table(bus, Bucket.WEBHOOKS, Webhook)
         self._consumers = Consumers(bus, settings)
         self._states = States(bus, settings.hook_fails_s, self._waiting, self._changed.set)
-        self._attempts = Attempts(bus, settings, Sender(settings, lookup), self._states)
+        self._resolver = Resolver()
+        self._attempts = Attempts(bus, settings, Sender(settings, lookup or self._resolver), self._states)
         self._places = Places(settings.hooks_at_once)
         self._running: dict[str, tuple[HookDeliveries, Background]] = {}
         self._by_hand = Background()
@@ -47,6 +49,7 @@ class Webhooks:
         """Until cancelled. Raises :class:`Unavailable` where NATS does not answer at the start."""
         self._hooks.on_change(lambda *_: self._changed.set())
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._resolver.close)
             stack.push_async_callback(self._hooks.close)
             await self._hooks.start()
             await self._states.load()
