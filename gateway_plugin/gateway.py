@@ -29,6 +29,7 @@ from gateway_plugin.api.jobs.rest import JobsRest
 from gateway_plugin.api.jobs.results import Results
 from gateway_plugin.api.jobs.submissions import Submissions
 from gateway_plugin.api.oip.dialect import open_inference
+from gateway_plugin.api.openai.rest import OpenAiRest
 from gateway_plugin.api.tfserving import grpc as tfserving_grpc
 from gateway_plugin.api.tfserving.monitoring import RequestCounts
 from gateway_plugin.api.tfserving.rest import TfServingRest
@@ -39,9 +40,11 @@ from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.post import Post
 from gateway_plugin.service.acts import JobActs
+from gateway_plugin.service.batches import Batches
 from gateway_plugin.service.console import Console
 from gateway_plugin.service.descriptions import Descriptions
 from gateway_plugin.service.ends import Ends
+from gateway_plugin.service.files import Files
 from gateway_plugin.service.following import Following
 from gateway_plugin.service.jobs import Jobs
 from gateway_plugin.service.loading import Loading
@@ -180,10 +183,14 @@ class Gateway:
         }
         acts = JobActs(bus, records, catalog, self._owned, self._acceptance, wall=wall)
         most, proxies = settings.max_body_bytes, settings.trusted_proxies
+        self._files = files = Files(bus, most_bytes=settings.max_files_bytes, wall=wall)
+        kept_s = settings.files_kept_s
+        self._openai = OpenAiRest(files, Batches(bus, files, kept_s=kept_s, wall=wall), kept_s=kept_s)
         self._dialects = dialects = Dialects(
             TfServingRest(jobs, catalog, self._codec, status, counts, most, is_for_pages=settings.cors),
             self.open_inference.rest,
             Hello(),
+            self._openai,
             JobsRest(
                 Submissions(
                     jobs, catalog, self._codec, Many(ManyJobs(self._acceptance), self._codec), JobWebhooks(settings)
@@ -233,6 +240,7 @@ class Gateway:
             self._callers(is_front=is_front),
             self.bodies,
             answer_s=self.settings.longest_call_s + (_UPLOAD_S if is_front else 0),
+            uploads=self._openai,
         )
 
     def grpc_upstream(self, *, is_front: bool) -> GrpcUpstream:
@@ -299,6 +307,7 @@ class Gateway:
         """Close all parts but the connection. Idempotent."""
         await self._following.close()
         self._ends.close()
+        await self._files.close()
         await self._rollouts.close()
         await self._use.close()
         await self._waiters.close()

@@ -26,6 +26,7 @@ from console.feed.jobs import JobEvents
 from console.feed.leases import Leases
 from console.feed.programs import Programs
 from console.feed.queues import WatchedQueues
+from console.feed.results import Results
 from console.feed.retry import RETRY_S, for_ever, until_done
 from console.feed.tables import Tables
 from console.feed.watched import WatchedJobs
@@ -87,6 +88,8 @@ class Feed:
         self._queues = WatchedQueues(self.view, clock)
         self.tables = Tables(self.view, self._queues, clock)
         self.tables.changed = self._watched.look_again
+        self._results = Results(self.view)
+        self.programs.has_outbound_work = self._results.has_work
         self._jobs = JobEvents(self.view, self._queues, self._watched, clock)
         self._gauges: Gauges | None = None
         self._storage = StorageFigure()
@@ -122,6 +125,7 @@ class Feed:
                 group.create_task(self._follow(group), name="live follow")
         finally:
             await self.tables.close()
+            await self._results.close()
             if self.bus is not None:
                 with contextlib.suppress(SignalboxError):
                     await self.bus.close()
@@ -195,6 +199,7 @@ class Feed:
             await until_done(partial(bus.subscribe, subject, receive))
         await until_done(partial(self._leases.recall, bus))
         await self.tables.start(bus)
+        await self._results.start(bus)
         for name, keep in (
             ("leases", partial(self._leases.keep, bus)),
             ("gauges", partial(self._queues.keep, self._gauges)),

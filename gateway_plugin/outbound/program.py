@@ -12,6 +12,7 @@ from typing import Final
 
 import uvloop
 
+from gateway_plugin.outbound.batches.runner import Batches
 from gateway_plugin.outbound.duty import Duty
 from gateway_plugin.outbound.follower import follow
 from gateway_plugin.outbound.hooks.webhooks import Webhooks
@@ -60,6 +61,7 @@ async def serve(settings: OutboundSettings) -> None:
 def _works(bus: Bus, settings: OutboundSettings) -> dict[str, Callable[[], Awaitable[None]]]:
     """The tasks by the names of their leases. Each runs until it is cancelled, and begins from what is stored."""
     return {
+        "batches": Batches(bus, settings).work,
         "results": partial(follow, bus, settings),
         "webhooks": lambda: Webhooks(bus, settings).run(),
     }

@@ -47,3 +47,15 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
     hook_ca_file: Annotated[
         str, Meta(description="PEM file of authorities that sign receivers' certificates, beside the system's.")
     ] = ""
+    batch_window: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="Jobs of a batch of a file that are open at once; never more than a quarter of its model's "
+            "`max_queue`.",
+        ),
+    ] = 64
+    batches_at_once: Annotated[
+        int, Meta(ge=1, le=64, description="Batches of files that are done at once, one of each account.")
+    ] = 8

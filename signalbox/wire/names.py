@@ -94,6 +94,8 @@ class Header(StrEnum):
     QUEUED_AS = "Sb-Queued-As"
     FRONT = "Sb-Front"
     CALLS = "Sb-Calls"
+    SIZE = "Sb-Size"
+    CURSOR = "Sb-Cursor"
     MSG_ID = "Nats-Msg-Id"
     EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
     TTL = "Nats-TTL"
@@ -236,7 +238,7 @@ def slot(name: str) -> str:
 
 
 def payload(account: str, job_id: str, part: str) -> str:
-    """Subject in ``PAYLOADS`` of the chunks of a claim-checked result; ``part`` is ``out<token>``."""
+    """Subject in ``PAYLOADS`` of the chunks of a claim-checked result; ``part`` is ``out<token>``, or ``end``."""
     return f"pl.{token(account) or '-'}.{job_id}.{part}"
 
 
@@ -364,6 +366,18 @@ def file_chunk(account: str, file_id: str, number: int) -> str:
 def file_chunks(account: str = "", file_id: str = "") -> str:
     """Wildcard over the chunks of a file, of an account's files, or all of them."""
     return f"files.{token(account) or '*'}.{file_id or '*'}.*"
+
+
+def file_about(account: str = "", file_id: str = "") -> str:
+    """Subject in ``FILES`` of what is known of a file beside its bytes; a wildcard over those of all where one is
+    empty."""
+    return f"files.{token(account) or '*'}.{file_id or '*'}.about"
+
+
+def number_of_chunk(subject: str) -> int | None:
+    """Number of the chunk of a file that lies under a subject of ``FILES``; None where none does."""
+    last = subject.rpartition(".")[2]
+    return int(last) if last.isdecimal() else None
 
 
 def batch_key(account: str, batch_id: str) -> str:

@@ -131,6 +131,36 @@ class FollowerPosition(Doc, frozen=True, kw_only=True):
     at: float = 0.0
 
 
+class StoredFile(Doc, frozen=True, kw_only=True):
+    """``files.<account>.<file>.about``: a file of an account. Its bytes are the chunks beside it, from 0 on.
+
+    size, chunks: of a file that is_whole; of one that is still written the last chunk tells. batch_id: whose output it
+    is, empty = it was uploaded.
+    """
+
+    id: str
+    filename: str
+    purpose: str = "batch"
+    created_at: float
+    size: int = 0
+    chunks: int = 0
+    is_whole: bool = True
+    batch_id: str = ""
+
+
+class BatchCursor(Doc, frozen=True, kw_only=True):
+    """Header ``Sb-Cursor`` of each chunk of a batch's output and errors: how far it was with that chunk.
+
+    Of the two files' last chunks the younger one counts. Lines below done_to are in one of the files, and so are those
+    of ``beyond``. completed, failed: how many in which.
+    """
+
+    done_to: int = 0
+    beyond: tuple[int, ...] = ()
+    completed: int = 0
+    failed: int = 0
+
+
 class EndsLost(Doc, frozen=True, kw_only=True):
     """KV ``duties``, key ``outbound.lost``: records of ended jobs that were removed while somebody was subscribed and
     before the follower had passed them, those of nobody's jobs among them. Written by the worker that reconciles.
@@ -152,7 +182,8 @@ class Batch(Doc, frozen=True, kw_only=True):
 
     Gateways make it and ask for its cancellation; the console pauses and cancels it; the outbound program does it.
     total, completed, failed: lines. line: submitted up to here. output_chunks, error_chunks: written so far.
-    deadline_at: of ``completion_window``. asked: what is wanted of it, ``run``, ``pause`` or ``cancel``.
+    deadline_at: of ``completion_window``, as which window is. asked: what is wanted of it, ``run``, ``pause`` or
+    ``cancel``, the last one since asked_at. error: why it failed.
     """
 
     id: str
@@ -166,6 +197,8 @@ class Batch(Doc, frozen=True, kw_only=True):
     asked: Literal["run", "pause", "cancel"] = "run"
     created_at: float
     deadline_at: float
+    window: str = "24h"
+    asked_at: float = 0.0
     started_at: float = 0.0
     ended_at: float = 0.0
     total: int = 0

@@ -16,6 +16,7 @@ from signalbox.wire.names import (
     NATS_STALLED,
     OUTBOUND,
     PROJECTOR,
+    READERS,
     RECONCILER,
     Bucket,
     Stream,
@@ -25,7 +26,10 @@ from signalbox.wire.names import (
     delayed,
     event_of_results,
     event_of_state,
+    payload,
     program_alive,
+    reader,
+    reader_consumer,
     redeliver,
     token,
 )
@@ -73,6 +77,20 @@ def permissions(role: str, *, worker: str = "", gpus: Sequence[str] = ()) -> Per
         shared = set(_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS))
         publish = (*(s for s in publish if s not in shared), *_bound(worker, gpus))
     return Permissions(publish, (*found.subscribe, f"{own}.>"), found.answers)
+
+
+def reader_permissions(account: str) -> Permissions:
+    """What the user of an account's services may do: read the account's ends, and the payloads that they name.
+
+    The consumers are its own by their names, and the server compares their filters with the subject that creates them.
+    """
+    publish = [OWN_RIGHTS, f"{_API}.DIRECT.GET.{Stream.PAYLOADS}.{payload(account, '*', '*')}"]
+    for name in (reader_consumer(account, number) for number in range(1, READERS + 1)):
+        for stream, held in ((Stream.RESULTS, "results"), (Stream.PAYLOADS, "pl")):
+            publish.append(f"{_API}.CONSUMER.CREATE.{stream}.{name}.{held}.{token(account) or '-'}.>")
+            publish += [f"{_API}.CONSUMER.{act}.{stream}.{name}" for act in ("INFO", "DELETE", "MSG.NEXT")]
+            publish.append(f"$JS.ACK.{stream}.{name}.>")
+    return Permissions(tuple(publish), (f"{inbox(reader(account))}.>",))
 
 
 def _bound(worker: str, gpus: Sequence[str]) -> tuple[str, ...]:
@@ -127,6 +145,11 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
             f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
             *_direct(Stream.RESULTS, Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream),  # an account's ends
+            "files.*.*.*",  # files of batches, and the batches of them
+            f"{_API}.STREAM.PURGE.{Stream.FILES}",
+            *_direct(Stream.FILES, Bucket.BATCHES.stream),
+            *_leader(Stream.FILES, Bucket.BATCHES.stream),
+            *_keys(Bucket.BATCHES),
         ),
         subscribe=(
             "rsp.*.*",  # ends of the jobs it waits for
@@ -274,9 +297,23 @@ _ROLES: Final[dict[str, Permissions]] = {
             f"{_API}.STREAM.PURGE.{Stream.RESULTS}",
             *_direct(Stream.RESULTS, Bucket.HOOK_SECRETS.stream, Bucket.HOOK_STATES.stream),
             *_direct(Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream, Bucket.MODELS.stream),
+            # Batches: reads and writes their files, and submits and cancels their jobs as a gateway does.
+            "files.*.*.*",
+            *_keys(Bucket.BATCHES),
+            f"{_API}.STREAM.PURGE.{Stream.FILES}",
+            *_direct(Stream.FILES, Bucket.BATCHES.stream),
+            *_leader(Stream.FILES, Bucket.BATCHES.stream, Stream.JOBS),
+            "jobs.*.*.*.*.*",
+            "in.*.*.*",
+            INPUT_REFUSED,
+            *_RECORD,
+            "cancel.*",
+            f"{_API}.CONSUMER.INFO.JOBS.*",
+            *_direct(*(b.stream for b in (Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING))),
         ),
         subscribe=(
             event_of_state(),
+            *_events(Bucket.BATCHES, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
             *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.MODELS),
             ask_delivery(),
         ),

@@ -102,7 +102,7 @@ class Attempts:
     async def _send(self, key: str, hook: Webhook, ended: Ended, data: bytes, at: float) -> Answer:
         try:
             url = _url(hook, ended)
-            secrets = [await self._secret(key, name) for name in signing.names_of(hook, at)]
+            secrets = [await self._secret(key, name) for name in _names(hook, at)]
             finished = datetime.fromtimestamp(ended.finished_at, UTC).isoformat(timespec="milliseconds")
             body = _encode(_Event(_ENDED, finished.replace("+00:00", "Z"), msgspec.Raw(data)))
             headers = signing.signed(secrets, signing.message_id(key, ended.request_id), at, body)
@@ -110,16 +110,22 @@ class Attempts:
             return Answer(0, error=error.public_message)
         return await self._sender.send(url, headers, body)
 
-    async def _secret(self, key: str, name: str) -> HookSecret:
-        """Read at each attempt: none is kept in this process."""
-        subject = names.key(Bucket.HOOK_SECRETS, names.hook_secret(key, name))
-        stored = await self._bus.direct_get(Bucket.HOOK_SECRETS.stream, subject)
+    async def _secret(self, key: str, name: str) -> str:
+        """Read at each attempt, and kept nowhere."""
+        secret = names.key(Bucket.HOOK_SECRETS, names.hook_secret(key, name))
+        stored = await self._bus.direct_get(Bucket.HOOK_SECRETS.stream, secret)
         if stored is None or is_removal(stored.headers):
             raise Misconfigured("The webhook has no secret; give it one.")
         try:
-            return decode(HookSecret, stored.data)
+            return decode(HookSecret, stored.data).secret
         except msgspec.MsgspecError as error:
             raise Misconfigured("The webhook's secret cannot be read; give it another one.") from error
+
+
+def _names(hook: Webhook, at: float) -> list[str]:
+    """Names of the secrets that sign at ``at``: the previous one too while it still counts."""
+    is_rotating = hook.previous_secret and at < hook.previous_until
+    return [hook.secret, hook.previous_secret] if is_rotating else [hook.secret]
 
 
 def _url(hook: Webhook, ended: Ended) -> str:

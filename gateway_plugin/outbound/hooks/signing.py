@@ -11,7 +11,6 @@ from typing import Final
 
 from signalbox.program.errors import Misconfigured
 from signalbox.wire.names import token
-from signalbox.wire.outbound import HookSecret, Webhook
 
 _PREFIX: Final = "whsec_"
 
@@ -21,19 +20,17 @@ def message_id(hook: str, job_id: str) -> str:
     return f"msg_{token(hook)}_{job_id}"
 
 
-def names_of(hook: Webhook, at: float) -> tuple[str, ...]:
-    """The secrets that sign an attempt at ``at`` (UTC seconds): both while the previous one still counts."""
-    return (hook.secret, hook.previous_secret) if hook.previous_secret and at < hook.previous_until else (hook.secret,)
+def signed(secrets: Sequence[str], message: str, at: float, body: bytes) -> dict[str, str]:
+    """The three headers of an attempt at ``at`` (UTC seconds), with a signature of each secret.
 
-
-def signed(secrets: Sequence[HookSecret], message: str, at: float, body: bytes) -> dict[str, str]:
-    """The three headers of an attempt at ``at`` (UTC seconds). Raises :class:`Misconfigured` if one is not base64."""
+    Raises :class:`Misconfigured` if a secret is not base64.
+    """
     timestamp = str(int(at))
     content = f"{message}.{timestamp}.".encode() + body
     return {
         "webhook-id": message,
         "webhook-timestamp": timestamp,
-        "webhook-signature": " ".join(f"v1,{_signature(text, content)}" for text in (one.secret for one in secrets)),
+        "webhook-signature": " ".join(f"v1,{_signature(text, content)}" for text in secrets),
     }
 
 

@@ -62,8 +62,8 @@ class Webhooks:
                 group.create_task(self._follow(), name="webhooks' documents")
 
     async def _follow(self) -> None:
-        """Start and stop deliveries as documents and states say."""
-        await self._remove_gone(await self._consumers.keys())
+        """Start and stop deliveries as documents and states say. What NATS did not answer is asked again."""
+        had_consumers: set[str] = set(await self._consumers.keys())
         while True:
             self._changed.clear()
             for key, hook in dict(self._hooks.items()).items():
@@ -71,8 +71,14 @@ class Webhooks:
                     await self._start(key, hook)
                 elif key in self._running:
                     await self._stop(key)
-            await self._remove_gone(list(self._running.keys() | self._states.keys()))
-            await self._changed.wait()
+            had_consumers |= self._running.keys()
+            try:
+                had_consumers -= await self._remove_gone(had_consumers | self._states.keys())
+            except SignalboxError as error:
+                log.warning("webhook.not_removed", reason=error.public_message)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                await self._changed.wait()
 
     async def _start(self, key: str, hook: Webhook) -> None:
         known = self._running.get(key)
@@ -96,8 +102,12 @@ class Webhooks:
         for key in list(self._running):
             await self._stop(key)
 
-    async def _remove_gone(self, keys: list[str]) -> None:
-        """End what belongs to webhooks that the console removed, not to documents that cannot be read here."""
+    async def _remove_gone(self, keys: set[str]) -> set[str]:
+        """End what belongs to webhooks that the console removed, not to documents that cannot be read here.
+
+        Returns those of which nothing is left. Raises :class:`Unavailable`.
+        """
+        gone = set()
         for key in keys:
             if self._hooks.get(key) is not None:
                 continue
@@ -106,6 +116,8 @@ class Webhooks:
             if self._hooks.is_removed(key):
                 await self._consumers.remove(key)
                 await self._states.forget(key)
+                gone.add(key)
+        return gone
 
     async def _waiting(self, key: str) -> int:
         known = self._running.get(key)

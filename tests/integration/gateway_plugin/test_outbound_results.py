@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
 from gateway_plugin.outbound import follower as following
+from gateway_plugin.outbound.duty import Duty
 from gateway_plugin.outbound.follower import follow
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus, Stored
@@ -36,11 +38,11 @@ class Rig:
         self.bus, self.ledger, self.records = bus, Ledger(bus), Records(bus)
         self.own: dict[asyncio.Task[None], Bus] = {}
         self._url = url
-        self._wire = Wire(nats_url=url, request_timeout_s=PATIENT_S)
+        self.wire = Wire(nats_url=url, request_timeout_s=PATIENT_S)
 
     async def follow(self, **settings: Any) -> asyncio.Task[None]:
         """Start a follower on a connection of its own; it begins anew where it fails."""
-        bus = await Bus.connect(self._wire, role="outbound")
+        bus = await Bus.connect(self.wire, role="outbound")
         made = OutboundSettings(nats_url=self._url, **settings)
 
         async def again() -> None:
@@ -68,6 +70,15 @@ class Rig:
     async def _ended(self, task: asyncio.Task[None]) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+    async def connected(self) -> None:
+        """Return when NATS has the streams again."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    return await self.bus.flush()
+                except SignalboxError:
+                    await asyncio.sleep(0.01)
 
     async def subscribe(self, name: str = "s", **which: Any) -> None:
         await put(self.bus, Bucket.SUBSCRIPTIONS, name, Subscription(id=name, **which))
@@ -224,6 +235,77 @@ async def test_two_followers_at_once_write_each_end_once(rig: Rig) -> None:
     await rig.until(len(jobs))
     info = await rig.bus.request_json("$JS.API.STREAM.INFO.RESULTS")
     assert info["state"]["last_seq"] - info["state"]["first_seq"] + 1 == len(jobs)
+
+
+async def test_of_two_copies_of_the_program_one_writes_and_the_other_takes_over(rig: Rig, nats: NatsServer) -> None:
+    await rig.subscribe()
+    writes: list[int] = []
+    buses = [await Bus.connect(rig.wire, role="outbound") for _ in range(2)]
+
+    async def work(number: int) -> None:
+        writes.append(number)
+        await follow(buses[number], OutboundSettings(nats_url=nats.url))
+
+    duties = [
+        Duty(buses[number], "results", partial(work, number), owner=f"copy {number}", boot=str(number), ttl_s=1)
+        for number in range(2)
+    ]
+    copies = [asyncio.create_task(duty.keep()) for duty in duties]
+    try:
+        jobs = [await rig.ended() for _ in range(20)]
+        await rig.until(20)
+        (first,) = set(writes)
+        await buses[first].close()  # it dies without giving its lease up
+        copies[first].cancel()
+        jobs += [await rig.ended() for _ in range(20)]
+        ends = await rig.until(40)
+        assert set(writes) == {0, 1}
+        assert sorted(end.request_id for end in ends) == sorted(job.id for job in jobs)
+        info = await rig.bus.request_json("$JS.API.STREAM.INFO.RESULTS")
+        assert info["state"]["last_seq"] - info["state"]["first_seq"] + 1 == 40
+    finally:
+        for copy in copies:
+            copy.cancel()
+        await asyncio.gather(*copies, return_exceptions=True)
+        for bus in buses:
+            await bus.close()
+
+
+async def test_a_server_that_was_killed_and_came_back_costs_no_end_and_doubles_none(own_nats: NatsServer) -> None:
+    async with await Bus.connect(Wire(nats_url=own_nats.url, request_timeout_s=PATIENT_S), role="admin") as bus:
+        rig = Rig(bus, own_nats.url)
+        await rig.subscribe()
+        await rig.follow()
+        jobs = []
+        for number in range(3):
+            jobs += [await rig.ended() for _ in range(30)]
+            if number < 2:
+                await own_nats.kill()
+                await own_nats.start()
+                await rig.connected()
+        ends = await rig.until(90)
+        await rig.until_past(jobs[-1])
+        assert sorted(end.request_id for end in ends) == sorted(job.id for job in jobs)
+        info = await bus.request_json("$JS.API.STREAM.INFO.RESULTS")
+        assert info["state"]["last_seq"] == 90
+        for task in list(rig.own):
+            await rig.stop(task)
+
+
+async def test_a_full_stream_takes_the_ends_of_who_has_few_and_lets_go_of_who_has_most(rig: Rig) -> None:
+    config = (await rig.bus.request_json("$JS.API.STREAM.INFO.RESULTS"))["config"]
+    await rig.bus.request_json("$JS.API.STREAM.UPDATE.RESULTS", config | {"max_bytes": 500_000})
+    await rig.subscribe()
+    quiet = [await rig.ended(account_id="quiet") for _ in range(3)]
+    await rig.follow()
+    loud = [await rig.ended(floats(*range(2000), name="y"), account_id="loud") for _ in range(100)]
+    quiet += [await rig.ended(account_id="quiet") for _ in range(3)]
+    await rig.until_past(quiet[-1])
+    found = [decode(End, stored.data).request_id for stored in await rig.stored()]
+    assert [job_id for job_id in found if job_id in {job.id for job in quiet}] == [job.id for job in quiet]
+    left = [job_id for job_id in found if job_id in {job.id for job in loud}]
+    assert 0 < len(left) < 100
+    assert left == [job.id for job in loud[-len(left) :]]
 
 
 async def test_a_deleted_job_has_no_end(rig: Rig) -> None:

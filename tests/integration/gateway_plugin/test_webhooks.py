@@ -21,12 +21,14 @@ from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
 from signalbox.ops.ports import free_port
+from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
 from signalbox.wire import names
 from signalbox.wire.messages import State, decode, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Delivery, End, HookSecret, HookState, Webhook
 from tests.rigs.logged import LoggedServer
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.receiver import OK, Receiver, answer, silence
 
 HOOK: Final = "wh1"
@@ -403,3 +405,25 @@ async def test_the_receiver_of_the_docs_takes_an_end(hooks: Rig, tmp_path: Path)
         await put(hooks.bus, Bucket.HOOK_SECRETS, names.hook_secret(HOOK, "1"), other)
         await hooks.end()
         assert (await hooks.log(2))[1].status == 401
+
+
+async def test_deliveries_go_on_after_nats_was_away_and_after_their_consumer_was_lost(own_nats: NatsServer) -> None:
+    bus = await Bus.connect(Wire(nats_url=own_nats.url, request_timeout_s=20.0), role="admin")
+    rig = Rig(bus)
+    try:
+        async with Receiver().serving() as receiver:
+            await rig.hook(receiver.url, enabled_at=time.time() - 1)
+            rig.start()
+            await rig.consumer()
+            await own_nats.kill()
+            await own_nats.start()
+            await rig.end()
+            await receiver.count(1)
+            await rig.log(1)
+            await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.RESULTS}.{names.hook_consumer(HOOK)}")
+            second = await rig.end()
+            await receiver.count(3)  # the first once more, under its id
+            assert {each.job_id for each in (await rig.log(3))[1:]} > {second}
+    finally:
+        await rig.running.cancel()
+        await bus.close()

@@ -5,7 +5,6 @@ The lists below are written out, not derived from :mod:`signalbox.wire.roles`: a
 
 import asyncio
 import json
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -19,12 +18,12 @@ from signalbox.wire.names import Bucket
 from signalbox.wire.roles import OWN_RIGHTS, permissions
 from tests.conftest import ServerThread
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.rights import refused
 
 BOUND = ("worker-1", "worker-2")
 USERS = ("admin", "gateway", "worker", "console", "outbound", *BOUND)
 PASSWORDS = {user: f"secret of {user}" for user in USERS}
 GPUS = {"worker-1": ["GPU-1"], "worker-2": ["GPU-2"]}
-_REFUSED = re.compile(rb'Permissions Violation for (Publish|Subscription) to "([^"]+)"')
 
 STREAM_NAMES = tuple(str(config["name"]) for config in STREAMS)
 STREAM_ACTS = (
@@ -277,6 +276,12 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_direct("DLQ", "DLQ_PARTS"),  # dead letters, run again for their owners
         "dlp.redriven.j",
         *_direct("RESULTS", "KV_subscriptions", "KV_webhooks"),  # ends of an account, and whether any are kept
+        # Files of batches, and the batches of them.
+        "files.t.f.0",
+        "$KV.batches.t.b",
+        "$JS.API.STREAM.PURGE.FILES",
+        *_direct("FILES", "KV_batches"),
+        *_leader("FILES", "KV_batches"),
         *QUEUES,
     },
     "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
@@ -338,6 +343,19 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "$JS.API.CONSUMER.NAMES.RESULTS",
         "$JS.ACK.RESULTS.x.1.1.1.1.0",
         "$JS.API.STREAM.PURGE.RESULTS",
+        # Batches: their files, and their jobs, submitted and cancelled as a gateway does.
+        "files.t.f.0",
+        "$KV.batches.t.b",
+        "$JS.API.STREAM.PURGE.FILES",
+        *_direct("FILES", "KV_batches", "KV_keys", "KV_workers", "KV_desired", "KV_serving"),
+        *_leader("FILES", "KV_batches", "JOBS"),
+        *_JOBS,
+        "in.t.j.1",
+        "refused.input",
+        "st.j",
+        "st.s.j",
+        "cancel.j",
+        *QUEUES,
     },
 }
 MAY_HEAR: dict[str, set[str]] = {
@@ -368,7 +386,8 @@ MAY_HEAR: dict[str, set[str]] = {
     "outbound": {
         "evt.st.*",
         "evt.st.>",
-        *(f"evt.kv.{b}.>" for b in ("subscriptions", "webhooks", "hookstates", "models")),
+        *(f"evt.kv.{b}.>" for b in ("subscriptions", "webhooks", "hookstates", "models", "batches")),
+        *(f"evt.kv.{b}.>" for b in ("keys", "workers", "desired", "serving")),
         "deliver.*",
         "_INBOX_outbound.>",
     },
@@ -396,33 +415,13 @@ async def _lay(server: NatsServer) -> None:
     await bus.close()
 
 
-async def refused(server: NatsServer, user: str, lines: list[bytes]) -> set[str]:
-    """The subjects the server refuses of these protocol lines, in its own words."""
-    reader, writer = await asyncio.open_connection(server.host, server.port)
-    try:
-        async with asyncio.timeout(60):
-            await reader.readline()  # INFO
-            login = {"user": user, "pass": PASSWORDS[user], "verbose": False, "headers": True}
-            writer.write(b"CONNECT " + json.dumps(login).encode() + b"\r\n")
-            writer.writelines([*lines, b"PING\r\n"])
-            await writer.drain()
-            found: set[str] = set()
-            while (line := await reader.readline()) != b"PONG\r\n":
-                assert line, "the server closed the connection"
-                if match := _REFUSED.search(line):
-                    found.add(match[2].decode())
-            return found
-    finally:
-        writer.close()
-
-
 @pytest.mark.parametrize("user", MAY_PUBLISH)
 async def test_a_role_may_publish_its_own_subjects_and_no_other(guarded: NatsServer, user: str) -> None:
     tried = set(publishes())
     assert MAY_PUBLISH[user] <= tried
     # No reply subject: what is allowed is not answered, and JetStream's API does nothing without one to answer to.
     lines = [f"PUB {subject} 0\r\n\r\n".encode() for subject in sorted(tried)]
-    denied = await refused(guarded, user, lines)
+    denied = await refused(guarded, user, PASSWORDS[user], lines)
     assert tried - denied == MAY_PUBLISH[user]
     assert len(denied) > 250
 
@@ -432,7 +431,7 @@ async def test_a_role_may_receive_its_own_subjects_and_no_other(guarded: NatsSer
     tried = set(subscribes())
     assert MAY_HEAR[user] <= tried
     lines = [f"SUB {subject} {n}\r\n".encode() for n, subject in enumerate(sorted(tried), 1)]
-    denied = await refused(guarded, user, lines)
+    denied = await refused(guarded, user, PASSWORDS[user], lines)
     assert tried - denied == MAY_HEAR[user]
 
 
