@@ -20,6 +20,7 @@ from gateway_plugin.outbound.hooks.webhooks import Webhooks
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
+from signalbox.jobs.commits import persist
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
@@ -417,7 +418,7 @@ async def test_deliveries_go_on_after_nats_was_away_and_after_their_consumer_was
             await rig.consumer()
             await own_nats.kill()
             await own_nats.start()
-            await rig.end()
+            await persist(rig.end)
             await receiver.count(1)
             await rig.log(1)
             await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.RESULTS}.{names.hook_consumer(HOOK)}")
