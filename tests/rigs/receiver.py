@@ -38,6 +38,11 @@ class Receiver:
             await self._came.wait_for(lambda: len(self.received) >= number)
         return self.received
 
+    async def named(self, number: int, timeout_s: float = 20.0) -> None:
+        """Return as soon as so many different ids were received."""
+        async with asyncio.timeout(timeout_s), self._came:
+            await self._came.wait_for(lambda: len({got.headers["webhook-id"] for got in self.received}) >= number)
+
     @contextlib.asynccontextmanager
     async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Receiver"]:
         """Serve on a free port, the same at every start."""
