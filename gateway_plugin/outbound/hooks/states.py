@@ -94,8 +94,9 @@ class States:
     async def forget(self, key: str) -> None:
         """Remove the state of a webhook that is gone. Idempotent. Raises :class:`Unavailable`."""
         self._changed.discard(key)
-        if self._states.pop(key, None) is not None:
+        if key in self._states:
             await remove(self._bus, Bucket.HOOK_STATES, key)
+            self._states.pop(key, None)
 
     async def write(self) -> None:
         """Until cancelled: write what has changed."""

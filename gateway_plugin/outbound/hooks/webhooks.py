@@ -10,6 +10,7 @@ from gateway_plugin.outbound.hooks.attempting import BY_HAND, Attempts
 from gateway_plugin.outbound.hooks.consumers import Consumers
 from gateway_plugin.outbound.hooks.delivering import HookDeliveries
 from gateway_plugin.outbound.hooks.places import Places, Share
+from gateway_plugin.outbound.hooks.resolver import Resolver
 from gateway_plugin.outbound.hooks.sending import Sender
 from gateway_plugin.outbound.hooks.states import States
 from gateway_plugin.outbound.settings import OutboundSettings
@@ -29,7 +30,7 @@ _PAUSE_S: Final = 1.0
 
 
 class Webhooks:
-    """Everything one holder of the task has; :meth:`run` once. lookup: the resolver, the system's if not given."""
+    """Everything one holder of the task has; :meth:`run` once. lookup: of names, the system's if not given."""
 
     def __init__(self, bus: Bus, settings: OutboundSettings, lookup: Lookup | None = None) -> None:
         self._bus = bus
@@ -38,7 +39,8 @@ class Webhooks:
         self._hooks: Table[Webhook] = Table(bus, Bucket.WEBHOOKS, Webhook)
         self._consumers = Consumers(bus, settings)
         self._states = States(bus, settings.hook_fails_s, self._waiting, self._changed.set)
-        self._attempts = Attempts(bus, settings, Sender(settings, lookup), self._states)
+        self._resolver = Resolver()
+        self._attempts = Attempts(bus, settings, Sender(settings, lookup or self._resolver), self._states)
         self._places = Places(settings.hooks_at_once)
         self._running: dict[str, tuple[HookDeliveries, Background]] = {}
         self._by_hand = Background()
@@ -47,6 +49,7 @@ class Webhooks:
         """Until cancelled. Raises :class:`Unavailable` where NATS does not answer at the start."""
         self._hooks.on_change(lambda *_: self._changed.set())
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._resolver.close)
             stack.push_async_callback(self._hooks.close)
             await self._hooks.start()
             await self._states.load()
@@ -59,8 +62,8 @@ class Webhooks:
                 group.create_task(self._follow(), name="webhooks' documents")
 
     async def _follow(self) -> None:
-        """Start and stop deliveries as documents and states say."""
-        await self._remove_gone(await self._consumers.keys())
+        """Start and stop deliveries as documents and states say. What NATS did not answer is asked again."""
+        had_consumers: set[str] = set(await self._consumers.keys())
         while True:
             self._changed.clear()
             for key, hook in dict(self._hooks.items()).items():
@@ -68,8 +71,14 @@ class Webhooks:
                     await self._start(key, hook)
                 elif key in self._running:
                     await self._stop(key)
-            await self._remove_gone(list(self._running.keys() | self._states.keys()))
-            await self._changed.wait()
+            had_consumers |= self._running.keys()
+            try:
+                had_consumers -= await self._remove_gone(had_consumers | self._states.keys())
+            except SignalboxError as error:
+                log.warning("webhook.not_removed", reason=error.public_message)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                await self._changed.wait()
 
     async def _start(self, key: str, hook: Webhook) -> None:
         known = self._running.get(key)
@@ -93,8 +102,12 @@ class Webhooks:
         for key in list(self._running):
             await self._stop(key)
 
-    async def _remove_gone(self, keys: list[str]) -> None:
-        """End what belongs to webhooks that the console removed, not to documents that cannot be read here."""
+    async def _remove_gone(self, keys: set[str]) -> set[str]:
+        """End what belongs to webhooks that the console removed, not to documents that cannot be read here.
+
+        Returns those of which nothing is left. Raises :class:`Unavailable`.
+        """
+        gone = set()
         for key in keys:
             if self._hooks.get(key) is not None:
                 continue
@@ -103,6 +116,8 @@ class Webhooks:
             if self._hooks.is_removed(key):
                 await self._consumers.remove(key)
                 await self._states.forget(key)
+                gone.add(key)
+        return gone
 
     async def _waiting(self, key: str) -> int:
         known = self._running.get(key)
