@@ -216,6 +216,7 @@ RESULTS: Final = _stream(
     max_msgs_per_subject=1,
     max_msg_size=JOB_MAX_BYTES,
     allow_direct=True,
+    allow_atomic=True,
     republish=_republish("results.>", "evt.results.>"),
 )
 DELIVERIES: Final = _stream(

@@ -12,8 +12,9 @@ import pytest
 from gateway_plugin.outbound.batches import batchrun
 from gateway_plugin.outbound.batches.runner import Batches
 from gateway_plugin.outbound.settings import OutboundSettings
-from signalbox.bus import table
+from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
+from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import ErrorInfo, decode
 from signalbox.wire.names import Bucket, Stream
@@ -278,3 +279,32 @@ async def test_an_upload_is_bounded_and_what_was_written_of_it_goes(
             f"$JS.API.STREAM.INFO.{Stream.FILES}", {"subjects_filter": names.file_chunks()}
         )
         assert len({subject.split(".")[2] for subject in info["state"]["subjects"]}) == 1
+
+
+async def test_the_programs_own_nats_users_may_do_all_that_a_batch_needs(tmp_path: Path, mine: Key) -> None:
+    users = {"gateway": "g", "admin": "a", "outbound": "o"}
+    async with NatsServer(tmp_path / "nats", users=users) as server:
+        admin = Wire(nats_url=server.url, nats_user="admin", nats_password="a")
+        bus = await Bus.connect(admin, role="admin")
+        await topology.apply(bus)
+        await bus.close()
+        async with (
+            edge(server, tmp_path, mine, admin_wire=admin, nats_user="gateway", nats_password="g") as at,
+            doing(server, nats_user="outbound", nats_password="o"),
+        ):
+            rows = [line(number) for number in range(4)]
+            file_id = await upload(at, [*rows, line(4, body={"instances": [1.0] * 150_000})])
+            waiting = await begin(at, file_id)
+            async with asyncio.timeout(60):
+                while await at.made.queued() < 5:
+                    await at.client.get("/hello")
+            await at.client.post(f"/v1/batches/{waiting}/cancel")
+            assert (await Watched(at, waiting).until("cancelled"))["request_counts"]["total"] == 5
+            async with ScriptedWorker(at.made.bus, "half"):
+                doc = await Watched(at, await begin(at, file_id)).until("completed")
+            assert doc["request_counts"] == {"total": 5, "completed": 4, "failed": 1}
+            (failed,) = await lines_of(at, doc["error_file_id"])
+            assert (failed["custom_id"], failed["error"]["code"]) == ("line-4", "result_too_large")
+            for one in (file_id, doc["output_file_id"], doc["error_file_id"]):
+                assert (await at.client.delete(f"/v1/files/{one}")).json()["deleted"] is True
+            assert (await at.client.get("/v1/files")).json()["data"] == []
