@@ -112,6 +112,7 @@ def detail(request: HttpRequest, hook: str) -> HttpResponse:
         "history": AuditEntry.objects.filter(target_kind="webhook", target=hook)[:30],
         "has_previous": found.has_previous(),
         "now": time.time(),
+        "why_unpublished": webhooks.unpublished().get(hook, ""),
     }
     try:
         state = reading.state(hook)

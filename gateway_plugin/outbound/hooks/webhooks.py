@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from typing import Final
 
 import msgspec
@@ -53,17 +54,18 @@ class Webhooks:
             stack.push_async_callback(self._hooks.close)
             await self._hooks.start()
             await self._states.load()
+            had_consumers = set(await self._consumers.keys())
+            stack.push_async_callback(self._states.write_changed)
             stack.push_async_callback(self._stop_all)
             asked = await self._bus.subscribe(names.ask_delivery(), self._asked)
             stack.push_async_callback(self._by_hand.cancel)
             stack.push_async_callback(asked.close)
             async with TaskGroup() as group:
                 group.create_task(self._states.write(), name="webhooks' states")
-                group.create_task(self._follow(), name="webhooks' documents")
+                group.create_task(self._follow(had_consumers), name="webhooks' documents")
 
-    async def _follow(self) -> None:
+    async def _follow(self, had_consumers: set[str]) -> None:
         """Start and stop deliveries as documents and states say. What NATS did not answer is asked again."""
-        had_consumers: set[str] = set(await self._consumers.keys())
         while True:
             self._changed.clear()
             for key, hook in dict(self._hooks.items()).items():
@@ -129,12 +131,15 @@ class Webhooks:
         self._by_hand.start(self._redeliver(message), name="webhook by hand")
 
     async def _redeliver(self, message: Message) -> None:
-        """Deliver the end that a person asks for, once. The answer is the attempt, or says why there is none."""
+        """Deliver the end that a person asks for, once. Log and answer say what came of it, or why nothing did."""
         key, job_id = message.subject.rpartition(".")[2], message.data.decode("ascii", "replace")
         try:
             made = await self._delivered(key, job_id)
         except SignalboxError as error:
-            made = Delivery(hook=key, job_id=job_id, attempt=BY_HAND, at=0.0, error=error.public_message, by_hand=True)
+            why = error.public_message
+            made = Delivery(hook=key, job_id=job_id, attempt=BY_HAND, at=time.time(), error=why, by_hand=True)
+        if names.JOB_ID.match(job_id) and self._hooks.get(key) is not None:
+            await self._attempts.note(made)
         if message.reply:
             await self._bus.publish(message.reply, encode(made))
 
@@ -150,7 +155,6 @@ class Webhooks:
             made, _ = await self._attempts.make(key, hook, found[0].data, BY_HAND)
         except msgspec.MsgspecError as error:
             raise NotFound("The end of this job cannot be read here.") from error
-        await self._attempts.note(made)
         return made
 
 

@@ -331,6 +331,11 @@ async def test_a_person_has_an_end_delivered_again(hooks: Rig) -> None:
         assert [each.by_hand for each in await hooks.log(2)] == [False, True]
         _, body = await hooks.bus.request(names.ask_delivery(HOOK), b"no job")
         assert "not kept" in msgspec.json.decode(body)["error"]
+        unknown = names.new_job_id(time.time(), 1)
+        await hooks.bus.publish(names.ask_delivery(HOOK), unknown.encode())
+        told = (await hooks.log(3))[2]
+        assert (told.job_id, told.by_hand, told.status) == (unknown, True, 0)
+        assert "not kept" in told.error
 
 
 async def test_a_job_s_own_url_is_called_on_hosts_of_its_account_only(hooks: Rig) -> None:
