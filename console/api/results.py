@@ -42,7 +42,8 @@ class SubscriptionOut(serializers.ModelSerializer[Subscription]):
 
     def get_unpublished(self, subscription: Subscription) -> str:
         """Why; empty once it is."""
-        return str(self.context.get("unpublished", ""))
+        why: str = self.context["unpublished"].get(subscription.pk, "")
+        return why
 
 
 class WebhookIn(CoveringIn):
@@ -69,7 +70,8 @@ class WebhookOut(serializers.ModelSerializer[Webhook]):
 
     def get_unpublished(self, webhook: Webhook) -> str:
         """Why the outbound program does not know of it as it is; empty once it does."""
-        return str(self.context.get("unpublished", ""))
+        why: str = self.context["unpublished"].get(webhook.pk, "")
+        return why
 
 
 class HookStateOut(serializers.Serializer[Any]):
@@ -195,7 +197,9 @@ class Subscriptions(Endpoint):
     def index(self, request: Request) -> Response:
         """List subscriptions to the ends of jobs."""
         self.sees(request, Act.RESULTS_VIEW)
-        return Response(SubscriptionOut(subscriptions.listed()[:_LISTED], many=True).data)
+        return Response(
+            SubscriptionOut(subscriptions.listed()[:_LISTED], many=True, context=_waiting_subscriptions()).data
+        )
 
     @extend_schema(request=CoveringIn, responses={201: SubscriptionOut, 202: SubscriptionOut})
     def create(self, request: Request) -> Response:
@@ -208,7 +212,7 @@ class Subscriptions(Endpoint):
     def show(self, request: Request, subscription_id: str) -> Response:
         """Show a subscription."""
         self.sees(request, Act.RESULTS_VIEW)
-        return Response(SubscriptionOut(subscriptions.find(subscription_id)).data)
+        return Response(SubscriptionOut(subscriptions.find(subscription_id), context=_waiting_subscriptions()).data)
 
     @extend_schema(request=SwitchIn, responses=_SUBSCRIBED)
     def switch(self, request: Request, subscription_id: str) -> Response:
@@ -232,7 +236,7 @@ class Webhooks(Endpoint):
     def index(self, request: Request) -> Response:
         """List webhooks."""
         self.sees(request, Act.RESULTS_VIEW)
-        return Response(WebhookOut(webhooks.listed()[:_LISTED], many=True).data)
+        return Response(WebhookOut(webhooks.listed()[:_LISTED], many=True, context=_waiting_webhooks()).data)
 
     @extend_schema(request=WebhookIn, responses={201: NewWebhookOut, 202: NewWebhookOut})
     def create(self, request: Request) -> Response:
@@ -246,7 +250,7 @@ class Webhooks(Endpoint):
         self.sees(request, Act.RESULTS_VIEW)
         found = webhooks.find(hook)
         told = {"deliveries": HookStateOut(_state(found, reading.state(hook))).data}
-        return Response(WebhookOut(found).data | told)
+        return Response(WebhookOut(found, context=_waiting_webhooks()).data | told)
 
     @extend_schema(request=SwitchIn, responses=_SWITCHED)
     def switch(self, request: Request, hook: str) -> Response:
@@ -254,7 +258,7 @@ class Webhooks(Endpoint):
         given = self.given(request, SwitchIn)
         found = webhooks.switch(self.actor(request), hook, is_on=given["on"], reason=given["reason"])
         why = webhooks.why_unpublished(hook)
-        return Response(WebhookOut(found, context={"unpublished": why}).data, status=202 if why else 200)
+        return Response(WebhookOut(found, context={"unpublished": {hook: why}}).data, status=202 if why else 200)
 
     @extend_schema(request=SecretRotationIn, responses={201: NewWebhookOut, 202: NewWebhookOut})
     def rotate(self, request: Request, hook: str) -> Response:
@@ -316,15 +320,23 @@ class Batches(Endpoint):
         return Response({"asked": given["asked"], "unpublished": why}, status=202 if why else 200)
 
 
+def _waiting_subscriptions() -> dict[str, Any]:
+    return {"unpublished": subscriptions.unpublished()}
+
+
+def _waiting_webhooks() -> dict[str, Any]:
+    return {"unpublished": webhooks.unpublished()}
+
+
 def _subscribed(subscription: Subscription, status: int) -> Response:
     why = subscriptions.why_unpublished(subscription.pk)
-    data = SubscriptionOut(subscription, context={"unpublished": why}).data
+    data = SubscriptionOut(subscription, context={"unpublished": {subscription.pk: why}}).data
     return Response(data, status=202 if why else status)
 
 
 def _made(hook: Webhook, text: str) -> Response:
     why = webhooks.why_unpublished(hook.pk)
-    data = WebhookOut(hook, context={"unpublished": why}).data
+    data = WebhookOut(hook, context={"unpublished": {hook.pk: why}}).data
     return Response({**data, "secret": text}, status=202 if why else 201)
 
 

@@ -190,7 +190,6 @@ OF_ACT: Final[dict[tuple[str, str], Field]] = {
     (Act.WORKERS_DRAIN, "is_on"): _switch("drain"),
     (Act.RESIDENCY_PIN, "is_on"): _switch("pin"),
     (Act.RESULTS_SWITCH, "is_on"): _switch("results"),
-    (Act.RESULTS_MANAGE, "account"): Field("account", bounded(units.named, "every account")),
     (Act.RESULTS_MANAGE, "url"): Field("URL"),
     (Act.RESULTS_MANAGE, "overlap_h"): Field("old one goes on for", of_count("hour", none="no time")),
     (Act.MODELS_DELETE, "undo"): Field("taken back", units.version),

@@ -15,7 +15,7 @@ def condition(hook: Webhook, state: HookState | None) -> Condition:
     if not hook.is_enabled:
         return Condition("disabled", "off", "nothing is delivered to it")
     if state is None:
-        return Condition("idle", "nothing delivered yet")
+        return Condition("idle", "not used yet", "nothing was delivered to it yet")
     if is_given_up(hook, state):
         return Condition("failed", "given up", state.why or state.last_error)
     if state.failing_since:

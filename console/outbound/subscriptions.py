@@ -74,6 +74,11 @@ def why_unpublished(subscription_id: str) -> str:
     return outbox.why_unpublished(Bucket.SUBSCRIPTIONS, subscription_id)
 
 
+def unpublished() -> dict[str, str]:
+    """Why the outbound program does not know of one as it is, by id; one that is not here it knows."""
+    return outbox.waiting(Bucket.SUBSCRIPTIONS)
+
+
 def _post(subscription: Subscription) -> None:
     outbox.post_document(Bucket.SUBSCRIPTIONS, subscription.pk, subscription.document())
 

@@ -92,7 +92,7 @@ def delete(actor: Actor, hook: str, *, reason: str = "") -> Webhook:
     target, asked = Target("webhook", hook), {"state": "deleted"}
     with act(actor, Act.RESULTS_MANAGE, target, asked=asked, reason=reason) as change:
         found = _locked(hook)
-        if found.is_for_jobs:
+        if found.is_for_jobs and found.account is not None and found.account.deleted_at is None:
             raise Conflict("It is there for the hosts that the account's jobs may name: take these away instead.")
         change.before = {"url": found.shown_url, "account": found.account_id or "", "model": found.model}
         change.after = {"state": "deleted"}
@@ -117,6 +117,11 @@ def deliver_again(actor: Actor, hook: str, job_id: str, *, reason: str = "") -> 
 def why_unpublished(hook: str) -> str:
     """Why the outbound program does not know of it as it is; empty once it does. Waits a moment."""
     return outbox.why_unpublished(Bucket.WEBHOOKS, hook)
+
+
+def unpublished() -> dict[str, str]:
+    """Why the outbound program does not know of a webhook as it is, by id; one that is not here it knows."""
+    return outbox.waiting(Bucket.WEBHOOKS)
 
 
 def check_url(url: str) -> None:

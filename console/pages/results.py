@@ -47,7 +47,8 @@ class CoveringForm(forms.Form):
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     """Whose ends go to the output stream."""
-    rows = list(subscriptions.listed()[:_SHOWN])
+    waiting = subscriptions.unpublished()
+    rows = [(one, waiting.get(one.pk, "")) for one in subscriptions.listed()[:_SHOWN]]
     return render(request, "results/index.html", {"rows": rows, "tab": "subscriptions"})
 
 

@@ -1,5 +1,6 @@
 """Pages of webhooks, and of the hosts that an account's jobs may name."""
 
+import time
 from typing import Any, Final
 
 from django import forms
@@ -110,6 +111,8 @@ def detail(request: HttpRequest, hook: str) -> HttpResponse:
         "hook": found,
         "history": AuditEntry.objects.filter(target_kind="webhook", target=hook)[:30],
         "has_previous": found.has_previous(),
+        "now": time.time(),
+        "why_unpublished": webhooks.unpublished().get(hook, ""),
     }
     try:
         state = reading.state(hook)

@@ -277,7 +277,9 @@ def test_rest_does_what_the_pages_do(call: Callable[[str], Call]) -> None:
     assert made.status_code == 202, made.content
     hook = made.json()
     assert (hook["url"], hook["secret"][:6]) == (URL.partition("?")[0], "whsec_")
-    assert "secret" not in send("get", "webhooks").json()[0]
+    (listed,) = send("get", "webhooks").json()
+    assert "secret" not in listed
+    assert listed["unpublished"], "no NATS is there"
     other = send("post", f"webhooks/{hook['id']}/rotate", {"keeps_previous": True}).json()
     assert other["secret"] != hook["secret"]
     assert other["previous_until"] is not None
