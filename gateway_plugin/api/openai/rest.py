@@ -146,7 +146,9 @@ class OpenAiRest:
 
     async def _delete(self, _request: Request, key: ApiKey, file_id: str) -> JsonResponse:
         require_scope(key, SUBMIT)
-        await self._files.find(key.account_id, file_id)
+        found = await self._files.find(key.account_id, file_id)
+        if not found.is_whole:
+            raise InvalidRequest(f"The file is still written by {found.batch_id}: cancel that first.", field="id")
         await self._files.delete(key.account_id, file_id)
         return json_response(200, {"id": file_id, "object": "file", "deleted": True})
 

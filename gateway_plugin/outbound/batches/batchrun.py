@@ -16,7 +16,7 @@ from gateway_plugin.outbound.batches.output import Output
 from gateway_plugin.service.batches import OPEN, Endpoint, endpoint_of, write
 from gateway_plugin.service.files import Files
 from signalbox.bus.client import Bus
-from signalbox.program import log
+from signalbox.program import log, metrics
 from signalbox.program.errors import (
     Forbidden,
     NotFound,
@@ -41,6 +41,8 @@ _GRACE_S: Final = 30.0
 """For jobs of a batch that has been stopped, to end."""
 _RETRY_S: Final = 1.0
 _RACES: Final = 20
+
+ENDED = metrics.counter("batches_ended", "Batches of files that have ended, by how.", "state")
 
 
 class BatchRun:
@@ -217,6 +219,8 @@ class BatchRun:
 
     async def _follow(self, number: int, job_id: str, custom_id: str) -> None:
         """Write what came of a job, unless it was ended because the batch is stopped."""
+        if self._is_stopped:  # since it was submitted: who stopped the batch may not have found it
+            await self._jobs.cancel([job_id])
         end = await self._jobs.end_of(job_id, max(0.0, self._batch.deadline_at - time.time()) + _GRACE_S)
         if end is None or (self._is_stopped and end.record.state in {State.CANCELLED, State.EXPIRED}):
             return
@@ -233,7 +237,13 @@ class BatchRun:
         """Once a second: what is in the files and in the batch's document is never far behind what is done."""
         while True:
             await asyncio.sleep(_FLUSH_S)
-            self._measure(endpoint)
+            try:
+                self._measure(endpoint)
+            except (Unauthorized, Forbidden) as error:
+                self._failure = error
+                self._moved.set()
+            except Unavailable:
+                pass  # keys are not known for sure now, and what submits waits until they are
             before = self._output.done.done_to
             await self._output.flush()
             done = self._output.done
@@ -261,6 +271,7 @@ class BatchRun:
         stopped = "failed" if failure else "cancelled" if self._batch.asked == "cancel" else "expired"
         state = "completed" if self._is_done else stopped
         await self._update(**{**self._progress(), "state": state, "error": failure, "ended_at": time.time()})
+        ENDED.labels(state).inc()
         log.info("batch.ended", batch=self._batch.id, state=state, completed=self._batch.completed)
 
     async def _update(self, **changes: Any) -> None:

@@ -9,6 +9,7 @@ import hashlib
 from typing import Final
 
 from gateway_plugin.service.files import Files
+from signalbox.program import metrics
 from signalbox.program.errors import NotFound
 from signalbox.wire.messages import decode, header
 from signalbox.wire.names import Header
@@ -18,6 +19,8 @@ FLUSH_BYTES: Final = 256 * 1024
 """A chunk is written when its lines are so long together, or when they have waited for a while."""
 MOST_LINE_BYTES: Final = 512 * 1024
 """Longest line of an output: with it a chunk is still a message."""
+
+LINES = metrics.counter("batch_lines", "Lines of batches that are in a file: in its output, or its errors.", "file")
 
 
 class Done:
@@ -57,6 +60,7 @@ class _File:
     def __init__(self, batch: Batch, what: str) -> None:
         self.id = "file-" + hashlib.sha256(f"{batch.id} {what}".encode()).hexdigest()[:32]
         self.name = f"{batch.id}_{what}.jsonl"
+        self.what = what
         self.chunks = 0
         self.size = 0
         self.waiting: list[tuple[int, bytes]] = []
@@ -147,6 +151,7 @@ class Output:
             headers: dict[str, str] = {Header.CURSOR: header(self.done.cursor()), Header.SIZE: str(size)}
             data = b"".join(line for _, line in file.waiting)
             await self._files.put_chunk(self._batch.account_id, file.id, file.chunks, data, headers)
+            LINES.labels(file.what).inc(len(file.waiting))
             file.chunks += 1
             file.size = size
             file.waiting, file.waiting_bytes = [], 0

@@ -147,7 +147,9 @@ async def test_each_line_comes_once_though_the_program_is_ended_in_the_middle(
     async with ScriptedWorker(at.made.bus, "half", compute):
         for done in (1, 120, 250):
             async with doing(nats, batch_window=8):
-                await watched.until(*OPEN, completed=done)
+                doc = await watched.until(*OPEN, completed=done)
+                kept = await at.client.delete(f"/v1/files/{doc['output_file_id']}")
+                assert (kept.status_code, kept.json()["error"]["param"]) == (400, "id")
             half = await lines_of(at, (await watched.until(*OPEN))["output_file_id"])
             assert len({one["custom_id"] for one in half}) == len(half) >= done
         async with doing(nats):
@@ -238,6 +240,17 @@ async def test_what_cannot_be_done_fails_or_expires_and_says_why(at: Edge, nats:
         late = await begin(at, await upload(at, [line(1)]), completion_window="1s")
         doc = await Watched(at, late).until("expired")
         assert doc["request_counts"] == {"total": 1, "completed": 0, "failed": 0}
+    revoked = key(account_id=mine.stored.account_id)
+    await at.made.publish(revoked)
+    ended = await at.client.post(
+        "/v1/batches",
+        json={"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": "24h"},
+        headers={"Authorization": f"Bearer {revoked.text}"},
+    )
+    await at.made.publish(revoked._replace(stored=replace(revoked.stored, revoked_at=1.0)))
+    async with doing(nats):
+        doc = await Watched(at, ended.json()["id"]).until("failed")
+    assert "revoked" in doc["errors"]["data"][0]["message"]
     gone = await begin(at, file_id)
     assert (await at.client.delete(f"/v1/files/{file_id}")).json() == {"id": file_id, "object": "file", "deleted": True}
     async with doing(nats):
