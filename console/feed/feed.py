@@ -17,6 +17,7 @@ import msgspec
 
 from console.board.rows import Alarm, Figure
 from console.board.view import LiveView
+from console.feed.ends import read_ends
 from console.feed.faults import NatsFaults
 from console.feed.fronts import Fronts, Own
 from console.feed.gauges import Gauges
@@ -233,12 +234,13 @@ class Feed:
         self._fronts.receive(refused_connections, self._clock())
 
     async def _keep_health(self, bus: Bus) -> None:
-        """Reads dead letters, storage, the projector's lag and the outbox, while a browser watches."""
+        """Reads dead letters, storage, how far projector and outbound are, the outbox, while a browser watches."""
         while True:
             if len(self.hub) and not self.is_blind:
                 found, job_list = await read_health(bus, self._cursor, self._clock())
                 self.programs.read(job_list)
                 found["storage"] = await self._storage.read(bus, self._clock())
+                self.view.stand("ends", await read_ends(bus, self._clock()))
                 for name, row in found.items():
                     self.view.health(name, row)
             if len(self.hub) and self._unpublished is not None and (waiting := await self._unpublished()) is not None:

@@ -18,7 +18,7 @@ _STOPPED: Final = {
     PROJECTOR: "The projector does not run: jobs that have come or changed since are missing in the job list, or stand"
     " there as they were.",
     OUTBOUND: "The outbound program does not run: ends of jobs go to no stream and no webhook, and batches of files do"
-    " not go on. Records of subscribed accounts wait for it, for as long as SIGNALBOX_OUTBOUND_HELD_S says.",
+    " not go on. Records of subscribed accounts wait for it, for as long as SIGNALBOX_ENDS_HELD_S says.",
 }
 
 

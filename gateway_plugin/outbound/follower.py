@@ -22,6 +22,7 @@ from gateway_plugin.outbound.resultsroom import ResultsRoom
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus, Delivery, Stored
 from signalbox.bus.table import Table
+from signalbox.bus.writes import GroupedWrite
 from signalbox.jobs.cursor import StreamCursor
 from signalbox.program import log
 from signalbox.program.errors import QueueFull, SignalboxError, StaleRevision, TooLarge
@@ -34,7 +35,7 @@ SWEEP: Final = 500
 """Records looked at between two reports of the position."""
 PAUSE_S: Final = 0.02
 """From one sweep to the next at least: what ends meanwhile is read at once."""
-_GROUP: Final = 100
+_GROUP: Final = 250
 _GROUP_BYTES: Final = 4 * 1024 * 1024
 """Ends written at once, and bytes of the records read for them."""
 _OPEN: Final = ('"state":"running"', '"state":"queued"')
@@ -63,6 +64,7 @@ class Follower:
 
     def __init__(self, bus: Bus, settings: OutboundSettings) -> None:
         self._bus = bus
+        self._writer = bus.grouped(Stream.RESULTS)
         self._inline_bytes = settings.inline_bytes
         self._subscriptions = Table(bus, Bucket.SUBSCRIPTIONS, Subscription)
         self._webhooks = Table(bus, Bucket.WEBHOOKS, Webhook)
@@ -225,28 +227,34 @@ class Follower:
             ),
             return_exceptions=True,
         )
-        left = _done(made)
-        while left:
-            answers = await asyncio.gather(*(self._put(end) for end in left), return_exceptions=True)
-            refused = [end for end, answer in zip(left, answers, strict=True) if isinstance(answer, QueueFull)]
-            _done([answer for answer in answers if not isinstance(answer, QueueFull)])
-            if refused and not await self._room.make():
-                raise QueueFull("There is no room for ends of jobs in RESULTS.")
-            left = refused
+        await self._store(_done(made))
         await self._room.keep_shares()
 
-    async def _put(self, end: End) -> None:
-        subject, data = names.result(end.account, end.model, end.request_id), encode(end)
-        try:
-            seq = await self._bus.write(subject, data, expect=0)
-        except StaleRevision:
-            return  # it was written before
-        except TooLarge:
-            gauges.ENDS_LOST.labels("too_large").inc()
-            log.error("outbound.end_too_large", job=end.request_id, size_bytes=len(data))
-            return
-        self._room.took(subject, seq, len(data))
-        gauges.ENDS_WRITTEN.labels(end.model, end.state.value).inc()
+    async def _store(self, ends: Sequence[End]) -> None:
+        """Write those that are not there. Raises the first error that is not about one end alone."""
+        while ends:
+            writes = [
+                GroupedWrite(names.result(end.account, end.model, end.request_id), encode(end), {}, 0) for end in ends
+            ]
+            outcomes = await self._writer.write_all(writes)
+            refused: list[End] = []
+            failed: SignalboxError | None = None
+            for end, write, outcome in zip(ends, writes, outcomes, strict=True):
+                if isinstance(outcome, int):
+                    self._room.took(write.subject, outcome, len(write.data))
+                    gauges.ENDS_WRITTEN.labels(end.model, end.state.value).inc()
+                elif isinstance(outcome, QueueFull):
+                    refused.append(end)
+                elif isinstance(outcome, TooLarge):
+                    gauges.ENDS_LOST.labels("too_large").inc()
+                    log.error("outbound.end_too_large", job=end.request_id, size_bytes=len(write.data))
+                elif not isinstance(outcome, StaleRevision):  # which says that it was written before
+                    failed = failed or outcome
+            if failed is not None:
+                raise failed
+            if refused and not await self._room.make():
+                raise QueueFull("There is no room for ends of jobs in RESULTS.")
+            ends = refused
 
     async def _bodies(self, group: Sequence[_Ended]) -> dict[str, bytes]:
         """What lies in the records of those whose outputs do, several at once; without those that are gone."""

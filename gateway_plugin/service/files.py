@@ -41,8 +41,7 @@ class Upload:
 
     async def write(self, data: bytes) -> None:
         """Add bytes. Raises :class:`LimitExceeded` past the account's share, and :class:`Unavailable`."""
-        self.size += len(data)
-        if self.size > self._most_bytes:
+        if self.size + len(data) > self._most_bytes:
             raise LimitExceeded(
                 f"Files of your account would take more than the {self._files.most_bytes} bytes that they may. Delete "
                 "some that you need no more, or wait until they have aged out.",
@@ -50,6 +49,7 @@ class Upload:
                 bound="files",
                 limit_bytes=self._files.most_bytes,
             )
+        self.size += len(data)
         self._files.writing[self._account] += len(data)
         self._buffer += data
         while len(self._buffer) >= CHUNK_BYTES:

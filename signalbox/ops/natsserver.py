@@ -15,7 +15,7 @@ from typing import Final
 
 from signalbox.ops.ports import HOST
 from signalbox.program.errors import Misconfigured
-from signalbox.wire.names import reader
+from signalbox.wire.names import account_of_reader, reader
 from signalbox.wire.roles import ROLES, permissions, reader_permissions
 
 MAX_PAYLOAD_BYTES: Final = 2 * 1024 * 1024
@@ -91,18 +91,20 @@ def users(workers: Mapping[str, Sequence[str]], readers: Sequence[str] = ()) -> 
     """The users block of a deployment: a user per role, and one per worker (id -> GPUs) instead of one for all.
 
     readers: accounts whose services have a user too. Raises :class:`Misconfigured` for a worker with the name of a
-    role, and for users whose passwords would have one variable.
+    role or of a reader, and for a reader whose password would be another user's too.
     """
     for name in workers:
         if name in ROLES:
             raise Misconfigured(f"--worker {name}: that is the name of a role.")
+        if account_of_reader(name) is not None:
+            raise Misconfigured(f"--worker {name}: so are the users of accounts' services called.")
     names: list[str] = [role for role in ROLES if role != "worker" or not workers]
     names += [name for name in workers if name not in names]
-    names += [reader(account) for account in readers]
-    variables: dict[str, str] = {}
-    for name in names:
+    variables = {password_variable(name): name for name in names}
+    for name in map(reader, readers):
         if (other := variables.setdefault(password_variable(name), name)) != name:
             raise Misconfigured(f"{name} and {other} would share a password: {password_variable(name)}.")
+        names.append(name)
     return authorization({name: f"${password_variable(name)}" for name in names}, workers, readers)
 
 

@@ -6,7 +6,7 @@ Durations are nanoseconds, as in the API. ``num_replicas`` is added when they ar
 
 from typing import Any, Final
 
-from signalbox.wire.names import AUDIT_HEAD, Bucket, Stream
+from signalbox.wire.names import AUDIT_HEADS, Bucket, Stream
 
 SECOND: Final = 1_000_000_000
 DAY: Final = 86_400 * SECOND
@@ -216,6 +216,7 @@ RESULTS: Final = _stream(
     max_msgs_per_subject=1,
     max_msg_size=JOB_MAX_BYTES,
     allow_direct=True,
+    allow_atomic=True,
     republish=_republish("results.>", "evt.results.>"),
 )
 DELIVERIES: Final = _stream(
@@ -240,8 +241,9 @@ FILES: Final = _stream(
 
 AUDIT: Final = _stream(
     # Nothing is removed from it; full, it takes no more. It has no share of the disk: a note has some 100 bytes.
+    # A wildcard: a stream of a subject by its full name would also take what a consumer of another one delivers there.
     Stream.AUDIT,
-    [AUDIT_HEAD],
+    [AUDIT_HEADS],
     "Heads of the console's audit, noted outside its database",
     discard="new",
     max_msgs=1_000_000,

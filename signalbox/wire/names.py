@@ -323,9 +323,17 @@ READERS: Final = 4
 """Consumers that an account's services may have on ``RESULTS``."""
 
 
+_READER: Final = "reader-"
+
+
 def reader(account: str) -> str:
     """NATS user of an account's services that read its ends."""
-    return f"reader-{token(account)}"
+    return f"{_READER}{token(account)}"
+
+
+def account_of_reader(user: str) -> str | None:
+    """The account whose services a NATS user is for; None for another user."""
+    return untoken(user.removeprefix(_READER)) if user.startswith(_READER) else None
 
 
 def reader_consumer(account: str, number: int = 1) -> str:
@@ -491,6 +499,7 @@ ENDS_LOST: Final = f"{OUTBOUND}.lost"
 """Key in ``duties`` of how many were removed before they were."""
 PROJECTOR: Final = "projector"
 """The projector's short-lived consumers on ``JOBS`` and ``STATE``."""
+AUDIT_HEADS: Final = "audit.*"
 AUDIT_HEAD: Final = "audit.head"
 """Subject in ``AUDIT`` of the notes of the console's audit."""
 RECONCILER: Final = "reconciler"

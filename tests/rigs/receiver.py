@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
@@ -37,10 +38,15 @@ class Receiver:
             await self._came.wait_for(lambda: len(self.received) >= number)
         return self.received
 
+    async def named(self, number: int, timeout_s: float = 20.0) -> None:
+        """Return as soon as so many different ids were received."""
+        async with asyncio.timeout(timeout_s), self._came:
+            await self._came.wait_for(lambda: len({got.headers["webhook-id"] for got in self.received}) >= number)
+
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator["Receiver"]:
-        """Serve on a free port."""
-        server = await asyncio.start_server(self._serve, HOST, self.port)
+    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Receiver"]:
+        """Serve on a free port, the same at every start."""
+        server = await asyncio.start_server(self._serve, HOST, self.port, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
         self.url = f"http://{HOST}:{self.port}/hook?x=1"
         try:

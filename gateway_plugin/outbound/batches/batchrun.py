@@ -60,6 +60,7 @@ class BatchRun:
         self._open: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._submitting = 0
+        self._room = window
         self._begun_to = 0
         self._moved = asyncio.Event()
         self._failure: SignalboxError | None = None
@@ -71,13 +72,19 @@ class BatchRun:
             self._moved.set()
 
     async def run(self) -> None:
-        """To its end. Raises what keeps it from going on now: a later run goes on from what is stored."""
+        """To its end, or until it is paused. Raises what keeps it from going on now: a later run goes on from what is
+        stored.
+        """
         await self._output.restore()
         try:
             endpoint = endpoint_of(self._batch.endpoint)
             found = await self._files.find(self._batch.account_id, self._batch.input_file)
             await self._begin(found)
             await self._do(found, endpoint)
+            await self._output.flush()
+            if not (self._is_stopped or self._is_done):  # it was paused, whatever is asked of it by now
+                await self._update(**self._progress())
+                return  # it is taken up again when it is to go on
         except (NotFound, Unauthorized, Forbidden) as error:
             self._failure = error
         await self._end()
@@ -94,13 +101,13 @@ class BatchRun:
 
     async def _do(self, found: StoredFile, endpoint: Endpoint) -> None:
         """Begin line after line, as far as may be at once, until all are done or the batch is to stop."""
-        window = self._jobs.most_in_flight(self._jobs.key_of(self._batch), endpoint, self._window)
+        self._measure(endpoint)
         new_from = self._output.done.done_to + SPAN  # what is behind no earlier run has begun
         try:
             async with TaskGroup() as group, aclosing(self._left(found)) as left:
-                flushing = group.create_task(self._flush_now_and_then())
+                flushing = group.create_task(self._keep_up(endpoint))
                 async for line in left:
-                    if not await self._may_begin(line, window):
+                    if not await self._may_begin(line):
                         break
                     self._submitting += 1
                     task = group.create_task(self._one(line, endpoint, is_new=line.number >= new_from))
@@ -108,7 +115,8 @@ class BatchRun:
                     task.add_done_callback(self._ended)
                 while self._tasks and not self._is_stopped:
                     await self._wait()
-                await self._stop()
+                if self._is_stopped:
+                    await self._stop()
                 flushing.cancel()
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
@@ -142,11 +150,16 @@ class BatchRun:
         """Whether no more lines are begun: it is cancelled, its time is over, or it cannot go on."""
         return self._batch.asked == "cancel" or time.time() >= self._batch.deadline_at or self._failure is not None
 
-    async def _may_begin(self, line: Line, window: int) -> bool:
+    @property
+    def _is_done(self) -> bool:
+        """Whether each line is in a file."""
+        return 0 < self._batch.total <= self._output.done.done_to
+
+    async def _may_begin(self, line: Line) -> bool:
         """Return when a line may be begun, True, or when none may any more."""
-        while not self._is_stopped:
-            is_room = len(self._tasks) < window and self._submitting < _AT_ONCE
-            if is_room and self._batch.asked == "run" and line.number < self._output.done.done_to + SPAN:
+        while not self._is_stopped and self._batch.asked == "run":
+            is_room = len(self._tasks) < self._room and self._submitting < _AT_ONCE
+            if is_room and line.number < self._output.done.done_to + SPAN:
                 self._begun_to = line.number + 1
                 return True
             await self._wait()
@@ -212,10 +225,15 @@ class BatchRun:
 
     # ------------------------------------------------------------------ what is known of it
 
-    async def _flush_now_and_then(self) -> None:
-        """So that the files and the batch are never far behind."""
+    def _measure(self, endpoint: Endpoint) -> None:
+        """How many lines may be open now."""
+        self._room = self._jobs.most_in_flight(self._jobs.key_of(self._batch), endpoint, self._window)
+
+    async def _keep_up(self, endpoint: Endpoint) -> None:
+        """Once a second: what is in the files and in the batch's document is never far behind what is done."""
         while True:
             await asyncio.sleep(_FLUSH_S)
+            self._measure(endpoint)
             before = self._output.done.done_to
             await self._output.flush()
             done = self._output.done
@@ -239,10 +257,9 @@ class BatchRun:
 
     async def _end(self) -> None:
         await self._output.finish()
-        is_all = 0 < self._batch.total <= self._output.done.done_to
         failure = self._failure.public_message if self._failure is not None else ""
         stopped = "failed" if failure else "cancelled" if self._batch.asked == "cancel" else "expired"
-        state = "completed" if is_all else stopped
+        state = "completed" if self._is_done else stopped
         await self._update(**{**self._progress(), "state": state, "error": failure, "ended_at": time.time()})
         log.info("batch.ended", batch=self._batch.id, state=state, completed=self._batch.completed)
 

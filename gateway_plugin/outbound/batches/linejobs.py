@@ -39,6 +39,10 @@ from signalbox.wire.outbound import Batch
 _STALE_KEYS_S: Final = 14.0
 _FAIR_ROOM: Final = 32
 """Places of a queue that jobs in ``lo`` leave to others, as a gateway has it by default."""
+_RUNS: Final = 2
+"""Of a batch on each device: one that runs, and one that waits for it."""
+_PART: Final = 4
+"""A batch has one of so many places in a model's queue."""
 _RECHECK_S: Final = 10.0
 """How long until an event of a job's end is thought lost."""
 
@@ -55,7 +59,7 @@ class LineJobs:
         self._desired = Table(bus, Bucket.DESIRED, Desired)
         self._keyring = Keyring(self._keys, (), stale_s=_STALE_KEYS_S)
         self._catalog = Catalog(self._models, self._serving)
-        workers = LiveWorkers(self._workers, self._desired)
+        self._live = workers = LiveWorkers(self._workers, self._desired)
         self._records = Records(bus)
         self._codec = BodyCodec(settings)
         self._admission = QueueAdmission(bus, workers, fair_room=_FAIR_ROOM)
@@ -87,9 +91,14 @@ class LineJobs:
         return key
 
     def most_in_flight(self, key: ApiKey, endpoint: Endpoint, window: int) -> int:
-        """How many jobs a batch may have open: the window, and no more than a quarter of the model's queue."""
+        """How many jobs a batch may have open: two runs of each device that serves the model, and no more than the
+        window and a quarter of the model's queue. So a live caller waits for no more than what runs."""
         found = self._catalog.find(endpoint.model, key)
-        return max(1, min(window, found.limits.max_queue // 4)) if found is not None else window
+        if found is None:
+            return window
+        at_once = found.batching.max_size if found.batching.rows_independent else 1
+        devices = max(1, len(self._live.serving(found)))
+        return max(1, min(window, _RUNS * at_once * devices, found.limits.max_queue // _PART))
 
     async def is_there(self, job_id: str) -> bool:
         """Whether a job was submitted before."""

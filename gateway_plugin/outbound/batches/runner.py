@@ -1,6 +1,8 @@
 """The task ``batches``: does the batches that have not ended, those of each account one after another."""
 
 import asyncio
+import time
+from contextlib import suppress
 from typing import Final
 
 from gateway_plugin.outbound.batches.batchrun import BatchRun
@@ -44,7 +46,9 @@ class Batches:
                 for batch in self._next(table):
                     run = self._runs[batch.account_id] = self._run_of(files, jobs, batch, table)
                     running.start(self._do(batch, run), name="batch")
-                await self._changed.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._due_s(table)):
+                        await self._changed.wait()
         finally:
             await running.cancel()
             self._runs.clear()
@@ -59,11 +63,18 @@ class Batches:
             self._bus, files, jobs, batch, revision, window=settings.batch_window, kept_s=settings.files_kept_s
         )
 
+    def _due_s(self, table: Table[Batch]) -> float | None:
+        """Seconds until the deadline of a batch that is paused, which ends it; None where there is none."""
+        now = time.time()
+        paused = (batch for batch in table.items().values() if batch.state in OPEN and not _is_wanted(batch, now))
+        return min((batch.deadline_at - now for batch in paused), default=None)
+
     def _next(self, table: Table[Batch]) -> list[Batch]:
         """Batches that may be begun: the oldest of each account that has none running, while there is room."""
+        now = time.time()
         oldest: dict[str, Batch] = {}
         for batch in table.items().values():
-            if batch.state in OPEN and batch.account_id not in self._runs:
+            if batch.state in OPEN and batch.account_id not in self._runs and _is_wanted(batch, now):
                 before = oldest.get(batch.account_id)
                 if before is None or (batch.created_at, batch.id) < (before.created_at, before.id):
                     oldest[batch.account_id] = batch
@@ -88,3 +99,8 @@ class Batches:
         if batch is not None and (run := self._runs.get(batch.account_id)) is not None:
             run.notice(batch)
         self._changed.set()
+
+
+def _is_wanted(batch: Batch, now: float) -> bool:
+    """Whether anything is to be done for a batch: not for one that is paused, until its deadline."""
+    return batch.asked != "pause" or now >= batch.deadline_at

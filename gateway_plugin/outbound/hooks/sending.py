@@ -35,12 +35,12 @@ class Answer(NamedTuple):
 
 
 class Sender:
-    """Sends to receivers. lookup: the resolver, the system's if not given.
+    """Sends to receivers. lookup: gives the addresses of their names.
 
     Raises :class:`Misconfigured` if the file of authorities cannot be read.
     """
 
-    def __init__(self, settings: OutboundSettings, lookup: Lookup | None = None) -> None:
+    def __init__(self, settings: OutboundSettings, lookup: Lookup) -> None:
         self._settings = settings
         self._lookup = lookup
         self._allowed = egress.networks(settings.webhook_networks)

@@ -68,7 +68,7 @@ class States:
         state = self.of(key)
         if not hook.is_enabled:
             return False
-        if state.disabled_at and hook.enabled_at > state.disabled_at:
+        if state.disabled_at and hook.enabled_at >= state.disabled_at:
             self._set(key, replace(state, disabled_at=0.0, why="", failing_since=0.0))
             return True
         return not state.disabled_at
@@ -94,18 +94,20 @@ class States:
     async def forget(self, key: str) -> None:
         """Remove the state of a webhook that is gone. Idempotent. Raises :class:`Unavailable`."""
         self._changed.discard(key)
-        if self._states.pop(key, None) is not None:
+        if key in self._states:
             await remove(self._bus, Bucket.HOOK_STATES, key)
+            self._states.pop(key, None)
 
     async def write(self) -> None:
         """Until cancelled: write what has changed."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await self._write_changed()
+            await self.write_changed()
             await asyncio.sleep(_WRITE_S)
 
-    async def _write_changed(self) -> None:
+    async def write_changed(self) -> None:
+        """Write what has changed now; what NATS does not take stays changed."""
         for key in list(self._changed):
             try:
                 waiting = await self._waiting(key)

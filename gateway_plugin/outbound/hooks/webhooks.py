@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from typing import Final
 
 import msgspec
@@ -10,6 +11,7 @@ from gateway_plugin.outbound.hooks.attempting import BY_HAND, Attempts
 from gateway_plugin.outbound.hooks.consumers import Consumers
 from gateway_plugin.outbound.hooks.delivering import HookDeliveries
 from gateway_plugin.outbound.hooks.places import Places, Share
+from gateway_plugin.outbound.hooks.resolver import Resolver
 from gateway_plugin.outbound.hooks.sending import Sender
 from gateway_plugin.outbound.hooks.states import States
 from gateway_plugin.outbound.settings import OutboundSettings
@@ -29,7 +31,7 @@ _PAUSE_S: Final = 1.0
 
 
 class Webhooks:
-    """Everything one holder of the task has; :meth:`run` once. lookup: the resolver, the system's if not given."""
+    """Everything one holder of the task has; :meth:`run` once. lookup: of names, the system's if not given."""
 
     def __init__(self, bus: Bus, settings: OutboundSettings, lookup: Lookup | None = None) -> None:
         self._bus = bus
@@ -38,7 +40,8 @@ class Webhooks:
         self._hooks: Table[Webhook] = Table(bus, Bucket.WEBHOOKS, Webhook)
         self._consumers = Consumers(bus, settings)
         self._states = States(bus, settings.hook_fails_s, self._waiting, self._changed.set)
-        self._attempts = Attempts(bus, settings, Sender(settings, lookup), self._states)
+        self._resolver = Resolver()
+        self._attempts = Attempts(bus, settings, Sender(settings, lookup or self._resolver), self._states)
         self._places = Places(settings.hooks_at_once)
         self._running: dict[str, tuple[HookDeliveries, Background]] = {}
         self._by_hand = Background()
@@ -47,20 +50,22 @@ class Webhooks:
         """Until cancelled. Raises :class:`Unavailable` where NATS does not answer at the start."""
         self._hooks.on_change(lambda *_: self._changed.set())
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._resolver.close)
             stack.push_async_callback(self._hooks.close)
             await self._hooks.start()
             await self._states.load()
+            had_consumers = set(await self._consumers.keys())
+            stack.push_async_callback(self._states.write_changed)
             stack.push_async_callback(self._stop_all)
             asked = await self._bus.subscribe(names.ask_delivery(), self._asked)
             stack.push_async_callback(self._by_hand.cancel)
             stack.push_async_callback(asked.close)
             async with TaskGroup() as group:
                 group.create_task(self._states.write(), name="webhooks' states")
-                group.create_task(self._follow(), name="webhooks' documents")
+                group.create_task(self._follow(had_consumers), name="webhooks' documents")
 
-    async def _follow(self) -> None:
-        """Start and stop deliveries as documents and states say."""
-        await self._remove_gone(await self._consumers.keys())
+    async def _follow(self, had_consumers: set[str]) -> None:
+        """Start and stop deliveries as documents and states say. What NATS did not answer is asked again."""
         while True:
             self._changed.clear()
             for key, hook in dict(self._hooks.items()).items():
@@ -68,8 +73,14 @@ class Webhooks:
                     await self._start(key, hook)
                 elif key in self._running:
                     await self._stop(key)
-            await self._remove_gone(list(self._running.keys() | self._states.keys()))
-            await self._changed.wait()
+            had_consumers |= self._running.keys()
+            try:
+                had_consumers -= await self._remove_gone(had_consumers | self._states.keys())
+            except SignalboxError as error:
+                log.warning("webhook.not_removed", reason=error.public_message)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                await self._changed.wait()
 
     async def _start(self, key: str, hook: Webhook) -> None:
         known = self._running.get(key)
@@ -93,8 +104,12 @@ class Webhooks:
         for key in list(self._running):
             await self._stop(key)
 
-    async def _remove_gone(self, keys: list[str]) -> None:
-        """End what belongs to webhooks that the console removed, not to documents that cannot be read here."""
+    async def _remove_gone(self, keys: set[str]) -> set[str]:
+        """End what belongs to webhooks that the console removed, not to documents that cannot be read here.
+
+        Returns those of which nothing is left. Raises :class:`Unavailable`.
+        """
+        gone = set()
         for key in keys:
             if self._hooks.get(key) is not None:
                 continue
@@ -103,6 +118,8 @@ class Webhooks:
             if self._hooks.is_removed(key):
                 await self._consumers.remove(key)
                 await self._states.forget(key)
+                gone.add(key)
+        return gone
 
     async def _waiting(self, key: str) -> int:
         known = self._running.get(key)
@@ -114,12 +131,15 @@ class Webhooks:
         self._by_hand.start(self._redeliver(message), name="webhook by hand")
 
     async def _redeliver(self, message: Message) -> None:
-        """Deliver the end that a person asks for, once. The answer is the attempt, or says why there is none."""
+        """Deliver the end that a person asks for, once. Log and answer say what came of it, or why nothing did."""
         key, job_id = message.subject.rpartition(".")[2], message.data.decode("ascii", "replace")
         try:
             made = await self._delivered(key, job_id)
         except SignalboxError as error:
-            made = Delivery(hook=key, job_id=job_id, attempt=BY_HAND, at=0.0, error=error.public_message, by_hand=True)
+            why = error.public_message
+            made = Delivery(hook=key, job_id=job_id, attempt=BY_HAND, at=time.time(), error=why, by_hand=True)
+        if names.JOB_ID.match(job_id) and self._hooks.get(key) is not None:
+            await self._attempts.note(made)
         if message.reply:
             await self._bus.publish(message.reply, encode(made))
 
@@ -135,7 +155,6 @@ class Webhooks:
             made, _ = await self._attempts.make(key, hook, found[0].data, BY_HAND)
         except msgspec.MsgspecError as error:
             raise NotFound("The end of this job cannot be read here.") from error
-        await self._attempts.note(made)
         return made
 
 

@@ -3,24 +3,27 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway_plugin.outbound.batches import batchrun
 from gateway_plugin.outbound.batches.runner import Batches
 from gateway_plugin.outbound.settings import OutboundSettings
-from signalbox.bus import table
+from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
+from signalbox.program.errors import StaleRevision
+from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.messages import ErrorInfo, decode
+from signalbox.wire.messages import Batching, ErrorInfo, decode, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Batch
 from signalbox.wire.tensors import Tensor
 from tests.integration.gateway_plugin.test_job_results import Edge, edge
-from tests.rigs.gateway import Key, ScriptedWorker, half_plus_two, key
+from tests.rigs.gateway import Key, ScriptedWorker, half_plus_two, key, model
 from tests.rigs.natsserver import NatsServer
 
 ENDPOINT = "/v1/models/half:predict"
@@ -35,6 +38,7 @@ def mine() -> Key:
 @pytest.fixture
 async def at(nats: NatsServer, tmp_path: Path, mine: Key) -> AsyncIterator[Edge]:
     async with edge(nats, tmp_path, mine) as made:
+        await made.made.publish(model(batching=Batching(rows_independent=True)))
         yield made
 
 
@@ -191,24 +195,35 @@ async def test_a_batch_that_waits_for_a_worker_is_cancelled_with_its_queued_jobs
     assert {json.loads(one.headers["Sb-Record"])["state"] for one in stored} == {"cancelled"}
 
 
-async def test_a_paused_batch_begins_no_lines_until_it_goes_on(at: Edge, nats: NatsServer, mine: Key) -> None:
-    batch = await begin(at, await upload(at, [line(number) for number in range(40)]))
+async def test_a_paused_batch_begins_no_lines_until_it_goes_on(
+    at: Edge, nats: NatsServer, mine: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batchrun, "_FLUSH_S", 0.02)
+    batch = await begin(at, await upload(at, [line(number) for number in range(400)]))
     subject = names.key(Bucket.BATCHES, names.batch_key(mine.stored.account_id, batch))
 
     async def ask(wanted: str) -> None:
-        found = await at.made.bus.leader_get(Bucket.BATCHES.stream, subject)
-        assert found is not None
-        doc = json.loads(found.data) | {"asked": wanted}
-        decode(Batch, json.dumps(doc).encode())
-        await at.made.bus.write(subject, json.dumps(doc).encode(), expect=found.seq)
+        while True:
+            found = await at.made.bus.leader_get(Bucket.BATCHES.stream, subject)
+            assert found is not None
+            doc = replace(decode(Batch, found.data), asked=wanted)
+            with suppress(StaleRevision):
+                await at.made.bus.write(subject, encode(doc), expect=found.seq)
+                return
 
     await ask("pause")
-    async with ScriptedWorker(at.made.bus, "half"), doing(nats):
-        await Watched(at, batch).until("in_progress")
-        assert await at.made.queued() == 0
+    async with ScriptedWorker(at.made.bus, "half"), doing(nats, batch_window=4):
+        other = await begin(at, await upload(at, [line(1)]))
+        await Watched(at, other).until("completed")
+        assert (await Watched(at, batch).until("validating"))["request_counts"]["total"] == 0
+        await ask("run")
+        await Watched(at, batch).until("in_progress", completed=1)
+        await ask("pause")
+        paused = await Watched(at, batch).until("in_progress", completed=1)
         await ask("run")
         doc = await Watched(at, batch).until("completed")
-    assert doc["request_counts"]["completed"] == 40
+    assert paused["request_counts"]["completed"] < 400
+    assert doc["request_counts"]["completed"] == 400
 
 
 async def test_what_cannot_be_done_fails_or_expires_and_says_why(at: Edge, nats: NatsServer, mine: Key) -> None:
@@ -278,3 +293,33 @@ async def test_an_upload_is_bounded_and_what_was_written_of_it_goes(
             f"$JS.API.STREAM.INFO.{Stream.FILES}", {"subjects_filter": names.file_chunks()}
         )
         assert len({subject.split(".")[2] for subject in info["state"]["subjects"]}) == 1
+
+
+async def test_the_programs_own_nats_users_may_do_all_that_a_batch_needs(tmp_path: Path, mine: Key) -> None:
+    users = {"gateway": "g", "admin": "a", "outbound": "o"}
+    async with NatsServer(tmp_path / "nats", users=users) as server:
+        admin = Wire(nats_url=server.url, nats_user="admin", nats_password="a")
+        bus = await Bus.connect(admin, role="admin")
+        await topology.apply(bus)
+        await bus.close()
+        async with (
+            edge(server, tmp_path, mine, admin_wire=admin, nats_user="gateway", nats_password="g") as at,
+            doing(server, nats_user="outbound", nats_password="o"),
+        ):
+            await at.made.publish(model(batching=Batching(rows_independent=True)))
+            rows = [line(number) for number in range(4)]
+            file_id = await upload(at, [*rows, line(4, body={"instances": [1.0] * 150_000})])
+            waiting = await begin(at, file_id)
+            async with asyncio.timeout(60):
+                while await at.made.queued() < 5:
+                    await at.client.get("/hello")
+            await at.client.post(f"/v1/batches/{waiting}/cancel")
+            assert (await Watched(at, waiting).until("cancelled"))["request_counts"]["total"] == 5
+            async with ScriptedWorker(at.made.bus, "half"):
+                doc = await Watched(at, await begin(at, file_id)).until("completed")
+            assert doc["request_counts"] == {"total": 5, "completed": 4, "failed": 1}
+            (failed,) = await lines_of(at, doc["error_file_id"])
+            assert (failed["custom_id"], failed["error"]["code"]) == ("line-4", "result_too_large")
+            for one in (file_id, doc["output_file_id"], doc["error_file_id"]):
+                assert (await at.client.delete(f"/v1/files/{one}")).json()["deleted"] is True
+            assert (await at.client.get("/v1/files")).json()["data"] == []

@@ -1,13 +1,28 @@
 """A job that names a URL for its end: which URLs it may name, and where it is written."""
 
+import time
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from standardwebhooks import Webhook as Verifier
 
+from gateway_plugin.outbound.follower import follow
+from gateway_plugin.outbound.hooks.webhooks import Webhooks
+from gateway_plugin.outbound.settings import OutboundSettings
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put
 from signalbox.jobs.records import Records
+from signalbox.program.tasks import Background
+from signalbox.wire import names
 from signalbox.wire.messages import Job, decode
-from signalbox.wire.names import Header, Stream
-from tests.rigs.gateway import Key, Reply, Rig, key, model
+from signalbox.wire.names import Bucket, Header, Stream
+from signalbox.wire.outbound import HookSecret, Webhook
+from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, model, rig
+from tests.rigs.natsserver import NatsServer
+from tests.rigs.receiver import Receiver
 
 URL = "https://hooks.example.com/in"
 
@@ -67,3 +82,34 @@ async def test_each_of_many_jobs_may_name_its_own(front: Rig, whose: Key) -> Non
     answered = await front.call("POST", "/v1/jobs", {"jobs": jobs}, key=whose)
     assert (answered.doc["accepted"], answered.doc["refused"]) == (1, 1)
     assert answered.doc["jobs"][1]["error"]["status"] == 403
+
+
+async def test_the_end_of_a_job_goes_from_the_gateway_to_the_url_that_it_named(
+    nats: NatsServer, bus: Bus, tmp_path: Path
+) -> None:
+    networks = ("127.0.0.0/8",)
+    whose = key(webhook_hosts=("127.0.0.1",))
+    account = whose.stored.account_id
+    settings = OutboundSettings(nats_url=nats.url, webhook_networks=networks)
+    secret = "whsec_" + b64encode(b"k" * 24).decode()
+    sending = Background()
+    async with rig(nats.url, tmp_path, webhook_networks=networks) as front, Receiver().serving() as receiver:
+        await front.publish(model(), whose)
+        hook = Webhook(id="h", account_id=account, is_for_jobs=True, hosts=whose.stored.webhook_hosts, secret="1")
+        await put(bus, Bucket.HOOK_SECRETS, names.hook_secret("h", "1"), HookSecret(secret=secret))
+        await put(bus, Bucket.WEBHOOKS, "h", msgspec.structs.replace(hook, enabled_at=time.time() - 1))
+        try:
+            async with ScriptedWorker(bus, "half"):
+                silent = await submit(front, whose, None)
+                named = await submit(front, whose, receiver.url)
+                sending.start(follow(bus, settings), name="follower")
+                sending.start(Webhooks(bus, settings).run(), name="webhooks")
+                (got,) = await receiver.count(1)
+            event = Verifier(secret).verify(got.body, got.headers)
+            assert event["data"]["request_id"] == named.doc["id"]
+            assert event["data"]["prediction"] == [2.5]
+            ends = await bus.list_latest(Stream.RESULTS, [names.results()])
+            assert [each.subject for each in ends] == [names.result(account, "half", named.doc["id"])]
+            assert silent.status == 202
+        finally:
+            await sending.cancel()

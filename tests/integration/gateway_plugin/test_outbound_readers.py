@@ -15,17 +15,18 @@ from gateway_plugin.outbound.follower import follow
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.bus.table import Table, put
+from signalbox.bus.table import put
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.messages import Model, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import End, Subscription
 from signalbox.wire.roles import reader_permissions
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.rights import refused
+from tests.rigs.streams import last_sequence
 from tests.rigs.submit import Ledger, floats
 
 PAGE = Path(__file__).parents[3] / "docs" / "results.md"
@@ -197,31 +198,33 @@ async def test_a_consumers_filter_is_what_its_subject_says(rig: Rig) -> None:
                 await bus.request_json(subject, ask)
 
 
-async def test_what_a_reader_has_pushed_to_a_programs_subject_changes_nothing_there(rig: Rig) -> None:
-    """A consumer may deliver anywhere: a message then keeps its own subject, no stream takes it, no table reads it."""
-    await put(rig.admin, Bucket.MODELS, "half", Model(name="half"))
-    table = Table(rig.admin, Bucket.MODELS, Model)
-    await table.start()
-    await rig.end("acme", await rig.ended("acme"))
+async def test_what_a_reader_has_delivered_elsewhere_reaches_no_program_and_no_record(rig: Rig) -> None:
+    """A consumer may deliver to any subject, without a right to it; the message keeps its own."""
+    mark = await rig.admin.write(names.AUDIT_HEAD, b"the first")
+    heard: list[str] = []
+    targets = (names.NATS_FAULT, names.ask_release("GPU-1"), names.AUDIT_HEAD, "st.j")
+    for target in targets[:2]:
+        await rig.admin.subscribe(target, lambda message: heard.append(message.subject))
+    delivered = asyncio.Queue[bytes]()
+    rig.admin.connection.listen(names.NATS_FAULT, lambda subject, *_: delivered.put_nowait(subject))
+    end = await rig.end("acme", await rig.ended("acme", floats(*range(5000), name="y")))
+    assert end.outputs is not None
     wire = Wire(nats_url=rig.server.url, nats_user="reader-acme", nats_password=USERS["reader-acme"])
     async with await Bus.connect(wire, role="reader-acme") as bus:
-        for number, target in enumerate(("evt.kv.models.half", "$KV.models.half", "st.j", "jobs.m.hi.t.s.j"), 1):
-            name = f"reader-acme-{number}"
-            config = {"name": name, "filter_subject": "results.acme.>", "deliver_subject": target}
-            ask = {"stream_name": "RESULTS", "config": config | {"ack_policy": "none"}, "action": ""}
-            await bus.request_json(f"{API}.CONSUMER.CREATE.RESULTS.{name}.results.acme.>", ask)
-        pushed = await bus.request_json(f"{API}.CONSUMER.INFO.RESULTS.reader-acme-1")
-        assert pushed["config"]["deliver_subject"] == "evt.kv.models.half"
-    await put(rig.admin, Bucket.MODELS, "later", Model(name="later"))
-    async with asyncio.timeout(60):
-        while table.get("later") is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    half = table.get("half")
-    assert half is not None
-    assert half.name == "half"
+        for stream, held in ((Stream.RESULTS, "results"), (Stream.PAYLOADS, "pl")):
+            for number, target in reversed(list(enumerate(targets, 1))):
+                name, wanted = f"reader-acme-{number}", f"{held}.acme.>"
+                config = {"name": name, "filter_subject": wanted, "deliver_subject": target, "ack_policy": "none"}
+                ask = {"stream_name": stream, "config": config, "action": ""}
+                await bus.request_json(f"{API}.CONSUMER.CREATE.{stream}.{name}.{wanted}", ask)
+        async with asyncio.timeout(60):
+            came = {(await delivered.get()).split(b".")[0] for _ in range(2)}
+    assert came == {b"results", b"pl"}
+    await rig.admin.publish(names.NATS_FAULT, b"its own")
+    await rig.admin.flush()
+    assert heard == [names.NATS_FAULT]
+    assert await last_sequence(rig.admin, Stream.AUDIT) == mark
     assert await rig.admin.leader_get(Stream.STATE, "st.j") is None
-    assert (await rig.admin.request_json(f"{API}.STREAM.INFO.JOBS"))["state"]["messages"] == 0
-    await table.close()
 
 
 def test_an_account_without_a_name_has_a_reader_of_its_own() -> None:

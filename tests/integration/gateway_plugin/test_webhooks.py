@@ -3,9 +3,13 @@
 import asyncio
 import contextlib
 import secrets
+import ssl
+import subprocess
+import sys
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +20,16 @@ from gateway_plugin.outbound.hooks.webhooks import Webhooks
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
+from signalbox.jobs.commits import persist
+from signalbox.ops.ports import free_port
+from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
 from signalbox.wire import names
 from signalbox.wire.messages import State, decode, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Delivery, End, HookSecret, HookState, Webhook
+from tests.rigs.logged import LoggedServer
+from tests.rigs.natsserver import NatsServer
 from tests.rigs.receiver import OK, Receiver, answer, silence
 
 HOOK: Final = "wh1"
@@ -44,11 +53,8 @@ class Rig:
         self.running.start(Webhooks(self.bus, made, lookup).run(), name="webhooks")
 
     async def hook(self, url: str, key: str = HOOK, **fields: Any) -> None:
-        await self.secret("s1", SECRET, key)
-        await put(self.bus, Bucket.WEBHOOKS, key, Webhook(id=key, account_id="a1", url=url, secret="s1", **fields))
-
-    async def secret(self, name: str, secret: str, key: str = HOOK) -> None:
-        await put(self.bus, Bucket.HOOK_SECRETS, names.hook_secret(key, name), HookSecret(secret=secret))
+        await put(self.bus, Bucket.HOOK_SECRETS, names.hook_secret(key, "1"), HookSecret(secret=SECRET))
+        await put(self.bus, Bucket.WEBHOOKS, key, Webhook(id=key, account_id="a1", url=url, secret="1", **fields))
 
     async def consumer(self, key: str = HOOK) -> None:
         """Return when there is a consumer of the webhook: it gets what is written from then on."""
@@ -160,8 +166,8 @@ async def test_what_failed_is_tried_again_under_one_id_with_a_new_signature(hook
 async def test_both_secrets_sign_while_one_takes_the_place_of_the_other(hooks: Rig) -> None:
     old = "whsec_" + b64encode(b"o" * 24).decode()
     async with Receiver().serving() as receiver:
-        await hooks.secret("s0", old)
-        await hooks.hook(receiver.url, previous_secret="s0", previous_until=time.time() + 60)
+        await put(hooks.bus, Bucket.HOOK_SECRETS, names.hook_secret(HOOK, "0"), HookSecret(secret=old))
+        await hooks.hook(receiver.url, previous_secret="0", previous_until=time.time() + 60)
         hooks.start()
         await hooks.consumer()
         await hooks.end()
@@ -325,6 +331,11 @@ async def test_a_person_has_an_end_delivered_again(hooks: Rig) -> None:
         assert [each.by_hand for each in await hooks.log(2)] == [False, True]
         _, body = await hooks.bus.request(names.ask_delivery(HOOK), b"no job")
         assert "not kept" in msgspec.json.decode(body)["error"]
+        unknown = names.new_job_id(time.time(), 1)
+        await hooks.bus.publish(names.ask_delivery(HOOK), unknown.encode())
+        told = (await hooks.log(3))[2]
+        assert (told.job_id, told.by_hand, told.status) == (unknown, True, 0)
+        assert "not kept" in told.error
 
 
 async def test_a_job_s_own_url_is_called_on_hosts_of_its_account_only(hooks: Rig) -> None:
@@ -338,3 +349,87 @@ async def test_a_job_s_own_url_is_called_on_hosts_of_its_account_only(hooks: Rig
         log = await hooks.log(2)
         assert {each.job_id: each.status for each in log} == {named: 200, strange: 0}
         assert len(receiver.received) == 1
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, ssl.SSLContext]:
+    """The file of an authority, and what a receiver under the name hooks.example.com serves with."""
+    key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    names_it = ["-subj", "/CN=hooks", "-addext", "subjectAltName=DNS:hooks.example.com"]
+    made = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    subprocess.run(
+        ["openssl", "req", "-x509", *made, "-keyout", key, "-out", cert, *names_it], check=True, capture_output=True
+    )
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    return cert, tls
+
+
+async def test_the_pinned_address_is_called_under_its_name_which_its_certificate_proves(
+    hooks: Rig, certificate: tuple[str, ssl.SSLContext]
+) -> None:
+    ca_file, tls = certificate
+    said: list[str | None] = []
+    tls.sni_callback = lambda _socket, name, _context: said.append(name)
+    looked_up: list[str] = []
+
+    async def lookup(host: str, port: int) -> Sequence[str]:
+        looked_up.append(host)
+        return ["127.0.0.1"]
+
+    async with Receiver().serving(tls) as receiver:
+        await hooks.hook(f"https://hooks.example.com:{receiver.port}/in")
+        hooks.start(hook_ca_file=ca_file, hook_retries_s=(), lookup=lookup)
+        await hooks.consumer()
+        await hooks.end()
+        (got,) = await receiver.count(1)
+        assert got.headers["host"] == f"hooks.example.com:{receiver.port}"
+        assert said == looked_up == ["hooks.example.com"]
+        await hooks.log(1)
+        await hooks.hook(f"https://other.example.com:{receiver.port}/in")
+        await hooks.end()
+        other = (await hooks.log(2))[1]
+        assert other.status == 0
+        assert "certificate" in other.error
+        assert len(receiver.received) == 1
+
+
+async def test_the_receiver_of_the_docs_takes_an_end(hooks: Rig, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "webhooks.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "receiver.py").write_text(code)
+    port = free_port()
+    env = {"SECRET": SECRET, "PORT": str(port)}
+    await hooks.hook(f"http://127.0.0.1:{port}/")
+    with LoggedServer([sys.executable, "receiver.py"], "ready", tmp_path, env):
+        hooks.start()
+        await hooks.consumer()
+        await hooks.end()
+        (noted,) = await hooks.log(1)
+        assert noted.status == 204
+        other = HookSecret(secret="whsec_" + b64encode(b"another").decode())
+        await put(hooks.bus, Bucket.HOOK_SECRETS, names.hook_secret(HOOK, "1"), other)
+        await hooks.end()
+        assert (await hooks.log(2))[1].status == 401
+
+
+async def test_deliveries_go_on_after_nats_was_away_and_after_their_consumer_was_lost(own_nats: NatsServer) -> None:
+    bus = await Bus.connect(Wire(nats_url=own_nats.url, request_timeout_s=20.0), role="admin")
+    rig = Rig(bus)
+    try:
+        async with Receiver().serving() as receiver:
+            await rig.hook(receiver.url, enabled_at=time.time() - 1)
+            rig.start()
+            await rig.consumer()
+            await own_nats.kill()
+            await own_nats.start()
+            await persist(rig.end)
+            await receiver.count(1)
+            await rig.log(1)
+            await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.RESULTS}.{names.hook_consumer(HOOK)}")
+            second = await rig.end()
+            await receiver.count(3)  # the first once more, under its id
+            assert {each.job_id for each in (await rig.log(3))[1:]} > {second}
+    finally:
+        await rig.running.cancel()
+        await bus.close()
