@@ -104,7 +104,8 @@ class BatchRun:
     async def _do(self, found: StoredFile, endpoint: Endpoint) -> None:
         """Begin line after line, as far as may be at once, until all are done or the batch is to stop."""
         self._measure(endpoint)
-        new_from = self._output.done.done_to + SPAN  # what is behind no earlier run has begun
+        # What is behind no earlier run has begun: it counted from no more than a span further than what is stored.
+        new_from = self._output.done.done_to + 2 * SPAN
         try:
             async with TaskGroup() as group, aclosing(self._left(found)) as left:
                 flushing = group.create_task(self._keep_up(endpoint))

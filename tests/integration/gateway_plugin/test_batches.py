@@ -23,6 +23,7 @@ from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Batch
 from signalbox.wire.tensors import Tensor
 from tests.integration.gateway_plugin.test_job_results import Edge, edge
+from tests.integration.gateway_plugin.test_outbound_process import PASSWORDS, copy
 from tests.rigs.gateway import Key, ScriptedWorker, half_plus_two, key, model
 from tests.rigs.natsserver import NatsServer
 
@@ -336,3 +337,23 @@ async def test_the_programs_own_nats_users_may_do_all_that_a_batch_needs(tmp_pat
             for one in (file_id, doc["output_file_id"], doc["error_file_id"]):
                 assert (await at.client.delete(f"/v1/files/{one}")).json()["deleted"] is True
             assert (await at.client.get("/v1/files")).json()["data"] == []
+
+
+async def test_each_line_comes_once_though_the_process_is_killed(tmp_path: Path, mine: Key) -> None:
+    async with NatsServer(tmp_path / "nats", users=PASSWORDS) as server:
+        admin = Wire(nats_url=server.url, nats_user="admin", nats_password=PASSWORDS["admin"])
+        bus = await Bus.connect(admin, role="admin")
+        await topology.apply(bus)
+        await bus.close()
+        login = {"nats_user": "gateway", "nats_password": PASSWORDS["gateway"]}
+        async with edge(server, tmp_path, mine, admin_wire=admin, **login) as at:
+            batch = await begin(at, await upload(at, [line(number) for number in range(2000)]))
+            watched = Watched(at, batch)
+            async with ScriptedWorker(at.made.bus, "half"):
+                for done in (1, 500, 1000):
+                    with copy(server, tmp_path):
+                        assert (await watched.until(*OPEN, "completed", completed=done))["status"] != "completed"
+                with copy(server, tmp_path):
+                    doc = await watched.until("completed")
+            got = [one["custom_id"] for one in await lines_of(at, doc["output_file_id"])]
+    assert (len(got), len(set(got)), doc["request_counts"]["completed"]) == (2000, 2000, 2000)
