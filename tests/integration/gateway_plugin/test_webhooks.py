@@ -338,6 +338,36 @@ async def test_a_person_has_an_end_delivered_again(hooks: Rig) -> None:
         assert "not kept" in told.error
 
 
+async def test_no_person_has_an_end_of_another_account_delivered(hooks: Rig) -> None:
+    async with Receiver().serving() as receiver:
+        await hooks.hook(receiver.url)
+        hooks.start()
+        await hooks.consumer()
+        foreign = await hooks.end(account="a2")
+        _, body = await hooks.bus.request(names.ask_delivery(HOOK), foreign.encode())
+        made = decode(Delivery, body)
+        assert (made.status, receiver.received) == (0, [])
+        assert "not one of this webhook's" in made.error
+
+
+async def test_time_for_which_a_webhook_was_off_is_no_time_for_which_it_failed(hooks: Rig) -> None:
+    """It failed, was switched off while its receiver was mended, and fails once more when it is on again."""
+    now = time.time()
+    failing = HookState(failing_since=now - 100)
+    await put(hooks.bus, Bucket.HOOK_STATES, HOOK, failing)
+    async with Receiver(answer("500 Oh")).serving() as receiver:
+        await hooks.hook(receiver.url, enabled_at=now - 1)
+        hooks.start(hook_fails_s=50, hook_retries_s=())
+        await hooks.consumer()
+        await hooks.end()
+        await hooks.log(1)
+        await hooks.running.cancel()
+        stored = await hooks.bus.leader_get(Bucket.HOOK_STATES.stream, names.key(Bucket.HOOK_STATES, HOOK))
+        assert stored is not None
+        state = decode(HookState, stored.data)
+        assert (state.last_status, state.disabled_at) == (500, 0.0)
+
+
 async def test_a_job_s_own_url_is_called_on_hosts_of_its_account_only(hooks: Rig) -> None:
     async with Receiver().serving() as receiver:
         await hooks.hook("", is_for_jobs=True, hosts=("127.0.0.1",))
