@@ -173,7 +173,10 @@ _ROLES: Final[dict[str, Permissions]] = {
             # The one that reconciles for all: finds and erases what a deleted job has left.
             *(
                 f"{_API}.STREAM.MSG.{act}.{stream}"
-                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.RESULTS, Stream.DLQ, Stream.DLQ_PARTS)
+                for stream in (
+                    *(Stream.INPUTS, Stream.PAYLOADS, Stream.RESULTS, Stream.DELIVERIES),
+                    *(Stream.DLQ, Stream.DLQ_PARTS),
+                )
                 for act in ("GET", "DELETE")
             ),
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them

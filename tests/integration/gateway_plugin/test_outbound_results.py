@@ -20,9 +20,9 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire import names, tensors
-from signalbox.wire.messages import ErrorInfo, Job, State, decode
+from signalbox.wire.messages import ErrorInfo, Job, State, decode, encode
 from signalbox.wire.names import Bucket, Stream
-from signalbox.wire.outbound import End, FollowerPosition, Subscription
+from signalbox.wire.outbound import Delivery, End, FollowerPosition, Subscription
 from signalbox.wire.tensors import Tensor
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.streams import PATIENT_S
@@ -328,7 +328,10 @@ async def test_the_end_of_a_job_that_is_deleted_later_is_erased(rig: Rig) -> Non
     assert found is not None
     tombstone = life.deleted(found[0], now=time.time())
     await rig.records.write(tombstone, expect=found[1])
-    assert await deletion.erase(rig.bus, tombstone, most=10) == 2
+    answered = Delivery(hook="h", job_id=job.id, attempt=1, at=1.0, answer="got [0.0, 1.0]")
+    await rig.bus.write(names.delivery("h", job.id, 1), encode(answered))
+    assert await deletion.erase(rig.bus, tombstone, most=10) == 3
+    assert await deletion.is_gone(rig.bus, tombstone)
     assert [end.request_id for end in await rig.until(1)] == [other.id]
     assert await rig.bus.list_latest(Stream.PAYLOADS, [names.payload("test", job.id, "*")]) == []
 
