@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gateway_plugin.outbound.hooks import signing
+from gateway_plugin.outbound.hooks import schedule, signing
 from gateway_plugin.outbound.hooks.schedule import Decision, Outcome, decide
 from gateway_plugin.outbound.hooks.sending import Answer, Sender
 from gateway_plugin.outbound.hooks.states import States
@@ -91,6 +91,10 @@ class Attempts:
             ),
             decision,
         )
+
+    def number(self, times: int, stored_at: float) -> int:
+        """Which attempt it is, of an end that was handed out so many times and stored then (UTC seconds)."""
+        return schedule.number(times, time.time() - stored_at, self._retries_s)
 
     async def note(self, made: Delivery) -> None:
         """Write an attempt to the log. What cannot be written now is not: the delivery itself counts."""

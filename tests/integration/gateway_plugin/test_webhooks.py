@@ -301,6 +301,22 @@ async def test_a_task_that_ends_during_a_delivery_leaves_it_to_the_next_one(hook
         assert first.headers["webhook-id"] == second.headers["webhook-id"]
 
 
+async def test_an_attempt_that_was_cut_off_is_none_of_those_of_the_schedule(hooks: Rig) -> None:
+    async with Receiver(silence, silence, silence, answer("500 Oh")).serving() as receiver:
+        await hooks.hook(receiver.url)
+        for number in range(1, 5):
+            hooks.start(hook_retries_s=(30, 30))
+            if number == 1:
+                await hooks.consumer()
+                await hooks.end()
+            await receiver.count(number)
+            if number < 4:
+                await hooks.running.cancel()
+        (noted,) = await hooks.log(1)
+        assert (noted.status, noted.attempt) == (500, 1)
+        assert noted.next_at > noted.at
+
+
 async def test_what_ended_while_no_task_ran_is_delivered_and_a_removed_webhook_leaves_nothing(hooks: Rig) -> None:
     async with Receiver().serving() as receiver:
         await hooks.hook(receiver.url, enabled_at=time.time() - 1)
