@@ -13,6 +13,7 @@ from gateway_plugin.outbound import follower as following
 from gateway_plugin.outbound.duty import Duty
 from gateway_plugin.outbound.follower import follow
 from gateway_plugin.outbound.settings import OutboundSettings
+from signalbox.bus import topology
 from signalbox.bus.client import Bus, Stored
 from signalbox.bus.table import put, remove
 from signalbox.jobs import deletion, life, payloads
@@ -288,6 +289,25 @@ async def test_a_server_that_was_killed_and_came_back_costs_no_end_and_doubles_n
         assert sorted(end.request_id for end in ends) == sorted(job.id for job in jobs)
         info = await bus.request_json("$JS.API.STREAM.INFO.RESULTS")
         assert info["state"]["last_seq"] == 90
+        for task in list(rig.own):
+            await rig.stop(task)
+
+
+async def test_shares_are_those_of_the_stream_that_is_there_after_it_was_lost(own_nats: NatsServer) -> None:
+    async with await Bus.connect(Wire(nats_url=own_nats.url, request_timeout_s=PATIENT_S), role="admin") as bus:
+        rig = Rig(bus, own_nats.url)
+        await rig.subscribe()
+        await rig.follow(account_bytes=1024 * 1024)
+        before = [await rig.ended(floats(*range(4000), name="y")) for _ in range(30)]
+        await rig.until_past(before[-1])
+        await bus.request_json("$JS.API.STREAM.DELETE.RESULTS")
+        await topology.apply(bus)
+        await own_nats.kill()
+        await own_nats.start()
+        await rig.connected()
+        after = [await rig.ended(floats(*range(4000), name="y")) for _ in range(15)]
+        await rig.until_past(after[-1])
+        assert [decode(End, stored.data).request_id for stored in await rig.stored()] == [job.id for job in after]
         for task in list(rig.own):
             await rig.stop(task)
 
