@@ -64,6 +64,8 @@ class Attempts:
         at = time.time()
         answer = await self._send(key, hook, ended, data, at)
         decision = decide(answer.status, number or len(self._retries_s) + 1, self._retries_s, random.random())  # noqa: S311  jitter
+        if decision.outcome is Outcome.GONE and hook.is_for_jobs:  # one job's URL is; those of others are not
+            decision = Decision(Outcome.GIVEN_UP)
         _ATTEMPTS.labels(decision.outcome.value).inc()
         _SECONDS.observe(answer.took_ms / 1e3)
         self._states.attempted(key, answer, decision.outcome, at)

@@ -397,6 +397,17 @@ async def test_a_job_s_own_url_is_called_on_hosts_of_its_account_only(hooks: Rig
         assert len(receiver.received) == 1
 
 
+async def test_a_job_s_own_url_that_is_gone_ends_no_other_job_s_deliveries(hooks: Rig) -> None:
+    async with Receiver(answer("410 Gone"), OK).serving() as receiver:
+        await hooks.hook("", is_for_jobs=True, hosts=("127.0.0.1",))
+        hooks.start()
+        await hooks.consumer()
+        await hooks.end(webhook=receiver.url)
+        await hooks.log(1)
+        await hooks.end(webhook=receiver.url)
+        assert [each.status for each in await hooks.log(2)] == [410, 200]
+
+
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[str, ssl.SSLContext]:
     """The file of an authority, and what a receiver under the name hooks.example.com serves with."""
