@@ -90,7 +90,7 @@ def reader_permissions(account: str) -> Permissions:
             publish.append(f"{_API}.CONSUMER.CREATE.{stream}.{name}.{held}.{token(account) or '-'}.>")
             publish += [f"{_API}.CONSUMER.{act}.{stream}.{name}" for act in ("INFO", "DELETE", "MSG.NEXT")]
             publish.append(f"$JS.ACK.{stream}.{name}.>")
-    return Permissions(tuple(publish), (f"{inbox(reader(account))}.>",))
+    return Permissions(tuple(publish), (f"_INBOX_{reader(account)}.>",))
 
 
 def _bound(worker: str, gpus: Sequence[str]) -> tuple[str, ...]:
