@@ -77,13 +77,12 @@ class Follower:
         self._keep_at = 0.0
 
     async def start(self) -> None:
-        """Learn who is subscribed and what lies in ``RESULTS``. Raises as :meth:`Table.start`."""
+        """Learn who is subscribed. Raises as :meth:`Table.start`."""
         self._bus.on_reconnect(self._break)
         self._subscriptions.on_change(self._changed)
         self._webhooks.on_change(self._changed)
         await self._subscriptions.start()
         await self._webhooks.start()
-        await self._room.measure()
 
     async def close(self) -> None:
         """Follow nothing any more. Idempotent."""
@@ -125,6 +124,7 @@ class Follower:
         """Read with one consumer; returns when it must be made anew, or nobody is subscribed any more."""
         cursor = StreamCursor(self._bus, Stream.STATE, OUTBOUND, self._wake.set)
         try:
+            await self._room.measure()
             start = await self._begin(cursor)
             gauges.FOLLOWER_LAG.set(await cursor.open(start))
             log.info("outbound.following", start=start)

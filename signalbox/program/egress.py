@@ -11,7 +11,6 @@ spec of the guarantees, 4.8; OWASP API7.
 import asyncio
 import ipaddress
 import re
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -119,12 +118,10 @@ def host_of(url: str) -> str:
         return ""
 
 
-async def resolve(
-    url: str, *, allow_plain: bool = False, allowed: Networks = (), lookup: "Lookup | None" = None
-) -> Destination:
+async def resolve(url: str, *, lookup: Lookup, allow_plain: bool = False, allowed: Networks = ()) -> Destination:
     """Judge a URL and pin its address: one lookup, every address of it checked, the first one named.
 
-    lookup: the resolver, the system's if not given. Raises :class:`InvalidRequest` if the URL or any address of its
+    lookup: the resolver. Raises :class:`InvalidRequest` if the URL or any address of its
     name may not be called, :class:`Unavailable` if the name has none now.
     """
     parts = judge(url, allow_plain=allow_plain, allowed=allowed)
@@ -136,7 +133,7 @@ async def resolve(
     else:
         try:
             async with asyncio.timeout(_RESOLVE_S):
-                found = await (lookup or _system_lookup)(host, port)
+                found = await lookup(host, port)
         except (OSError, TimeoutError, UnicodeError) as error:
             raise Unavailable(f"The name {host} has no address now.") from error
     if not found:
@@ -202,9 +199,3 @@ def _literal(host: str) -> "Address | None":
 
 def _usual(parts: SplitResult) -> int:
     return 443 if parts.scheme == "https" else 80
-
-
-async def _system_lookup(host: str, port: int) -> Sequence[str]:
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))

@@ -90,7 +90,7 @@ def reader_permissions(account: str) -> Permissions:
             publish.append(f"{_API}.CONSUMER.CREATE.{stream}.{name}.{held}.{token(account) or '-'}.>")
             publish += [f"{_API}.CONSUMER.{act}.{stream}.{name}" for act in ("INFO", "DELETE", "MSG.NEXT")]
             publish.append(f"$JS.ACK.{stream}.{name}.>")
-    return Permissions(tuple(publish), (f"{inbox(reader(account))}.>",))
+    return Permissions(tuple(publish), (f"_INBOX_{reader(account)}.>",))
 
 
 def _bound(worker: str, gpus: Sequence[str]) -> tuple[str, ...]:
@@ -173,7 +173,10 @@ _ROLES: Final[dict[str, Permissions]] = {
             # The one that reconciles for all: finds and erases what a deleted job has left.
             *(
                 f"{_API}.STREAM.MSG.{act}.{stream}"
-                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.RESULTS, Stream.DLQ, Stream.DLQ_PARTS)
+                for stream in (
+                    *(Stream.INPUTS, Stream.PAYLOADS, Stream.RESULTS, Stream.DELIVERIES),
+                    *(Stream.DLQ, Stream.DLQ_PARTS),
+                )
                 for act in ("GET", "DELETE")
             ),
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gateway_plugin.outbound.hooks import signing
+from gateway_plugin.outbound.hooks import schedule, signing
 from gateway_plugin.outbound.hooks.schedule import Decision, Outcome, decide
 from gateway_plugin.outbound.hooks.sending import Answer, Sender
 from gateway_plugin.outbound.hooks.states import States
@@ -64,6 +64,8 @@ class Attempts:
         at = time.time()
         answer = await self._send(key, hook, ended, data, at)
         decision = decide(answer.status, number or len(self._retries_s) + 1, self._retries_s, random.random())  # noqa: S311  jitter
+        if decision.outcome is Outcome.GONE and hook.is_for_jobs:  # one job's URL is; those of others are not
+            decision = Decision(Outcome.GIVEN_UP)
         _ATTEMPTS.labels(decision.outcome.value).inc()
         _SECONDS.observe(answer.took_ms / 1e3)
         self._states.attempted(key, answer, decision.outcome, at)
@@ -91,6 +93,10 @@ class Attempts:
             ),
             decision,
         )
+
+    def number(self, times: int, stored_at: float) -> int:
+        """Which attempt it is, of an end that was handed out so many times and stored then (UTC seconds)."""
+        return schedule.number(times, time.time() - stored_at, self._retries_s)
 
     async def note(self, made: Delivery) -> None:
         """Write an attempt to the log. What cannot be written now is not: the delivery itself counts."""

@@ -109,7 +109,8 @@ class HookDeliveries:
         """What came of one attempt; None where the end is not for this webhook."""
         if self.hook.is_for_jobs and not decode(Ended, delivery.data).webhook:
             return None
-        return await self._attempts.make(self._key, self.hook, delivery.data, delivery.times)
+        number = self._attempts.number(delivery.times, delivery.time)
+        return await self._attempts.make(self._key, self.hook, delivery.data, number)
 
     async def _finish(self, delivery: Delivery, made: tuple[Attempt, Decision] | None) -> None:
         try:

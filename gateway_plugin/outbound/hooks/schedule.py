@@ -1,5 +1,6 @@
 """When a delivery that failed is tried again, and what an answer means for it. Rules only, nothing is called."""
 
+import itertools
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -23,6 +24,16 @@ class Decision(NamedTuple):
 
     outcome: Outcome
     delay_s: float = 0.0
+
+
+def number(times: int, age_s: float, retries_s: Sequence[float]) -> int:
+    """Which attempt is made now, from 1 on, of an end that NATS has handed out so many times and stored ``age_s`` ago.
+
+    It may have handed it out to a program that stopped, or that could read no secret: no attempt came of that. So it is
+    none that the schedule has later.
+    """
+    pauses = itertools.accumulate(pause_s * (1 - _JITTER) for pause_s in retries_s)
+    return min(times, 1 + sum(1 for earliest_s in pauses if earliest_s <= age_s))
 
 
 def decide(status: int, attempt: int, retries_s: Sequence[float], chance: float) -> Decision:

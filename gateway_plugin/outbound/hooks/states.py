@@ -64,11 +64,12 @@ class States:
         return self._states.get(key) or HookState()
 
     def is_on(self, key: str, hook: Webhook) -> bool:
-        """Whether a webhook is to be told of ends. Enabled again after it was disabled here, it begins anew."""
+        """Whether a webhook is to be told of ends. One enabled after it failed or was disabled here begins anew."""
         state = self.of(key)
         if not hook.is_enabled:
             return False
-        if state.disabled_at and hook.enabled_at >= state.disabled_at:
+        troubled_at = state.disabled_at or state.failing_since
+        if troubled_at and hook.enabled_at >= troubled_at:
             self._set(key, replace(state, disabled_at=0.0, why="", failing_since=0.0))
             return True
         return not state.disabled_at

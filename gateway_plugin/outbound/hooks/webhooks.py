@@ -147,10 +147,10 @@ class Webhooks:
         hook = self._hooks.get(key)
         if hook is None:
             raise NotFound("There is no such webhook.")
-        subject = f"{names.results().removesuffix('*')}{job_id}"
+        subject = f"{names.results(hook.account_id, hook.model).removesuffix('*')}{job_id}"
         found = await self._bus.list_latest(Stream.RESULTS, [subject]) if names.JOB_ID.match(job_id) else []
         if not found:
-            raise NotFound("The end of this job is not kept any more, or nobody was subscribed to it.")
+            raise NotFound("The end of this job is not kept any more, is not one of this webhook's, or went to nobody.")
         try:
             made, _ = await self._attempts.make(key, hook, found[0].data, BY_HAND)
         except msgspec.MsgspecError as error:

@@ -227,6 +227,12 @@ async def test_what_a_reader_has_delivered_elsewhere_reaches_no_program_and_no_r
     assert await rig.admin.leader_get(Stream.STATE, "st.j") is None
 
 
+def test_odd_characters_are_written_alike_in_all_names_of_a_reader() -> None:
+    allowed = reader_permissions("a.b")
+    assert f"{API}.CONSUMER.CREATE.RESULTS.reader-a=2Eb-1.results.a=2Eb.>" in allowed.publish
+    assert allowed.subscribe == ("_INBOX_reader-a=2Eb.>",)
+
+
 def test_an_account_without_a_name_has_a_reader_of_its_own() -> None:
     allowed = reader_permissions("")
     assert f"{API}.CONSUMER.CREATE.RESULTS.reader--1.results.-.>" in allowed.publish

@@ -13,6 +13,7 @@ from gateway_plugin.outbound import follower as following
 from gateway_plugin.outbound.duty import Duty
 from gateway_plugin.outbound.follower import follow
 from gateway_plugin.outbound.settings import OutboundSettings
+from signalbox.bus import topology
 from signalbox.bus.client import Bus, Stored
 from signalbox.bus.table import put, remove
 from signalbox.jobs import deletion, life, payloads
@@ -20,9 +21,9 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire import names, tensors
-from signalbox.wire.messages import ErrorInfo, Job, State, decode
+from signalbox.wire.messages import ErrorInfo, Job, State, decode, encode
 from signalbox.wire.names import Bucket, Stream
-from signalbox.wire.outbound import End, FollowerPosition, Subscription
+from signalbox.wire.outbound import Delivery, End, FollowerPosition, Subscription
 from signalbox.wire.tensors import Tensor
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.streams import PATIENT_S
@@ -292,6 +293,25 @@ async def test_a_server_that_was_killed_and_came_back_costs_no_end_and_doubles_n
             await rig.stop(task)
 
 
+async def test_shares_are_those_of_the_stream_that_is_there_after_it_was_lost(own_nats: NatsServer) -> None:
+    async with await Bus.connect(Wire(nats_url=own_nats.url, request_timeout_s=PATIENT_S), role="admin") as bus:
+        rig = Rig(bus, own_nats.url)
+        await rig.subscribe()
+        await rig.follow(account_bytes=1024 * 1024)
+        before = [await rig.ended(floats(*range(4000), name="y")) for _ in range(30)]
+        await rig.until_past(before[-1])
+        await bus.request_json("$JS.API.STREAM.DELETE.RESULTS")
+        await topology.apply(bus)
+        await own_nats.kill()
+        await own_nats.start()
+        await rig.connected()
+        after = [await rig.ended(floats(*range(4000), name="y")) for _ in range(15)]
+        await rig.until_past(after[-1])
+        assert [decode(End, stored.data).request_id for stored in await rig.stored()] == [job.id for job in after]
+        for task in list(rig.own):
+            await rig.stop(task)
+
+
 async def test_a_full_stream_takes_the_ends_of_who_has_few_and_lets_go_of_who_has_most(rig: Rig) -> None:
     config = (await rig.bus.request_json("$JS.API.STREAM.INFO.RESULTS"))["config"]
     await rig.bus.request_json("$JS.API.STREAM.UPDATE.RESULTS", config | {"max_bytes": 500_000})
@@ -328,7 +348,10 @@ async def test_the_end_of_a_job_that_is_deleted_later_is_erased(rig: Rig) -> Non
     assert found is not None
     tombstone = life.deleted(found[0], now=time.time())
     await rig.records.write(tombstone, expect=found[1])
-    assert await deletion.erase(rig.bus, tombstone, most=10) == 2
+    answered = Delivery(hook="h", job_id=job.id, attempt=1, at=1.0, answer="got [0.0, 1.0]")
+    await rig.bus.write(names.delivery("h", job.id, 1), encode(answered))
+    assert await deletion.erase(rig.bus, tombstone, most=10) == 3
+    assert await deletion.is_gone(rig.bus, tombstone)
     assert [end.request_id for end in await rig.until(1)] == [other.id]
     assert await rig.bus.list_latest(Stream.PAYLOADS, [names.payload("test", job.id, "*")]) == []
 

@@ -301,6 +301,22 @@ async def test_a_task_that_ends_during_a_delivery_leaves_it_to_the_next_one(hook
         assert first.headers["webhook-id"] == second.headers["webhook-id"]
 
 
+async def test_an_attempt_that_was_cut_off_is_none_of_those_of_the_schedule(hooks: Rig) -> None:
+    async with Receiver(silence, silence, silence, answer("500 Oh")).serving() as receiver:
+        await hooks.hook(receiver.url)
+        for number in range(1, 5):
+            hooks.start(hook_retries_s=(30, 30))
+            if number == 1:
+                await hooks.consumer()
+                await hooks.end()
+            await receiver.count(number)
+            if number < 4:
+                await hooks.running.cancel()
+        (noted,) = await hooks.log(1)
+        assert (noted.status, noted.attempt) == (500, 1)
+        assert noted.next_at > noted.at
+
+
 async def test_what_ended_while_no_task_ran_is_delivered_and_a_removed_webhook_leaves_nothing(hooks: Rig) -> None:
     async with Receiver().serving() as receiver:
         await hooks.hook(receiver.url, enabled_at=time.time() - 1)
@@ -338,6 +354,36 @@ async def test_a_person_has_an_end_delivered_again(hooks: Rig) -> None:
         assert "not kept" in told.error
 
 
+async def test_no_person_has_an_end_of_another_account_delivered(hooks: Rig) -> None:
+    async with Receiver().serving() as receiver:
+        await hooks.hook(receiver.url)
+        hooks.start()
+        await hooks.consumer()
+        foreign = await hooks.end(account="a2")
+        _, body = await hooks.bus.request(names.ask_delivery(HOOK), foreign.encode())
+        made = decode(Delivery, body)
+        assert (made.status, receiver.received) == (0, [])
+        assert "not one of this webhook's" in made.error
+
+
+async def test_time_for_which_a_webhook_was_off_is_no_time_for_which_it_failed(hooks: Rig) -> None:
+    """It failed, was switched off while its receiver was mended, and fails once more when it is on again."""
+    now = time.time()
+    failing = HookState(failing_since=now - 100)
+    await put(hooks.bus, Bucket.HOOK_STATES, HOOK, failing)
+    async with Receiver(answer("500 Oh")).serving() as receiver:
+        await hooks.hook(receiver.url, enabled_at=now - 1)
+        hooks.start(hook_fails_s=50, hook_retries_s=())
+        await hooks.consumer()
+        await hooks.end()
+        await hooks.log(1)
+        await hooks.running.cancel()
+        stored = await hooks.bus.leader_get(Bucket.HOOK_STATES.stream, names.key(Bucket.HOOK_STATES, HOOK))
+        assert stored is not None
+        state = decode(HookState, stored.data)
+        assert (state.last_status, state.disabled_at) == (500, 0.0)
+
+
 async def test_a_job_s_own_url_is_called_on_hosts_of_its_account_only(hooks: Rig) -> None:
     async with Receiver().serving() as receiver:
         await hooks.hook("", is_for_jobs=True, hosts=("127.0.0.1",))
@@ -349,6 +395,17 @@ async def test_a_job_s_own_url_is_called_on_hosts_of_its_account_only(hooks: Rig
         log = await hooks.log(2)
         assert {each.job_id: each.status for each in log} == {named: 200, strange: 0}
         assert len(receiver.received) == 1
+
+
+async def test_a_job_s_own_url_that_is_gone_ends_no_other_job_s_deliveries(hooks: Rig) -> None:
+    async with Receiver(answer("410 Gone"), OK).serving() as receiver:
+        await hooks.hook("", is_for_jobs=True, hosts=("127.0.0.1",))
+        hooks.start()
+        await hooks.consumer()
+        await hooks.end(webhook=receiver.url)
+        await hooks.log(1)
+        await hooks.end(webhook=receiver.url)
+        assert [each.status for each in await hooks.log(2)] == [410, 200]
 
 
 @pytest.fixture

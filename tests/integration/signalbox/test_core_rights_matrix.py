@@ -212,6 +212,7 @@ def _leader(*streams: str) -> set[str]:
 
 
 NAMED = ("x", "reconciler", "projector", "outbound")
+ERASED = ("INPUTS", "PAYLOADS", "RESULTS", "DELIVERIES", "DLQ", "DLQ_PARTS")
 QUEUES = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in NAMED}
 _WORKER = {
     *_info(),
@@ -228,8 +229,8 @@ _WORKER = {
     "rsp.g.j",
     *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties", "KV_digests"),
     # What deleted jobs left is found and erased.
-    *_leader("INPUTS", "PAYLOADS", "RESULTS", "DLQ", "DLQ_PARTS"),
-    *(f"$JS.API.STREAM.MSG.DELETE.{name}" for name in ("INPUTS", "PAYLOADS", "RESULTS", "DLQ", "DLQ_PARTS")),
+    *_leader(*ERASED),
+    *(f"$JS.API.STREAM.MSG.DELETE.{name}" for name in ERASED),
     *_direct("STATE", "PAYLOADS", "INPUTS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
     *_direct("KV_manifests"),
     "$KV.digests.m.1",

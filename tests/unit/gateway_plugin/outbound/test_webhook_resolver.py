@@ -8,6 +8,7 @@ import pytest
 
 from gateway_plugin.outbound.hooks.resolver import Resolver
 from signalbox.program import egress
+from signalbox.program.errors import InvalidRequest
 
 
 async def test_a_name_that_hangs_keeps_one_thread_and_no_other_name() -> None:
@@ -36,6 +37,16 @@ async def test_a_name_that_hangs_keeps_one_thread_and_no_other_name() -> None:
     finally:
         release.set()
         resolver.close()
+
+
+async def test_the_system_s_own_resolver_is_judged_like_any_other() -> None:
+    resolver = Resolver()
+    found = await resolver("localhost", 443)
+    resolver.close()
+    assert found
+    for address in found:
+        with pytest.raises(InvalidRequest):
+            egress.check_address(address)
 
 
 async def test_a_name_that_the_system_does_not_know_is_an_error_of_the_system() -> None:

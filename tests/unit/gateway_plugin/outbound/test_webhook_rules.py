@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook as Verifier
 
 from gateway_plugin.outbound.hooks.places import Places, Share
-from gateway_plugin.outbound.hooks.schedule import Decision, Outcome, decide
+from gateway_plugin.outbound.hooks.schedule import Decision, Outcome, decide, number
 from gateway_plugin.outbound.hooks.signing import message_id, signed
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.program.errors import Misconfigured
@@ -38,6 +38,13 @@ def test_a_delivery_is_tried_for_more_than_five_days() -> None:
 )
 def test_the_status_and_the_attempt_decide(status: int, attempt: int, expected: Decision) -> None:
     assert decide(status, attempt, RETRIES_S, 0.5) == expected
+
+
+@pytest.mark.parametrize(
+    ("times", "age_s", "expected"), [(1, 9e9, 1), (9, 4.4, 1), (9, 4.5, 2), (2, 9e9, 2), (99, 9e9, len(RETRIES_S) + 1)]
+)
+def test_no_attempt_counts_before_its_time(times: int, age_s: float, expected: int) -> None:
+    assert number(times, age_s, RETRIES_S) == expected
 
 
 def test_jitter_is_a_tenth_either_way() -> None:
