@@ -45,12 +45,17 @@ def test_byte_after_byte_it_holds_no_more_than_a_delimiter() -> None:
     assert reader.is_over
 
 
+def test_a_name_may_stand_without_quotes() -> None:
+    body = b"--x-y\r\nContent-Disposition: form-data; name=file; filename=a.jsonl; filename*=utf-8''a.jsonl\r\n\r\n1"
+    assert next(iter(Multipart(TYPE).feed(body))) == Began("file", "a.jsonl")
+
+
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
         ("application/json", b""),
         ("multipart/form-data", b""),
-        (TYPE, b"--x-yz"),
+        (TYPE, b"--x-yz\r\n"),
         (TYPE, b"--x-y\r\nContent-Disposition: form-data\r\n\r\n"),
         (TYPE, b"--x-y\r\n" + b"a" * 9000),
         (TYPE, b'--x-y\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 40),
