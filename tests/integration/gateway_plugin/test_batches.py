@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from gateway_plugin.outbound.batches import batchrun
 from gateway_plugin.outbound.batches.runner import Batches
 from gateway_plugin.outbound.settings import OutboundSettings
+from gateway_plugin.service.files import Files
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
-from signalbox.program.errors import StaleRevision
+from signalbox.program.errors import LimitExceeded, StaleRevision
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, ErrorInfo, decode, encode
@@ -290,6 +291,18 @@ async def test_a_file_that_a_batch_still_writes_is_not_deleted(at: Edge, nats: N
 async def test_a_limit_that_is_none_is_refused(at: Edge, limit: str) -> None:
     for what in ("files", "batches"):
         assert (await at.client.get(f"/v1/{what}?limit={limit}")).status_code == 400
+
+
+async def test_uploads_at_once_share_what_their_account_may_take(at: Edge) -> None:
+    files = Files(at.made.bus, most_bytes=10)
+    first, second = await files.upload("acme"), await files.upload("acme")
+    await first.write(b"123456")
+    with pytest.raises(LimitExceeded):
+        await second.write(b"12345")
+    second.abandon()
+    await first.write(b"7890")
+    assert (await first.finish("a", "batch")).size == 10
+    await files.close()
 
 
 async def test_an_upload_is_bounded_and_what_was_written_of_it_goes(

@@ -1,5 +1,7 @@
 """multipart/form-data as it comes: the same fields wherever the body is cut, and a bound for each thing."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ def fields(parts: list[bytes]) -> list[tuple[str, str | None, bytes]]:
 @given(st.lists(st.integers(0, len(BODY)), max_size=12))
 def test_a_body_says_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
     ends = [0, *sorted(cuts), len(BODY)]
-    parts = [BODY[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    parts = [BODY[start:end] for start, end in pairwise(ends)]
     assert fields(parts) == [("purpose", None, b"batch"), ("file", 'a"b.jsonl', DATA), ("none", None, b"")]
 
 
