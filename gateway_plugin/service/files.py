@@ -30,10 +30,10 @@ _TRIES: Final = 5
 class Upload:
     """A file that is being written. What was written is removed again by :meth:`abandon`."""
 
-    def __init__(self, files: "Files", account: str, most_bytes: int) -> None:
+    def __init__(self, files: "Files", account: str, held_bytes: int) -> None:
         self._files = files
         self._account = account
-        self._most_bytes = most_bytes
+        self._held_bytes = held_bytes
         self._buffer = bytearray()
         self._chunks = 0
         self.id = f"file-{secrets.token_hex(16)}"
@@ -41,7 +41,8 @@ class Upload:
 
     async def write(self, data: bytes) -> None:
         """Add bytes. Raises :class:`LimitExceeded` past the account's share, and :class:`Unavailable`."""
-        if self.size + len(data) > self._most_bytes:
+        writing = self._files.writing[self._account]  # of all uploads that go on here, this one too
+        if self._held_bytes + writing + len(data) > self._files.most_bytes:
             raise LimitExceeded(
                 f"Files of your account would take more than the {self._files.most_bytes} bytes that they may. Delete "
                 "some that you need no more, or wait until they have aged out.",
@@ -112,8 +113,7 @@ class Files:
             info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.FILES}")
             most = info["config"].get("max_bytes", -1)
             self.most_bytes = most // SHARE if most > 0 else 1 << 62
-        held = sum(one.size for one in await self.list(account)) + self.writing.get(account, 0)
-        return Upload(self, account, self.most_bytes - held)
+        return Upload(self, account, sum(one.size for one in await self.list(account)))
 
     async def find(self, account: str, file_id: str) -> StoredFile:
         """A file of an account, with its size as it is now. Raises :class:`NotFound`."""

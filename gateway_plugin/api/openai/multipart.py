@@ -11,8 +11,9 @@ _MOST_FIELDS: Final = 32
 _BOUNDARY: Final = re.compile(
     r'multipart/form-data\s*;(?:.*;)?\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))', re.IGNORECASE
 )
-_NAME: Final = re.compile(rb'[;\s]name="((?:[^"\\]|\\.){0,200})"', re.IGNORECASE)
-_FILENAME: Final = re.compile(rb'[;\s]filename="((?:[^"\\]|\\.){0,1000})"', re.IGNORECASE)
+# Some clients leave the quotes away where a name has only letters, as RFC 2183 lets them.
+_NAME: Final = re.compile(rb'[;\s]name=(?:"((?:[^"\\]|\\.){0,200})"|([^\s;"]{1,200}))', re.IGNORECASE)
+_FILENAME: Final = re.compile(rb'[;\s]filename=(?:"((?:[^"\\]|\\.){0,1000})"|([^\s;"]{1,1000}))', re.IGNORECASE)
 
 
 class Began(NamedTuple):
@@ -93,8 +94,9 @@ class Multipart:
         filename = _FILENAME.search(head)
         self._buffer = rest
         self._read = self._data
-        return Began(_text(name[1]), None if filename is None else _text(filename[1]))
+        return Began(_text(name), None if filename is None else _text(filename))
 
 
-def _text(quoted: bytes) -> str:
-    return re.sub(rb"\\(.)", rb"\1", quoted).decode(errors="replace")
+def _text(found: re.Match[bytes]) -> str:
+    quoted, plain = found.groups()
+    return (plain if quoted is None else re.sub(rb"\\(.)", rb"\1", quoted)).decode(errors="replace")

@@ -13,7 +13,7 @@ from gateway_plugin.request import Request
 from gateway_plugin.service.batches import BATCH_ID, FILE_ID, Batches, endpoint_of
 from gateway_plugin.service.files import Files
 from signalbox.front.jsonbody import Bounds, parse
-from signalbox.program.errors import InvalidRequest, MethodNotAllowed, NotFound, SignalboxError, Unimplemented
+from signalbox.program.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, SignalboxError, Unimplemented
 from signalbox.wire.messages import ApiKey
 
 UPLOAD_BYTES: Final = 64 * 1024 * 1024
@@ -27,6 +27,7 @@ _MOST_LISTED: Final = {"files": 10_000, "batches": 100}
 _LISTED: Final = {"files": 10_000, "batches": 20}
 _MOST_PAIRS, _LONGEST_NAME, _LONGEST_VALUE = 16, 64, 512
 _LONGEST_FIELD: Final = 1024
+_LONGEST_NUMBER: Final = 9
 _SHOWN: Final = 200
 
 _Act = Callable[[Request, ApiKey, str], Awaitable[JsonResponse | StreamResponse]]
@@ -147,8 +148,8 @@ class OpenAiRest:
     async def _delete(self, _request: Request, key: ApiKey, file_id: str) -> JsonResponse:
         require_scope(key, SUBMIT)
         found = await self._files.find(key.account_id, file_id)
-        if not found.is_whole:
-            raise InvalidRequest(f"The file is still written by {found.batch_id}: cancel that first.", field="id")
+        if not found.is_whole:  # what follows would be a file without its beginning
+            raise Conflict("A batch is still writing this file. Cancel the batch, or wait for its end.")
         await self._files.delete(key.account_id, file_id)
         return json_response(200, {"id": file_id, "object": "file", "deleted": True})
 
@@ -183,7 +184,7 @@ def _page(what: str, query: dict[str, list[str]], objects: list[dict[str, Any]])
     """The page that a query asks for. Raises :class:`InvalidRequest`."""
     text = query.get("limit", [str(_LISTED[what])])[0]
     most = _MOST_LISTED[what]
-    if not text.isdecimal() or not 0 < int(text[:9]) <= most:
+    if not text.isdecimal() or len(text) > _LONGEST_NUMBER or not 0 < int(text) <= most:
         raise InvalidRequest(f'"limit" must be a number from 1 to {most}.', field="limit")
     after = query.get("after", [""])[0]
     if after:

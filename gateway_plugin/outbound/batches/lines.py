@@ -67,6 +67,8 @@ def asked(line: Line, endpoint: str) -> Asked:
         fields = msgspec.json.decode(line.text, type=_Fields)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f'A line has "custom_id", "method", "url" and "body": {error}.') from error
+    except RecursionError as error:
+        raise InvalidJson("The line is nested too deeply.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidJson(f"The line is no JSON: {error}.") from error
     if not 0 < len(fields.custom_id) <= _LONGEST_ID:

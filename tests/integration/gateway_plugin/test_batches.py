@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from gateway_plugin.outbound.batches import batchrun
 from gateway_plugin.outbound.batches.runner import Batches
 from gateway_plugin.outbound.settings import OutboundSettings
+from gateway_plugin.service.files import Files
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
-from signalbox.program.errors import StaleRevision
+from signalbox.program.errors import LimitExceeded, StaleRevision
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, ErrorInfo, decode, encode
@@ -116,11 +117,12 @@ async def lines_of(at: Edge, file_id: str | None) -> list[Any]:
 async def test_a_batch_is_done_and_bad_lines_are_told_apart(at: Edge, nats: NatsServer) -> None:
     bad = ["{no json", {"custom_id": "wrong", "method": "POST", "url": "/v1/other", "body": {}}, ""]
     other = line(7, body={"instances": ["text"]})
-    file_id = await upload(at, [*(line(number) for number in range(5)), *bad, other])
+    deep = json.dumps(line(8)).replace("8.0", "[" * 50_000 + "]" * 50_000)
+    file_id = await upload(at, [*(line(number) for number in range(5)), *bad, deep, other])
     batch = await begin(at, file_id, metadata={"run": "nightly"})
     async with ScriptedWorker(at.made.bus, "half"), doing(nats):
         doc = await Watched(at, batch).until("completed", "failed")
-    assert doc["request_counts"] == {"total": 8, "completed": 5, "failed": 3}
+    assert doc["request_counts"] == {"total": 9, "completed": 5, "failed": 4}
     assert (doc["status"], doc["metadata"], doc["errors"]) == ("completed", {"run": "nightly"}, None)
     found = {one["custom_id"]: one for one in await lines_of(at, doc["output_file_id"])}
     assert {name: one["response"]["body"] for name, one in found.items()} == {
@@ -281,6 +283,40 @@ async def test_files_and_batches_are_their_accounts_alone(at: Edge, mine: Key) -
     mine_only = {"Authorization": f"Bearer {reader.text}"}
     assert (await at.client.post("/v1/batches", json=body, headers=mine_only)).status_code == 403
     assert (await at.client.get(f"/v1/files/{file_id}", headers=mine_only)).status_code == 200
+
+
+async def test_a_file_that_a_batch_still_writes_is_not_deleted(at: Edge, nats: NatsServer) -> None:
+    batch = await begin(at, await upload(at, ["{no json", line(0)]))
+    async with doing(nats):
+        watched = Watched(at, batch)
+        async with asyncio.timeout(60):
+            doc = await watched.until(*OPEN)
+            while doc["error_file_id"] is None:
+                doc = await watched.until(*OPEN)
+        got = await at.client.delete(f"/v1/files/{doc['error_file_id']}")
+        assert (got.status_code, got.json()["error"]["code"]) == (409, "conflict")
+        await at.client.post(f"/v1/batches/{batch}/cancel")
+        doc = await watched.until("cancelled")
+    assert len(await lines_of(at, doc["error_file_id"])) == 1
+    assert (await at.client.delete(f"/v1/files/{doc['error_file_id']}")).status_code == 200
+
+
+@pytest.mark.parametrize("limit", ["000000001" + "9" * 4400, "00000000199999", "0", "-1", "x"])
+async def test_a_limit_that_is_none_is_refused(at: Edge, limit: str) -> None:
+    for what in ("files", "batches"):
+        assert (await at.client.get(f"/v1/{what}?limit={limit}")).status_code == 400
+
+
+async def test_uploads_at_once_share_what_their_account_may_take(at: Edge) -> None:
+    files = Files(at.made.bus, most_bytes=10)
+    first, second = await files.upload("acme"), await files.upload("acme")
+    await first.write(b"123456")
+    with pytest.raises(LimitExceeded):
+        await second.write(b"12345")
+    second.abandon()
+    await first.write(b"7890")
+    assert (await first.finish("a", "batch")).size == 10
+    await files.close()
 
 
 async def test_an_upload_is_bounded_and_what_was_written_of_it_goes(

@@ -1,6 +1,6 @@
 """multipart/form-data as it comes: the same fields wherever the body is cut, and a bound for each thing."""
 
-import itertools
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ def fields(parts: list[bytes]) -> list[tuple[str, str | None, bytes]]:
 @given(st.lists(st.integers(0, len(BODY)), max_size=12))
 def test_a_body_says_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
     ends = [0, *sorted(cuts), len(BODY)]
-    parts = [BODY[start:end] for start, end in itertools.pairwise(ends)]
+    parts = [BODY[start:end] for start, end in pairwise(ends)]
     assert fields(parts) == [("purpose", None, b"batch"), ("file", 'a"b.jsonl', DATA), ("none", None, b"")]
 
 
@@ -47,12 +47,17 @@ def test_byte_after_byte_it_holds_no_more_than_a_delimiter() -> None:
     assert reader.is_over
 
 
+def test_a_name_may_stand_without_quotes() -> None:
+    body = b"--x-y\r\nContent-Disposition: form-data; name=file; filename=a.jsonl; filename*=utf-8''a.jsonl\r\n\r\n1"
+    assert next(iter(Multipart(TYPE).feed(body))) == Began("file", "a.jsonl")
+
+
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
         ("application/json", b""),
         ("multipart/form-data", b""),
-        (TYPE, b"--x-yzz"),
+        (TYPE, b"--x-yz\r\n"),
         (TYPE, b"--x-y\r\nContent-Disposition: form-data\r\n\r\n"),
         (TYPE, b"--x-y\r\n" + b"a" * 9000),
         (TYPE, b'--x-y\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 40),
