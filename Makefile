@@ -88,7 +88,7 @@ lock: $(VENV)/dev.stamp ## pin all dependencies with hashes: ours, and those of 
 	$(call lock,pyproject.toml --extra dev,requirements/dev.txt)
 	$(foreach extra,up gateway worker console,$(call lock,pyproject.toml --extra $(extra) \
 		--constraint requirements/dev.txt,requirements/$(extra).txt);)
-	$(foreach client,kserve requests signalbox triton,$(call lock,$(CLIENTS)/$(client).in,$(CLIENTS)/$(client).lock);)
+	$(foreach client,kserve openai requests signalbox triton,$(call lock,$(CLIENTS)/$(client).in,$(CLIENTS)/$(client).lock);)
 	$(call lock,$(CLIENTS)/tfserving.in --no-deps,$(CLIENTS)/tfserving.lock)
 
 sbom: $(VENV)/dev.stamp ## what each program of a release is made of, as CycloneDX, into build/sbom/ (asks the package index)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Final
 
-from benchmarks import board, console, fairness, images
+from benchmarks import batches, board, console, fairness, images
 from benchmarks.cold import first
 from benchmarks.day import turns
 from benchmarks.front import bare, path, ways
@@ -21,7 +21,19 @@ from benchmarks.zipf import main as zipf
 from signalbox.ops.up.tyk import find
 from signalbox.program.errors import SignalboxError
 
-PARTS: Final = ("edge", "tyk", "handover", "fairness", "console", "shortest", "images", "cold", "events", "board")
+PARTS: Final = (
+    "edge",
+    "tyk",
+    "handover",
+    "fairness",
+    "console",
+    "shortest",
+    "images",
+    "cold",
+    "events",
+    "board",
+    "batches",
+)
 ON_REQUEST: Final = ("queue",)
 QUEUE: Final = ("models", "depth", "devices")
 """Parts of ``queue``, which takes twenty minutes."""
@@ -144,6 +156,11 @@ def _board(_options: argparse.Namespace) -> None:
         asyncio.run(board.measure(Path(folder)))
 
 
+def _batches(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(batches.measure(Path(folder), seconds=options.seconds))
+
+
 def _cold(_options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
         asyncio.run(first.measure(Path(folder)))
@@ -198,6 +215,7 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "cold": _cold,
     "events": _events,
     "board": _board,
+    "batches": _batches,
     "queue": _queue,
     "production": _production,
     "sizes": _sizes,

@@ -36,6 +36,7 @@ INSTALLED_APPS = [
     "console.repositories",
     "console.catalog",
     "console.keys",
+    "console.outbound",
     "console.jobs",
     "console.rollups",
     "console.selections",

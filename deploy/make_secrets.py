@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -I leaves it 
 import certificates
 
 HERE: Final = Path(__file__).resolve().parent
-ROLES: Final = ("gateway", "console", "admin")
+ROLES: Final = ("gateway", "console", "outbound", "admin")
 WORKERS: Final = ("worker-1", "worker-2")
 """With the roles, the NATS users of deploy/nats/users.conf."""
 NODES: Final[Mapping[str, Sequence[str]]] = {"nats-1": (), "nats-2": (), "nats-3": ()}

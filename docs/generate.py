@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from console.config import PREFIX as CONSOLE
 from console.config import ConsoleSettings
+from gateway_plugin.outbound.settings import PREFIX as OUTBOUND
+from gateway_plugin.outbound.settings import OutboundSettings
 from gateway_plugin.settings import PREFIX as GATEWAY
 from gateway_plugin.settings import GatewaySettings
 from signalbox.front.bounds import HttpBounds
@@ -37,6 +39,7 @@ SECTIONS: Sequence[tuple[str, type[Wire], str]] = (
     ("Every program", Wire, settings.PREFIX),
     ("HTTP listeners of gateway plugin and console", HttpBounds, "SIGNALBOX_{GATEWAY,CONSOLE}_"),
     ("Gateway plugin", GatewaySettings, GATEWAY),
+    ("Outbound", OutboundSettings, OUTBOUND),
     ("Worker", WorkerSettings, WORKER),
     ("Console, projector and controller", ConsoleSettings, CONSOLE),
 )

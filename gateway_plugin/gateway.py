@@ -14,9 +14,11 @@ from gateway_plugin.admission.queues import QueueAdmission
 from gateway_plugin.admission.refusals import REFUSED
 from gateway_plugin.admission.submission import Submitter
 from gateway_plugin.admission.usage import KeyCounts, KeyUse
+from gateway_plugin.admission.webhooks import JobWebhooks
 from gateway_plugin.api.calls import Method
 from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.api.hello import Hello
+from gateway_plugin.api.jobs.accountevents import AccountEvents
 from gateway_plugin.api.jobs.acts import Acts
 from gateway_plugin.api.jobs.events import Events
 from gateway_plugin.api.jobs.listing import Listing
@@ -27,6 +29,7 @@ from gateway_plugin.api.jobs.rest import JobsRest
 from gateway_plugin.api.jobs.results import Results
 from gateway_plugin.api.jobs.submissions import Submissions
 from gateway_plugin.api.oip.dialect import open_inference
+from gateway_plugin.api.openai.rest import OpenAiRest
 from gateway_plugin.api.tfserving import grpc as tfserving_grpc
 from gateway_plugin.api.tfserving.monitoring import RequestCounts
 from gateway_plugin.api.tfserving.rest import TfServingRest
@@ -37,8 +40,11 @@ from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.post import Post
 from gateway_plugin.service.acts import JobActs
+from gateway_plugin.service.batches import Batches
 from gateway_plugin.service.console import Console
 from gateway_plugin.service.descriptions import Descriptions
+from gateway_plugin.service.ends import Ends
+from gateway_plugin.service.files import Files
 from gateway_plugin.service.following import Following
 from gateway_plugin.service.jobs import Jobs
 from gateway_plugin.service.loading import Loading
@@ -62,6 +68,7 @@ from signalbox.program.errors import Unavailable
 from signalbox.program.tasks import TaskGroup
 from signalbox.wire.messages import ApiKey, Desired, Model, Serving, Worker
 from signalbox.wire.names import Bucket
+from signalbox.wire.outbound import Subscription, Webhook
 
 _UPLOAD_S: Final = 180.0
 """How long a caller's body may be on its way; a gateway has it whole before it calls."""
@@ -83,6 +90,8 @@ class Gateway:
         self._workers = Table(bus, Bucket.WORKERS, Worker)
         self._desired = Table(bus, Bucket.DESIRED, Desired)
         self._serving = Table(bus, Bucket.SERVING, Serving, is_packed=True)
+        self._subscriptions = Table(bus, Bucket.SUBSCRIPTIONS, Subscription)
+        self._webhooks = Table(bus, Bucket.WEBHOOKS, Webhook)
         self._rollouts = RolloutController(bus, self._models, self._serving, self._workers)
         records = Records(bus)
         self._clock = SharedClock(bus)
@@ -149,6 +158,7 @@ class Gateway:
         self._following = following = Following(
             bus, keyring, self._owned, self._descriptions, most=settings.max_streams, wall=wall
         )
+        self._ends = Ends(bus, keyring, self._subscriptions, self._webhooks, following.places)
         for watched in (self._models, self._workers, self._desired):
             watched.on_change(lambda *_: following.table_changed())
         offloading = Offloading(settings.decode_timeout_s)
@@ -173,15 +183,22 @@ class Gateway:
         }
         acts = JobActs(bus, records, catalog, self._owned, self._acceptance, wall=wall)
         most, proxies = settings.max_body_bytes, settings.trusted_proxies
+        self._files = files = Files(bus, most_bytes=settings.max_files_bytes, wall=wall)
+        kept_s = settings.files_kept_s
+        self._openai = OpenAiRest(files, Batches(bus, files, kept_s=kept_s, wall=wall), kept_s=kept_s)
         self._dialects = dialects = Dialects(
             TfServingRest(jobs, catalog, self._codec, status, counts, most, is_for_pages=settings.cors),
             self.open_inference.rest,
             Hello(),
+            self._openai,
             JobsRest(
-                Submissions(jobs, catalog, self._codec, Many(ManyJobs(self._acceptance), self._codec)),
+                Submissions(
+                    jobs, catalog, self._codec, Many(ManyJobs(self._acceptance), self._codec), JobWebhooks(settings)
+                ),
                 Listing(console),
                 Reads(jobs, Results(jobs, offloading, settings.max_upstream_bytes)),
                 Events(following, tokens),
+                AccountEvents(self._ends),
                 Acts(jobs, acts),
                 ActsOnMany(jobs, acts, ManyActs(console)),
                 most,
@@ -213,6 +230,7 @@ class Gateway:
         gateway._use.start()
         gateway._rollouts.start()
         gateway._following.start()
+        gateway._ends.start()
         return gateway
 
     def http_upstream(self, *, is_front: bool) -> HttpUpstream:
@@ -222,6 +240,7 @@ class Gateway:
             self._callers(is_front=is_front),
             self.bodies,
             answer_s=self.settings.longest_call_s + (_UPLOAD_S if is_front else 0),
+            uploads=self._openai,
         )
 
     def grpc_upstream(self, *, is_front: bool) -> GrpcUpstream:
@@ -240,8 +259,26 @@ class Gateway:
         return Callers(self.keyring, self.tokens, trusted_proxies=self.settings.trusted_proxies, charge=charge)
 
     @property
-    def _tables(self) -> tuple[Table[ApiKey], Table[Model], Table[Worker], Table[Desired], Table[Serving]]:
-        return self._keys, self._models, self._workers, self._desired, self._serving
+    def _tables(
+        self,
+    ) -> tuple[
+        Table[ApiKey],
+        Table[Model],
+        Table[Worker],
+        Table[Desired],
+        Table[Serving],
+        Table[Subscription],
+        Table[Webhook],
+    ]:
+        return (
+            self._keys,
+            self._models,
+            self._workers,
+            self._desired,
+            self._serving,
+            self._subscriptions,
+            self._webhooks,
+        )
 
     @property
     def is_healthy(self) -> bool:
@@ -264,10 +301,13 @@ class Gateway:
     def end_streams(self) -> None:
         """End the streams of callers that follow jobs, who are to connect to another plugin."""
         self._following.end()
+        self._ends.end()
 
     async def close(self) -> None:
         """Close all parts but the connection. Idempotent."""
         await self._following.close()
+        self._ends.close()
+        await self._files.close()
         await self._rollouts.close()
         await self._use.close()
         await self._waiters.close()

@@ -33,13 +33,15 @@ class StreamResponse(NamedTuple):
     """One HTTP response whose body comes in parts, for as long as the client stays. headers: by Go's canonical names.
 
     parts: has been begun, so that closing it ends what it holds; whoever sends it closes it. nothing: a part that says
-    nothing, for a client that may have left; empty where there is none.
+    nothing, for a client that may have left; empty where there is none. is_paced: parts are made as fast as the client
+    reads; others come by themselves, and a client that reads too slowly is cut off.
     """
 
     status: int
     headers: Mapping[str, str]
     parts: AsyncGenerator[bytes, None]
     nothing: bytes = b""
+    is_paced: bool = False
 
 
 def json_response(status: int, doc: Any, headers: Mapping[str, str] | None = None) -> JsonResponse:

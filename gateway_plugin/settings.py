@@ -69,6 +69,7 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
     ] = ""
     api_ids: Annotated[tuple[str, ...], Meta(description="API definitions whose calls are taken, comma-separated.")] = (
         "signalbox",
+        "signalbox-files",
         "signalbox-inference",
         "signalbox-inference-grpc",
         "signalbox-jobs",
@@ -185,6 +186,14 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             description="Where room for results is short, bytes that an account's results of the last "
             "`SIGNALBOX_RESULTS_KEPT_S` may take in `STATE`, and as many in `PAYLOADS`, unless its own share says "
             "otherwise; new jobs above that get 429. 0 = no more than is still free.",
+        ),
+    ] = 0
+    max_files_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes that an account's files of batches may take; more get 429. 0 = a quarter of all the "
+            "room there is.",
         ),
     ] = 0
     max_idempotency_keys: Annotated[

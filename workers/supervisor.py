@@ -120,6 +120,7 @@ class Supervisor:
             kept_s=settings.records_kept_s,
             least_kept_s=settings.results_kept_s,
             sync_kept_s=settings.sync_results_kept_s,
+            held_s=settings.ends_held_s,
             outlives_s=2 * settings.trusted_s,
         )
 

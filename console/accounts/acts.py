@@ -28,6 +28,11 @@ class Act(StrEnum):
     JOBS_PAYLOAD = "jobs.payload"
     JOBS_REDRIVE = "jobs.redrive"
     JOBS_DISCARD = "jobs.discard"
+    RESULTS_VIEW = "results.view"
+    RESULTS_MANAGE = "results.manage"
+    RESULTS_SWITCH = "results.switch"
+    RESULTS_DELIVER = "results.deliver"
+    BATCHES_STEER = "batches.steer"
     WORKERS_DRAIN = "workers.drain"
     QUEUES_PAUSE = "queues.pause"
     LANES_RELEASE = "lanes.release"
@@ -81,6 +86,11 @@ WORDS: Final[dict[Act, str]] = {
     Act.JOBS_PAYLOAD: "read the inputs and outputs of jobs",
     Act.JOBS_REDRIVE: "redrive dead letters",
     Act.JOBS_DISCARD: "discard dead letters",
+    Act.RESULTS_VIEW: "see who gets results, and batches of files",
+    Act.RESULTS_MANAGE: "make, change and delete subscriptions and webhooks",
+    Act.RESULTS_SWITCH: "switch subscriptions and webhooks on and off",
+    Act.RESULTS_DELIVER: "have results delivered to a webhook again",
+    Act.BATCHES_STEER: "pause, resume and cancel batches of files",
     Act.WORKERS_DRAIN: "drain workers",
     Act.QUEUES_PAUSE: "pause queues",
     Act.LANES_RELEASE: "ask a holder to hand its GPU over",
@@ -104,6 +114,7 @@ _VIEWER: Final = frozenset(
         Act.KEYS_VIEW,
         Act.ACCOUNTS_VIEW,
         Act.JOBS_VIEW,
+        Act.RESULTS_VIEW,
         Act.SYSTEM_VIEW,
         Act.TOKENS_OWN,
         Act.VIEWS_OWN,
@@ -116,6 +127,9 @@ _OPERATOR: Final = _VIEWER | {
     Act.JOBS_DELETE,
     Act.JOBS_REDRIVE,
     Act.JOBS_DISCARD,
+    Act.RESULTS_SWITCH,
+    Act.RESULTS_DELIVER,
+    Act.BATCHES_STEER,
     Act.WORKERS_DRAIN,
     Act.QUEUES_PAUSE,
     Act.LANES_RELEASE,

@@ -15,6 +15,7 @@ from console.api.jobacts import JobActs
 from console.api.keys import Keys
 from console.api.payloads import Payloads
 from console.api.repositories import Repositories
+from console.api.results import Batches, Subscriptions, Webhooks
 from console.api.savedviews import Views
 from console.api.selections import Selections
 from console.api.splits import Splits
@@ -94,6 +95,27 @@ urlpatterns = [
     path("accounts/<str:account_id>", Accounts.as_view({"get": "show", "patch": "change"}), name="api-account"),
     path("accounts/<str:account_id>/disabled", Accounts.as_view({"put": "disable"}), name="api-disable-account"),
     path("accounts/<str:account_id>/delete", Accounts.as_view({"post": "remove"}), name="api-delete-account"),
+    path("accounts/<str:account_id>/webhook-hosts", Webhooks.as_view({"put": "allow_hosts"}), name="api-webhook-hosts"),
+    path("subscriptions", Subscriptions.as_view({"get": "index", "post": "create"}), name="api-subscriptions"),
+    path(
+        "subscriptions/<str:subscription_id>",
+        Subscriptions.as_view({"get": "show", "delete": "remove"}),
+        name="api-subscription",
+    ),
+    path(
+        "subscriptions/<str:subscription_id>/enabled",
+        Subscriptions.as_view({"put": "switch"}),
+        name="api-switch-subscription",
+    ),
+    path("webhooks", Webhooks.as_view({"get": "index", "post": "create"}), name="api-webhooks"),
+    path("webhooks/<str:hook>", Webhooks.as_view({"get": "show", "delete": "remove"}), name="api-webhook"),
+    path("webhooks/<str:hook>/enabled", Webhooks.as_view({"put": "switch"}), name="api-switch-webhook"),
+    path("webhooks/<str:hook>/rotate", Webhooks.as_view({"post": "rotate"}), name="api-rotate-webhook"),
+    path("webhooks/<str:hook>/attempts", Webhooks.as_view({"get": "attempts"}), name="api-webhook-attempts"),
+    path("webhooks/<str:hook>/deliver", Webhooks.as_view({"post": "deliver"}), name="api-deliver-again"),
+    path("batches", Batches.as_view({"get": "index"}), name="api-batches"),
+    path("batches/<str:key>", Batches.as_view({"get": "show"}), name="api-batch"),
+    path("batches/<str:key>/asked", Batches.as_view({"put": "steer"}), name="api-steer-batch"),
     path("accounts/<str:account_id>/use", Usage.as_view({"get": "of_account"}), name="api-account-use"),
     path("keys/<str:kid>/use", Usage.as_view({"get": "of_key"}), name="api-key-use"),
     path("use", Usage.as_view({"get": "index"}), name="api-use"),

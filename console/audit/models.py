@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from signalbox.program.errors import Bug
 
-_PAGES: Final = frozenset({"model", "repository", "account", "key", "job", "worker", "lane"})
+_PAGES: Final = frozenset({"model", "repository", "account", "key", "job", "worker", "lane", "webhook", "batch"})
 _NOTHING: Final[tuple[Any, ...]] = ("", [], {}, None)
 
 

@@ -16,16 +16,19 @@ from signalbox.program.errors import InvalidRequest
 KINDS: Final = (
     "account",
     "audit",
+    "batch",
     "job",
     "key",
     "lane",
     "model",
     "repository",
     "selection",
+    "subscription",
     "system",
     "token",
     "user",
     "view",
+    "webhook",
     "worker",
 )
 RESULTS: Final = (AuditEntry.DONE, AuditEntry.REFUSED, AuditEntry.FAILED)

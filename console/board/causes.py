@@ -80,6 +80,11 @@ CAUSES: Final = {
         "/workers",
         "Its holder's host may be overloaded, or cut off from NATS.",
     ),
+    "hook": Cause(
+        "{count} webhooks were given up: {names}.",
+        "/results/webhooks",
+        "Its page has the receiver's answers; enable it there once the receiver works.",
+    ),
     "idle": Cause(
         "{count} devices are held and compute nothing while jobs wait: {names}.",
         "/workers",

@@ -19,6 +19,7 @@ from console.jobs.fold import JobMessage
 from console.jobs.models import OPEN, Job
 from console.keys import unknown
 from console.keys.models import ApiKey
+from console.outbound.models import Subscription, Webhook
 from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document, post_removals
 from console.projector import damage, store
@@ -36,14 +37,21 @@ AT_ONCE: Final = 200
 """Open jobs looked up in one round; the next one goes on behind them."""
 COMPARED_AT_ONCE: Final = 100
 """Documents in memory at a time while they are compared."""
-DECIDED: Final = (Bucket.MANIFESTS, Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)
+DECIDED: Final = (
+    Bucket.MANIFESTS,
+    Bucket.MODELS,
+    Bucket.KEYS,
+    Bucket.DESIRED,
+    Bucket.SUBSCRIPTIONS,
+    Bucket.WEBHOOKS,
+)
 """Buckets that the database decides on; of ``manifests`` those of uploads."""
 COMPARED_ANYWAY_S: Final = 3600.0
 """Seconds between full comparisons though nothing has moved: a database may be changed by hand."""
 Moved = tuple[str, int, int, int]
 Place = tuple[datetime, str]
 _BEGINNING: Final[Place] = (datetime.min.replace(tzinfo=UTC), "")
-Decided = ServedModel | ApiKey | DesiredState | StoredUpload
+Decided = ServedModel | ApiKey | DesiredState | StoredUpload | Subscription | Webhook
 """A row with a document."""
 
 
@@ -223,6 +231,10 @@ def _rows(bucket: Bucket) -> QuerySet[Any]:
         return StoredUpload.objects.filter(state=StoredUpload.KEPT)
     if bucket is Bucket.KEYS:
         return ApiKey.objects.select_related("account")
+    if bucket is Bucket.SUBSCRIPTIONS:
+        return Subscription.objects.all()
+    if bucket is Bucket.WEBHOOKS:
+        return Webhook.objects.select_related("account")
     return DesiredState.objects.all()
 
 
@@ -231,7 +243,7 @@ def _key_of(row: Decided) -> str:
         return model_key(row.name)
     if isinstance(row, StoredUpload):
         return names.version_key(row.model, row.number)
-    return row.id if isinstance(row, ApiKey) else desired_key(row.kind, row.name)
+    return desired_key(row.kind, row.name) if isinstance(row, DesiredState) else row.id
 
 
 @database_sync_to_async

@@ -17,6 +17,7 @@ import msgspec
 
 from console.board.rows import Alarm, Figure
 from console.board.view import LiveView
+from console.feed.ends import read_ends
 from console.feed.faults import NatsFaults
 from console.feed.fronts import Fronts, Own
 from console.feed.gauges import Gauges
@@ -26,6 +27,7 @@ from console.feed.jobs import JobEvents
 from console.feed.leases import Leases
 from console.feed.programs import Programs
 from console.feed.queues import WatchedQueues
+from console.feed.results import Results
 from console.feed.retry import RETRY_S, for_ever, until_done
 from console.feed.tables import Tables
 from console.feed.watched import WatchedJobs
@@ -87,6 +89,8 @@ class Feed:
         self._queues = WatchedQueues(self.view, clock)
         self.tables = Tables(self.view, self._queues, clock)
         self.tables.changed = self._watched.look_again
+        self._results = Results(self.view)
+        self.programs.has_outbound_work = self._results.has_work
         self._jobs = JobEvents(self.view, self._queues, self._watched, clock)
         self._gauges: Gauges | None = None
         self._storage = StorageFigure()
@@ -122,6 +126,7 @@ class Feed:
                 group.create_task(self._follow(group), name="live follow")
         finally:
             await self.tables.close()
+            await self._results.close()
             if self.bus is not None:
                 with contextlib.suppress(SignalboxError):
                     await self.bus.close()
@@ -195,6 +200,7 @@ class Feed:
             await until_done(partial(bus.subscribe, subject, receive))
         await until_done(partial(self._leases.recall, bus))
         await self.tables.start(bus)
+        await self._results.start(bus)
         for name, keep in (
             ("leases", partial(self._leases.keep, bus)),
             ("gauges", partial(self._queues.keep, self._gauges)),
@@ -228,12 +234,13 @@ class Feed:
         self._fronts.receive(refused_connections, self._clock())
 
     async def _keep_health(self, bus: Bus) -> None:
-        """Reads dead letters, storage, the projector's lag and the outbox, while a browser watches."""
+        """Reads dead letters, storage, how far projector and outbound are, the outbox, while a browser watches."""
         while True:
             if len(self.hub) and not self.is_blind:
                 found, job_list = await read_health(bus, self._cursor, self._clock())
                 self.programs.read(job_list)
                 found["storage"] = await self._storage.read(bus, self._clock())
+                self.view.stand("ends", await read_ends(bus, self._clock()))
                 for name, row in found.items():
                     self.view.health(name, row)
             if len(self.hub) and self._unpublished is not None and (waiting := await self._unpublished()) is not None:

@@ -6,7 +6,7 @@ from typing import Final
 from console.board.rows import Alarm, Figure
 from console.board.view import LiveView
 from signalbox.bus.client import Message
-from signalbox.wire.names import program_alive
+from signalbox.wire.names import OUTBOUND, program_alive
 
 SILENT_S: Final = 10.0
 """So long after its last heartbeat a program counts as stopped; it sends one every two seconds."""
@@ -17,6 +17,8 @@ _STOPPED: Final = {
     " old rows are not deleted, and the audit is not noted. Decisions are published by the console itself.",
     PROJECTOR: "The projector does not run: jobs that have come or changed since are missing in the job list, or stand"
     " there as they were.",
+    OUTBOUND: "The outbound program does not run: ends of jobs go to no stream and no webhook, and batches of files do"
+    " not go on. Records of subscribed accounts wait for it, for as long as SIGNALBOX_ENDS_HELD_S says.",
 }
 
 
@@ -29,6 +31,8 @@ class Programs:
         self._received: dict[str, float] = {}
         self._since: float | None = None
         self._job_list = Figure("Job list", "unknown", "?")
+        self.has_outbound_work: Callable[[], bool] = lambda: False
+        """Whether anything is to go out: without, nobody misses the program that does it."""
 
     def receive(self, message: Message) -> None:
         """One heartbeat."""
@@ -51,7 +55,10 @@ class Programs:
             self._since = None
         elif self._since is None:
             self._since = self._clock()
-        silent = {name: at for name in _STOPPED if (at := self.stopped_since(name)) is not None}
+        missed = [
+            name for name in _STOPPED if name != OUTBOUND or OUTBOUND in self._received or self.has_outbound_work()
+        ]
+        silent = {name: at for name in missed if (at := self.stopped_since(name)) is not None}
         self._view.stand("programs", {name: Alarm("error", _STOPPED[name], at) for name, at in silent.items()})
         runs = (
             Figure("Controller", "ok", "runs") if CONTROLLER in self._received else Figure("Controller", "unknown", "?")

@@ -21,6 +21,7 @@ class Account(models.Model):
     id: what jobs carry as ``account_id``; of an account that was made with a key, that key's id. models_allowed:
     names or ``prefix*``, empty = all that are open. stored_bytes, waiting, idempotency_keys, result_bytes: what it may
     hold at once (:class:`signalbox.wire.messages.Share`); 0 = what the gateways' settings give every account.
+    webhook_hosts: that a job of it may name for a webhook of its own (:mod:`console.outbound.hosts`).
     disabled_at: since when its keys are refused, until it is enabled. deleted_at: its keys have ended for good, its
     name is free again, and its row stays for its jobs and the audit. cancels_jobs: its open jobs are being cancelled.
     """
@@ -33,6 +34,7 @@ class Account(models.Model):
     waiting = models.PositiveIntegerField(default=0)
     idempotency_keys = models.PositiveIntegerField(default=0)
     result_bytes = models.PositiveBigIntegerField(default=0)
+    webhook_hosts = models.JSONField(default=list)
     created_at = models.DateTimeField(default=timezone.now)
     created_by = models.CharField(max_length=150)
     updated_at = models.DateTimeField(default=timezone.now)
@@ -159,6 +161,7 @@ class ApiKey(models.Model):
             account_models=tuple(self.account.models_allowed),
             share=self.account.share,
             is_disabled=self.account.disabled_at is not None,
+            webhook_hosts=tuple(self.account.webhook_hosts),
         )
 
 

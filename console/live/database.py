@@ -101,6 +101,12 @@ def _alarm(entry: OutboxEntry) -> Alarm:
     what, href = f"An operator's {entry.kind} of {entry.key}", "/"
     if entry.bucket == Bucket.MODELS:
         what, href = f"Model {entry.subject_name}", f"/models/{entry.subject_name}"
+    elif entry.bucket == Bucket.WEBHOOKS:
+        what, href = f"Webhook {entry.key}", f"/results/webhooks/{entry.key}"
+    elif entry.bucket == Bucket.HOOK_SECRETS:
+        what, href = f"The secret of webhook {entry.key.partition('.')[0]}", "/results/webhooks"
+    elif entry.bucket == Bucket.SUBSCRIPTIONS:
+        what, href = f"Subscription {entry.key}", "/results"
     elif entry.bucket == Bucket.KEYS:
         what, href = f"API key {entry.key}", f"/keys/{entry.key}"
     text = f"{what} is not published to the fleet: {outbox.why_waiting(entry)}"

@@ -22,8 +22,10 @@ class OutboxEntry(models.Model):
     ``release`` (key is a GPU id: its holder is asked to hand over), ``evict`` (key is a worker's id, body what shall
     leave its device's memory), ``redrive`` (key is the job id of a dead letter, body as :func:`redrive_body`),
     ``discard`` (of a dead letter), ``change`` (of a waiting job, body is the :class:`JobChange`) or ``delete`` (of an
-    ended job, body is its record as the list has it). last_error: why it is not done; beside published_at, why it
-    never will be.
+    ended job, body is its record as the list has it), ``secret`` (key and body as of a document, which is written once
+    and not kept here: the body goes when it is settled; empty: it is removed), ``deliver`` (key is a webhook, body a
+    job whose end goes there once more) or ``batch`` (key is its key, body what is asked of it). last_error: why it is
+    not done; beside published_at, why it never will be.
     """
 
     DOCUMENT = "document"
@@ -34,6 +36,9 @@ class OutboxEntry(models.Model):
     DISCARD = "discard"
     CHANGE = "change"
     DELETE = "delete"
+    SECRET = "secret"  # noqa: S105  a kind
+    DELIVER = "deliver"
+    BATCH = "batch"
 
     kind = models.CharField(max_length=10)
     bucket = models.CharField(max_length=20, blank=True)

@@ -13,6 +13,7 @@ import msgspec
 from channels.db import database_sync_to_async
 from django.utils import timezone
 
+from console.outbox import batches
 from console.outbox.ends import with_ends_of
 from console.outbox.jobacts import JobActs, JobChange, read_record
 from console.outbox.models import OutboxEntry, redrive_asked
@@ -39,8 +40,10 @@ _RACES: Final = 20
 """Lost races in a row after which a posting waits for the next round."""
 _LONGEST_PAUSE_S: Final = 60.0
 """Between two tries of a posting that NATS refuses; a newer posting of its key is tried at once."""
-_SLOW: Final = (OutboxEntry.REDRIVE, OutboxEntry.DISCARD, OutboxEntry.CHANGE, OutboxEntry.DELETE)
-"""Acts on one job that may take a second, as a redrive copies an input, and that may be refused for good."""
+_SLOW_OF_JOBS: Final = (OutboxEntry.REDRIVE, OutboxEntry.DISCARD, OutboxEntry.CHANGE, OutboxEntry.DELETE)
+_OF_JOBS: Final = (OutboxEntry.CANCEL, *_SLOW_OF_JOBS)
+_SLOW: Final = (*_SLOW_OF_JOBS, OutboxEntry.BATCH)
+"""Acts on one job or batch that may take a second, as a redrive copies an input, and that may be refused for good."""
 
 
 class Publisher:
@@ -111,21 +114,7 @@ class Publisher:
         try:
             if entry.kind == OutboxEntry.DOCUMENT:
                 return await self._publish_document(Bucket(entry.bucket), entry.key)
-            if entry.kind == OutboxEntry.CANCEL:
-                await self._cancel(entry.key)
-            elif entry.kind == OutboxEntry.REDRIVE:
-                after, version = redrive_asked(entry.body)
-                await self._jobs.redrive(entry.key, after=after, version=version)
-            elif entry.kind == OutboxEntry.DISCARD:
-                await self._jobs.discard(entry.key)
-            elif entry.kind == OutboxEntry.CHANGE:
-                await self._jobs.change(entry.key, msgspec.json.decode(entry.body, type=JobChange))
-            elif entry.kind == OutboxEntry.DELETE:
-                await self._jobs.delete(entry.key, read_record(entry.body))
-            elif entry.kind == OutboxEntry.EVICT:
-                await self._bus.publish(names.ask_evict(entry.key), entry.body.encode())
-            else:
-                await self._bus.publish(names.ask_release(entry.key))
+            await (self._of_job(entry) if entry.kind in _OF_JOBS else self._of_others(entry))
             await _settle(entry, None)
         except Unavailable as error:
             await _note(entry, error)
@@ -136,6 +125,31 @@ class Publisher:
         except SignalboxError as error:
             await self._refused(entry, error)
         return entry.pk
+
+    async def _of_job(self, entry: OutboxEntry) -> None:
+        if entry.kind == OutboxEntry.CANCEL:
+            await self._cancel(entry.key)
+        elif entry.kind == OutboxEntry.REDRIVE:
+            after, version = redrive_asked(entry.body)
+            await self._jobs.redrive(entry.key, after=after, version=version)
+        elif entry.kind == OutboxEntry.DISCARD:
+            await self._jobs.discard(entry.key)
+        elif entry.kind == OutboxEntry.CHANGE:
+            await self._jobs.change(entry.key, msgspec.json.decode(entry.body, type=JobChange))
+        else:
+            await self._jobs.delete(entry.key, read_record(entry.body))
+
+    async def _of_others(self, entry: OutboxEntry) -> None:
+        if entry.kind == OutboxEntry.SECRET:
+            await self._write_secret(entry)
+        elif entry.kind == OutboxEntry.BATCH:
+            await batches.ask(self._bus, entry.key, entry.body)
+        elif entry.kind == OutboxEntry.DELIVER:
+            await self._bus.publish(names.ask_delivery(entry.key), entry.body.encode())
+        elif entry.kind == OutboxEntry.EVICT:
+            await self._bus.publish(names.ask_evict(entry.key), entry.body.encode())
+        else:
+            await self._bus.publish(names.ask_release(entry.key))
 
     async def _refused(self, entry: OutboxEntry, error: SignalboxError) -> None:
         """An act on a job that cannot be done is over, with its reason; anything else is tried again, and later."""
@@ -175,6 +189,15 @@ class Publisher:
             return entry.pk
         raise Conflict(f"Lost {_RACES} races for {bucket.value}/{key}; it is tried again.")
 
+    async def _write_secret(self, entry: OutboxEntry) -> None:
+        """Unread, as this program may not: each is written once under a name of its own."""
+        bucket = Bucket(entry.bucket)
+        if not entry.body:
+            await remove(self._bus, bucket, entry.key)
+            return
+        with contextlib.suppress(StaleRevision):  # by a try whose answer was lost
+            await self._bus.write(names.key(bucket, entry.key), entry.body.encode(), expect=0)
+
     async def _cancel(self, job_id: str) -> None:
         """A job that has ended, or is no longer known, needs nothing."""
         with contextlib.suppress(NotFound, Conflict):
@@ -208,7 +231,10 @@ def _settle(entry: OutboxEntry, revision: int | None, refusal: str = "") -> None
     )
     if entry.kind == OutboxEntry.CHANGE:  # another change of the job is of something else, perhaps
         rows = rows.filter(pk=entry.pk)
-    rows.update(published_at=timezone.now(), revision=revision, last_error=refusal[:500])
+    done = {"published_at": timezone.now(), "revision": revision, "last_error": refusal[:500]}
+    if entry.kind == OutboxEntry.SECRET:
+        done["body"] = ""
+    rows.update(**done)
 
 
 @database_sync_to_async

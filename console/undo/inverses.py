@@ -18,6 +18,8 @@ from console.fleet.models import DesiredState
 from console.keys import accounts, endings
 from console.keys.models import Account
 from console.operators import services as operators
+from console.outbound import subscriptions, webhooks
+from console.outbound.models import Subscription, Webhook
 
 
 class Inverse(NamedTuple):
@@ -186,6 +188,26 @@ def _disabled(entry: AuditEntry) -> Inverse | None:
     )
 
 
+def _results(entry: AuditEntry) -> Inverse | None:
+    if entry.target_kind == "webhook":
+        hook = Webhook.objects.filter(pk=entry.target).first()
+        if hook is None or entry.before["is_on"] == entry.after.get("is_on"):
+            return None  # one that had been given up was called again, which is no switch
+        return Inverse(
+            {"is_on": hook.is_enabled},
+            lambda actor, why: webhooks.switch(actor, hook.pk, is_on=entry.before["is_on"], reason=why),
+            lambda: webhooks.why_unpublished(hook.pk),
+        )
+    found = Subscription.objects.filter(pk=entry.target).first()
+    if found is None:
+        return None
+    return Inverse(
+        {"is_on": found.is_enabled},
+        lambda actor, why: subscriptions.switch(actor, found.pk, is_on=entry.before["is_on"], reason=why),
+        lambda: subscriptions.why_unpublished(found.pk),
+    )
+
+
 _BESIDE: Final = {"rows_independent", "differs"}
 """What the audit of an act on versions says of joined requests beside it."""
 _BY_ACT: Final[dict[str, Callable[[AuditEntry], Inverse | None]]] = {
@@ -194,6 +216,7 @@ _BY_ACT: Final[dict[str, Callable[[AuditEntry], Inverse | None]]] = {
     Act.RESIDENCY_PIN: _pin,
     Act.MODELS_SETTINGS: _settings,
     Act.MODELS_ROLLOUT: _rollout,
+    Act.RESULTS_SWITCH: _results,
     Act.USERS_MANAGE: _operator,
     Act.ACCOUNTS_MANAGE: _account,
     Act.ACCOUNTS_DELETE: _disabled,

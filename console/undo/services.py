@@ -20,6 +20,7 @@ from console.catalog.models import ServedModel
 from console.database import one_of
 from console.fleet.models import DesiredState
 from console.keys.models import Account
+from console.outbound.models import Subscription, Webhook
 from console.undo import inverses
 from console.undo.inverses import Inverse
 from signalbox.program.errors import Conflict, NotFound, SignalboxError
@@ -128,5 +129,9 @@ def _lock(entry: AuditEntry) -> None:
         DesiredState.objects.select_for_update().filter(name=entry.target).first()
     elif entry.target_kind == "account":
         Account.objects.select_for_update().filter(pk=entry.target).first()
+    elif entry.target_kind == "webhook":
+        Webhook.objects.select_for_update().filter(pk=entry.target).first()
+    elif entry.target_kind == "subscription":
+        Subscription.objects.select_for_update().filter(pk=entry.target).first()
     elif entry.target_kind == "user":
         User.objects.select_for_update().filter(username=entry.target).first()

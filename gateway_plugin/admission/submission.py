@@ -31,13 +31,14 @@ _HEADER_BYTES: Final = 4096
 class SubmitOptions(NamedTuple):
     """What a request asks for beside its inputs. deadline_s: None = the model's own.
 
-    not_before: UTC seconds, from which on the deadline counts; 0 = at once.
+    not_before: UTC seconds, from which on the deadline counts; 0 = at once. webhook: empty = none.
     """
 
     priority: Priority = "mid"
     deadline_s: float | None = None
     tags: tuple[str, ...] = ()
     not_before: float = 0.0
+    webhook: str = ""
 
 
 def read_options(fields: Mapping[str, Any]) -> SubmitOptions:
@@ -152,6 +153,7 @@ class Submitter:
             trace=trace,
             tags=options.tags,
             not_before=options.not_before,
+            webhook=options.webhook,
         )
 
     async def close(self) -> None:

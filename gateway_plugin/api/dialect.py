@@ -1,6 +1,6 @@
 """What a protocol of callers is to whatever brings a request: a hook's message, or a listener of this process."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -34,6 +34,20 @@ class Dialect(Protocol):
 
     def refusal(self, error: SignalboxError, url: str = "") -> JsonResponse:
         """The answer that an error stands for. url: path and query of the request; empty = not readable."""
+
+
+class Uploads(Protocol):
+    """Takes bodies as they come, that are too large to be held."""
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest body."""
+
+    def is_upload(self, request: Request) -> bool:
+        """Whether a request's body is one. The request has none yet."""
+
+    async def upload(self, request: Request, key: ApiKey, body: AsyncGenerator[bytes, None]) -> JsonResponse:
+        """The answer to a request whose key is good. Raises errors of ours, and what ``body`` does."""
 
 
 class Dialects:

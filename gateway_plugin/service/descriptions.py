@@ -71,6 +71,8 @@ class Descriptions:
         }
         if record.gpu:
             doc["gpu"] = record.gpu
+        if record.webhook:
+            doc["webhook"] = record.webhook
         if record.redrive_of:
             doc["redrive_of"] = record.redrive_of
         if record.error is not None and record.state is not State.SUCCEEDED:

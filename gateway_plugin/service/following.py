@@ -38,7 +38,7 @@ _SHOWN: Final = ("phase", "position", "is_longer_than_usual")
 second, but not where it only counts down.
 """
 
-FOLLOWERS = metrics.gauge("event_streams", "Streams of jobs' events that a gateway plugin has open.")
+FOLLOWERS = metrics.gauge("event_streams", "Streams of events that a gateway plugin has open.")
 
 
 class Change(NamedTuple):
@@ -82,7 +82,10 @@ class Follower:
 
 
 class Following:
-    """Streams of jobs' changes. most: streams at once. wall: UTC clock, seconds."""
+    """Streams of jobs' changes. most: streams at once, whatever they follow. wall: UTC clock, seconds.
+
+    places: what streams are taken from.
+    """
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class Following:
         self._wall = wall
         self._loop = asyncio.get_running_loop()
         self._followers: set[Follower] = set()
-        self._places = Pool(
+        self.places = Pool(
             most,
             bound="streams",
             of_all="As many streams of events are open as may be",
@@ -111,7 +114,7 @@ class Following:
         self._tables_changed = asyncio.Event()
         self._looking = Background()
         self.is_over = False
-        FOLLOWERS.set_function(lambda: self._places.held)
+        FOLLOWERS.set_function(lambda: self.places.held)
 
     def start(self) -> None:
         """Follow the tables and the connection."""
@@ -143,7 +146,7 @@ class Following:
         :class:`Unauthorized` or :class:`Forbidden` once the key has ended or lost its right.
         """
         require_scope(key, READ)
-        self._places.take(key.account_id)
+        self.places.take(key.account_id)
         subscription = None
         try:
             one = Follower(await self._owned.find(job_id, key.account_id))
@@ -159,7 +162,7 @@ class Following:
                 if subscription is not None:
                     await subscription.close()
         finally:
-            self._places.release(key.account_id)
+            self.places.release(key.account_id)
 
     async def _changes(self, key: ApiKey, one: Follower) -> AsyncGenerator[Change, None]:
         """The job as it is, each change of it to its end, and heartbeats."""

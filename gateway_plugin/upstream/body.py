@@ -1,7 +1,7 @@
 """Reads a request's body, within its limit and within the bytes that its account may have in flight."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final
 
 from gateway_plugin.admission.pool import PoolShare
@@ -57,6 +57,20 @@ class RequestBody:
                 share.take(len(part))
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def parts(self, limit: int) -> AsyncGenerator[bytes, None]:
+        """The body in parts, as it comes. limit: bytes.
+
+        Raises :class:`BodyTooLargeError` and :class:`ClientLeftError`.
+        """
+        self.require_within(limit)
+        size, has_more = 0, not self.is_over
+        while has_more:
+            part, has_more = await self._part()
+            size += len(part)
+            if size > limit:
+                raise BodyTooLargeError
+            yield part
 
     async def skip(self) -> bool:
         """Throw away what still comes, for a while. Returns whether that was all, so that the connection can go on."""

@@ -12,7 +12,7 @@ from gateway_plugin.admission.addresses import FRONT_S_WORD
 from gateway_plugin.admission.keyring import SUBMIT
 from gateway_plugin.admission.limits import Rate
 from gateway_plugin.admission.pool import Pool, PoolShare
-from gateway_plugin.api.dialect import Dialect, Dialects
+from gateway_plugin.api.dialect import Dialect, Dialects, Uploads
 from gateway_plugin.hooks.dispatcher import ANSWER_SECONDS, Outcomes, count_refusal, counted
 from gateway_plugin.jsonresponses import JsonResponse, StreamResponse
 from gateway_plugin.request import Request, headers_of
@@ -29,8 +29,13 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _NO_INPUTS_BYTES: Final = 65_536
 """The largest body of a key that submits nothing."""
+_UPLOAD_HOLDS_BYTES: Final = 1024 * 1024
+"""What an upload has in memory at any time."""
 _MOST_WAITING: Final = 64
 """Parts of a stream that wait for a slow reader, beside what its connection holds; one more, and it is cut off."""
+_MOST_PACED: Final = 2
+"""The same of a stream whose parts are made as they are read; one that takes none for the time of an answer is cut off.
+"""
 _SLOW_READER: Final = "limit_exceeded:stream_reader"
 
 
@@ -38,11 +43,20 @@ class HttpUpstream:
     """Answers requests of a gateway that has let them through, or of callers themselves.
 
     bodies: what bodies in flight are taken from. answer_s: longest time of an answer,
-    the body's way here included.
+    the body's way here included. uploads: what takes bodies as they come.
     """
 
-    def __init__(self, dialects: Dialects, callers: Callers, bodies: Pool, *, answer_s: float) -> None:
+    def __init__(
+        self,
+        dialects: Dialects,
+        callers: Callers,
+        bodies: Pool,
+        *,
+        answer_s: float,
+        uploads: Uploads | None = None,
+    ) -> None:
         self._dialects = dialects
+        self._uploads = uploads
         self._callers = callers
         self._bodies = bodies
         self._answer_s = answer_s
@@ -81,7 +95,7 @@ class HttpUpstream:
     async def _stream(self, exchange: Exchange, answer: StreamResponse, send: Send) -> None:
         """Send an answer in parts, for as long as it goes on and the client stays."""
         exchange.begin(math.inf)
-        waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_WAITING)
+        waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_PACED if answer.is_paced else _MOST_WAITING)
 
         def ask() -> None:
             if answer.nothing and waiting.empty():  # else what waits asks
@@ -94,8 +108,12 @@ class HttpUpstream:
             group.create_task(_send_all(waiting, send))
             try:
                 async for part in parts:
-                    waiting.put_nowait(part)
-            except asyncio.QueueFull:
+                    if answer.is_paced:
+                        async with asyncio.timeout(self._answer_s):
+                            await waiting.put(part)
+                    else:
+                        waiting.put_nowait(part)
+            except (asyncio.QueueFull, TimeoutError):
                 count_refusal(_SLOW_READER)
                 exchange.cut()
             except Exception as error:  # noqa: BLE001  the edge of one request: never raised
@@ -143,6 +161,19 @@ class HttpUpstream:
         self, dialect: Dialect, request: Request, key: ApiKey, body: RequestBody
     ) -> JsonResponse | StreamResponse:
         with PoolShare(self._bodies, key.account_id) as share:
+            uploads = self._uploads
+            if uploads is not None and uploads.is_upload(request):
+                share.take(_UPLOAD_HOLDS_BYTES)
+                try:
+                    async with aclosing(body.parts(uploads.most_bytes)) as parts:
+                        return await uploads.upload(request, key, parts)
+                except BodyTooLargeError as error:
+                    raise TooLarge(
+                        f"The body is too large: a file has at most {uploads.most_bytes} bytes with all that is around "
+                        "it.",
+                        bound="upload",
+                        limit_bytes=uploads.most_bytes,
+                    ) from error
             most = dialect.limit_bytes if SUBMIT in key.scopes else min(_NO_INPUTS_BYTES, dialect.limit_bytes)
             try:
                 request.raw_body = await body.read(most, share)

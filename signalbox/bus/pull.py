@@ -1,4 +1,4 @@
-"""Pulling deliveries from a consumer that takes no acknowledgement.
+"""Pulling deliveries from a consumer, whether or not it takes acknowledgements (:mod:`signalbox.bus.acknowledgement`).
 
 A puller has an inbox subscription of its own, so closing it cancels what it asked for. How many deliveries the server
 still owes is counted here and re-credited when a request expires, is refused, or is lost with the connection.
@@ -33,9 +33,10 @@ class Delivery:
 
     seq: its stream sequence. number: of this delivery among its consumer's, whose only reader gets 1, 2, 3 without a
     gap. time: UTC unix seconds at which it was stored. left: messages that its consumer had left to deliver then.
+    reply: where its acknowledgement goes, for a consumer that takes one.
     """
 
-    __slots__ = ("_head", "_headers", "_job", "data", "left", "number", "seq", "subject", "time")
+    __slots__ = ("_head", "_headers", "_job", "data", "left", "number", "reply", "seq", "subject", "time")
 
     def __init__(self, subject: str, reply: bytes, head: bytes, data: bytes) -> None:
         parts = reply.split(b".")
@@ -45,10 +46,17 @@ class Delivery:
         self._job: Job | None = None
         self.subject = subject
         self.data = data
+        self.reply = reply
         self.seq = int(parts[base])
         self.number = int(parts[base + 1])
         self.time = int(parts[base + 2]) / 1e9
         self.left = int(parts[base + 3])
+
+    @property
+    def times(self) -> int:
+        """How many times its consumer has delivered this message, this time included."""
+        parts = self.reply.split(b".")
+        return int(parts[4 if len(parts) == 9 else 6])
 
     @property
     def headers(self) -> dict[str, str]:

@@ -39,12 +39,16 @@ class Subscription:
     """A core subscription. Asynchronous callbacks run one after another, in order of arrival.
 
     group: each message goes to one subscriber of a queue group; empty = to every subscriber.
+
+    Messages with another subject are let go: whoever may make a consumer of a stream may have it deliver to each
+    subject, without the right to publish there. The messages keep the subject that they are stored under.
     """
 
-    __slots__ = ("_connection", "_on_message", "_queue", "_sid", "_taking", "dropped", "subject")
+    __slots__ = ("_connection", "_on_message", "_prefix", "_queue", "_sid", "_taking", "dropped", "subject")
 
     def __init__(self, connection: Transport, subject: str, on_message: OnMessage, group: str = "") -> None:
         self.subject = subject
+        self._prefix = subject.partition("*")[0].partition(">")[0].encode()
         self.dropped = 0
         self._connection = connection
         self._on_message = on_message
@@ -64,6 +68,8 @@ class Subscription:
             await self._taking.cancel()
 
     def _receive(self, subject: bytes, reply: bytes, head: bytes, data: bytes) -> None:
+        if not subject.startswith(self._prefix):
+            return
         message = Message(subject.decode(), reply.decode(), head, data)
         if self._queue is None:
             self._on_message(message)

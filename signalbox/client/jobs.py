@@ -123,14 +123,16 @@ class SubmitOptions(_Chosen, total=False):
 
     instances, version, label, signature: as for a prediction. priority: ``hi`` needs the scope ``jobs:urgent``.
     deadline_s: seconds until it has to start. tags: at most 8, to find it by. not_before: when it may start; a
-    ``datetime`` with its time zone, or RFC 3339. idempotency_key: the same key again is the same job (default: a new
-    one for each call, so that the client may repeat it). timeout_s: the longest the call takes.
+    ``datetime`` with its time zone, or RFC 3339. webhook: a URL that is told of its end. idempotency_key: the same key
+    again is the same job (default: a new one for each call, so that the client may repeat it). timeout_s: the longest
+    the call takes.
     """
 
     priority: Priority | None
     deadline_s: float | None
     tags: Sequence[str]
     not_before: datetime | str | None
+    webhook: str | None
     idempotency_key: str | None
     timeout_s: float | None
 
@@ -149,6 +151,7 @@ class Submission:
     deadline_s: float | None = None
     tags: Sequence[str] = ()
     not_before: datetime | str | None = None
+    webhook: str | None = None
 
     def document(self) -> dict[str, Any]:
         """The body of a submission; arrays are in it as they are."""
@@ -163,6 +166,7 @@ class Submission:
             "deadline_s": self.deadline_s,
             "tags": words(self.tags) or None,
             "not_before": rfc3339(self.not_before),
+            "webhook": self.webhook,
         }
         return {name: value for name, value in known.items() if value is not None}
 

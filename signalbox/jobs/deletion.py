@@ -89,6 +89,8 @@ def places(record: Record) -> tuple[tuple[Stream, str], ...]:
         (Stream.JOBS, names.job_anywhere(job_id)),
         (Stream.INPUTS, names.job_inputs(account, job_id)),
         (Stream.PAYLOADS, names.payload(account, job_id, "*")),
+        (Stream.RESULTS, names.result(account, record.model, job_id)),
+        (Stream.DELIVERIES, names.deliveries(job_id=job_id)),  # answers of receivers, which may repeat what they got
         (Stream.DLQ, names.dead_letters(job_id=job_id)),
         (Stream.DLQ_PARTS, names.kept_inputs(account, job_id)),
         (Stream.DLQ_PARTS, names.redriven(job_id)),

@@ -45,6 +45,7 @@ def first_record(job: Job, state: State) -> Record:
         redrive_of=job.redrive_of,
         tags=job.tags,
         not_before=job.not_before,
+        webhook=job.webhook,
     )
 
 
@@ -173,6 +174,7 @@ def queued_again(record: Record) -> Job:
         redrive_of=record.redrive_of,
         tags=record.tags,
         not_before=record.not_before,
+        webhook=record.webhook,
     )
 
 

@@ -26,6 +26,7 @@ from signalbox.wire.names import Bucket, Stream
 KEPT: Final = (
     Stream.JOBS,
     Stream.INPUTS,
+    Stream.RESULTS,
     Stream.STATE,
     Stream.PAYLOADS,
     Stream.DLQ,
@@ -33,11 +34,17 @@ KEPT: Final = (
     Stream.AUDIT,
     *(b.stream for b in (Bucket.MODELS, Bucket.MANIFESTS, Bucket.DIGESTS, Bucket.SERVING)),
     *(b.stream for b in (Bucket.KEYS, Bucket.IDEM, Bucket.DESIRED, Bucket.POISON)),
+    *(b.stream for b in (Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_SECRETS, Bucket.HOOK_STATES)),
+    Bucket.BATCHES.stream,
+    Stream.FILES,
+    Stream.DELIVERIES,
     Stream.EVENTS,
 )
 """Streams in the order of saving. A job that changes meanwhile is saved twice, which its record settles, never lost.
 
 An input that is removed between the savings of ``JOBS`` and ``INPUTS`` is one of a job whose end ``STATE`` then holds.
+An end that comes between those of ``RESULTS`` and ``STATE`` is written from its record; a chunk of a batch that comes
+between those of ``BATCHES`` and ``FILES`` is found there.
 """
 MANIFEST: Final = "backup.json"
 WRITES_PER_S: Final = 1000

@@ -9,13 +9,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from signalbox.ops.ports import HOST
 from signalbox.program.errors import Misconfigured
-from signalbox.wire.roles import ROLES, permissions
+from signalbox.wire.names import account_of_reader, reader
+from signalbox.wire.roles import ROLES, permissions, reader_permissions
 
 MAX_PAYLOAD_BYTES: Final = 2 * 1024 * 1024
 _MOST_STORED_BYTES: Final = 64 * 1024**3
@@ -57,16 +58,24 @@ def render(store_dir: Path | str, *, port: int, users: Mapping[str, str], name: 
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def authorization(users: Mapping[str, str], workers: Mapping[str, Sequence[str]] | None = None) -> str:
+def authorization(
+    users: Mapping[str, str], workers: Mapping[str, Sequence[str]] | None = None, readers: Iterable[str] = ()
+) -> str:
     """The users block: role -> password, or ``$NAME`` to have the server take it from its environment.
 
-    workers: id -> GPUs of workers that have a user to themselves, whose password is in ``users`` too.
+    workers: id -> GPUs of workers that have a user to themselves, whose password is in ``users`` too. readers: accounts
+    whose services have a user (:func:`signalbox.wire.names.reader`), whose password is there too.
     """
     bound = workers or {}
+    accounts = {reader(account): account for account in readers}
     blocks = []
     for user, password in users.items():
-        is_bound = user in bound
-        allowed = permissions("worker", worker=user, gpus=bound[user]) if is_bound else permissions(user)
+        if user in accounts:
+            allowed = reader_permissions(accounts[user])
+        elif user in bound:
+            allowed = permissions("worker", worker=user, gpus=bound[user])
+        else:
+            allowed = permissions(user)
         secret = password if password.startswith("$") else _quoted(password)
         publish = ", ".join(_quoted(s) for s in allowed.publish)
         subscribe = ", ".join(_quoted(s) for s in allowed.subscribe)
@@ -78,17 +87,25 @@ def authorization(users: Mapping[str, str], workers: Mapping[str, Sequence[str]]
     return "authorization { users: [\n" + "\n".join(blocks) + "\n] }"
 
 
-def users(workers: Mapping[str, Sequence[str]]) -> str:
+def users(workers: Mapping[str, Sequence[str]], readers: Sequence[str] = ()) -> str:
     """The users block of a deployment: a user per role, and one per worker (id -> GPUs) instead of one for all.
 
-    Raises :class:`Misconfigured` for a worker with the name of a role.
+    readers: accounts whose services have a user too. Raises :class:`Misconfigured` for a worker with the name of a
+    role or of a reader, and for a reader whose password would be another user's too.
     """
     for name in workers:
         if name in ROLES:
             raise Misconfigured(f"--worker {name}: that is the name of a role.")
+        if account_of_reader(name) is not None:
+            raise Misconfigured(f"--worker {name}: so are the users of accounts' services called.")
     names: list[str] = [role for role in ROLES if role != "worker" or not workers]
     names += [name for name in workers if name not in names]
-    return authorization({name: f"${password_variable(name)}" for name in names}, workers)
+    variables = {password_variable(name): name for name in names}
+    for name in map(reader, readers):
+        if (other := variables.setdefault(password_variable(name), name)) != name:
+            raise Misconfigured(f"{name} and {other} would share a password: {password_variable(name)}.")
+        names.append(name)
+    return authorization({name: f"${password_variable(name)}" for name in names}, workers, readers)
 
 
 def password_variable(user: str) -> str:

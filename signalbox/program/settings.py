@@ -5,6 +5,7 @@ A program declares a subclass of :class:`Wire`. Fields it inherits are ``SIGNALB
 An unknown ``SIGNALBOX_`` name is refused: a misspelt setting must not be a silent default.
 """
 
+import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin
@@ -18,7 +19,7 @@ from signalbox.program import redaction
 from signalbox.program.errors import Misconfigured
 
 PREFIX: Final = "SIGNALBOX_"
-PROGRAM_PREFIXES: Final = ("GATEWAY_", "WORKER_", "CONSOLE_", "UP_", "RUNNER_", "DEMO_")
+PROGRAM_PREFIXES: Final = ("GATEWAY_", "WORKER_", "CONSOLE_", "OUTBOUND_", "UP_", "RUNNER_", "DEMO_")
 """What follows ``SIGNALBOX_`` in another program's own settings, which only that program checks."""
 
 TOOL_VARIABLES: Final = {
@@ -106,6 +107,39 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
             description="The history of leases and waiters is kept so long, for strips and audit. Read by the same.",
         ),
     ] = 7 * 86_400.0
+    ends_kept_s: Annotated[
+        float,
+        Meta(
+            ge=3600,
+            le=30 * 86_400,
+            description="Ends of jobs in RESULTS and the log of webhooks are kept so long; with less than six days a "
+            "webhook that fails is tried less often. Read by `signalbox topology apply` and `signalbox up`.",
+        ),
+    ] = 7 * 86_400.0
+    ends_held_s: Annotated[
+        float,
+        Meta(
+            ge=60,
+            le=7 * 86_400,
+            description="Records of ended jobs wait so long at most for their ends to be written to RESULTS, where "
+            "somebody is subscribed and STATE is less than 0.7 full. Read by workers.",
+        ),
+    ] = 86_400.0
+    files_kept_s: Annotated[
+        float,
+        Meta(ge=3600, le=30 * 86_400, description="Files of batches are kept so long. Read by the same."),
+    ] = 7 * 86_400.0
+    webhook_networks: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Private networks, as CIDRs, that webhooks may call: under any name, on any port, without TLS "
+            "too. The same for gateways, console and outbound."
+        ),
+    ] = ()
+    webhook_plain: Annotated[
+        bool,
+        Meta(description="Webhooks may call http:// everywhere, which anyone on the way can read. The same for them."),
+    ] = False
     connect_timeout_s: Annotated[float, Meta(gt=0, description="Longest wait for the first connection to NATS.")] = 5.0
     request_timeout_s: Annotated[
         float, Meta(gt=0, description="Longest wait for NATS to answer one request or write.")
@@ -142,10 +176,21 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         """Violations of rules that no type expresses, one sentence each. Programs extend this."""
         if self.records_kept_s < self.results_kept_s:
             yield f"{PREFIX}RECORDS_KEPT_S must not be below {PREFIX}RESULTS_KEPT_S"
+        for text in self.webhook_networks:
+            if not _is_network(text):
+                yield f"{PREFIX}WEBHOOK_NETWORKS wants networks like 10.20.0.0/16, with commas between them: not {text}"
         if not all(map(_is_server, self.nats_url.split(","))):
             yield (
                 f"{PREFIX}NATS_URL wants addresses like nats://host:4222 or tls://host:4222, with commas between them"
             )
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_server(url: str) -> bool:

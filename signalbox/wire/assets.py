@@ -6,7 +6,7 @@ Durations are nanoseconds, as in the API. ``num_replicas`` is added when they ar
 
 from typing import Any, Final
 
-from signalbox.wire.names import AUDIT_HEAD, Bucket, Stream
+from signalbox.wire.names import AUDIT_HEADS, Bucket, Stream
 
 SECOND: Final = 1_000_000_000
 DAY: Final = 86_400 * SECOND
@@ -30,13 +30,16 @@ STORAGE_BYTES: Final = 16 * GIB
 """Disk all streams may take together, unless ``apply`` is told another figure."""
 
 SHARES: Final[dict[str, float]] = {
-    Stream.JOBS: 0.15,
-    Stream.STATE: 0.32,
+    Stream.JOBS: 0.14,
+    Stream.STATE: 0.28,
     Stream.EVENTS: 0.02,
     Stream.DLQ: 0.08,
     Stream.DLQ_PARTS: 0.06,
-    Stream.PAYLOADS: 0.16,
-    Stream.INPUTS: 0.16,
+    Stream.PAYLOADS: 0.14,
+    Stream.INPUTS: 0.14,
+    Stream.RESULTS: 0.05,
+    Stream.DELIVERIES: 0.01,
+    Stream.FILES: 0.05,
     Bucket.IDEM.stream: 0.02,
 }
 """How streams share that disk: each gets its part as ``max_bytes``. The other buckets hold little and have no limit.
@@ -51,6 +54,9 @@ AGES: Final[dict[str, tuple[str, float]]] = {
     # Longer than the letters: a kept input is written before its letter.
     Stream.DLQ_PARTS: ("dead_letters_kept_s", 15 / 14),
     Stream.PAYLOADS: ("records_kept_s", 1.0),
+    Stream.RESULTS: ("ends_kept_s", 1.0),
+    Stream.DELIVERIES: ("ends_kept_s", 1.0),
+    Stream.FILES: ("files_kept_s", 1.0),
 }
 """Streams whose age an operator sets: the setting, and how many times as long. The declarations have the defaults."""
 
@@ -199,10 +205,45 @@ INPUTS: Final = _stream(
     allow_direct=True,
 )
 
+RESULTS: Final = _stream(
+    # Each account has its share, which the outbound program keeps: with discard-old one account's ends would take
+    # another's away. Full all the same, it takes no more, and records wait in STATE for a time.
+    Stream.RESULTS,
+    ["results.*.*.*"],
+    "Ends of jobs of subscribed accounts and models, one message per job",
+    discard="new",
+    max_age=7 * DAY,
+    max_msgs_per_subject=1,
+    max_msg_size=JOB_MAX_BYTES,
+    allow_direct=True,
+    allow_atomic=True,
+    republish=_republish("results.>", "evt.results.>"),
+)
+DELIVERIES: Final = _stream(
+    Stream.DELIVERIES,
+    ["dlv.*.*.*"],
+    "Attempts at deliveries of webhooks",
+    max_age=7 * DAY,
+    max_msg_size=16 * KIB,
+    allow_direct=True,
+)
+FILES: Final = _stream(
+    # Full, it takes no more: a file goes by its owner's word or its age.
+    Stream.FILES,
+    ["files.*.*.*"],
+    "Chunks of batches' files",
+    discard="new",
+    max_age=7 * DAY,
+    max_msgs_per_subject=1,
+    max_msg_size=JOB_MAX_BYTES,
+    allow_direct=True,
+)
+
 AUDIT: Final = _stream(
     # Nothing is removed from it; full, it takes no more. It has no share of the disk: a note has some 100 bytes.
+    # A wildcard: a stream of a subject by its full name would also take what a consumer of another one delivers there.
     Stream.AUDIT,
-    [AUDIT_HEAD],
+    [AUDIT_HEADS],
     "Heads of the console's audit, noted outside its database",
     discard="new",
     max_msgs=1_000_000,
@@ -219,6 +260,9 @@ STREAMS: Final[tuple[Config, ...]] = (
     DLQ_PARTS,
     PAYLOADS,
     INPUTS,
+    RESULTS,
+    DELIVERIES,
+    FILES,
     AUDIT,
     # Ownership is decided by reading these two, so their reads go to the leader.
     _bucket(Bucket.LEASES, "One lease per GPU, written by compare-and-set", is_direct=False, expires=True),
@@ -251,6 +295,12 @@ STREAMS: Final[tuple[Config, ...]] = (
         expires=True,
         max_msg_size=JOB_MAX_BYTES,
     ),
+    _bucket(Bucket.SUBSCRIPTIONS, "Whose ends go to RESULTS"),
+    _bucket(Bucket.WEBHOOKS, "Who is told of ends over HTTP"),
+    # Republished to nobody: only the outbound program reads it.
+    _bucket(Bucket.HOOK_SECRETS, "What webhooks are signed with", is_event_source=False),
+    _bucket(Bucket.HOOK_STATES, "How deliveries of webhooks go"),
+    _bucket(Bucket.BATCHES, "Batches of files and how far they are", expires=True),
     EVENTS,
 )
 """Sources come before the streams that read them."""

@@ -79,7 +79,7 @@ class Job(Doc, frozen=True, kw_only=True):
     reply: core subject on which a waiting caller is told the end. ref: set when the body was claim-checked.
     outputs: names asked for; empty = all. size_bytes: of the frame.
     redrive_of: the job whose dead letter this one was made of, by a person; empty = none. tags: its owner's words for
-    it. not_before: it is not to run sooner; 0 = at once.
+    it. not_before: it is not to run sooner; 0 = at once. webhook: the URL that is told of its end; empty = none.
     """
 
     id: str
@@ -102,6 +102,7 @@ class Job(Doc, frozen=True, kw_only=True):
     redrive_of: str = ""
     tags: tuple[str, ...] = ()
     not_before: float = 0.0
+    webhook: str = ""
 
 
 class EndedAttempt(Doc, frozen=True, kw_only=True):
@@ -136,8 +137,9 @@ class Record(Doc, frozen=True, kw_only=True):
     batch: number of jobs that ran together. ref: set when the result was claim-checked.
     retry_at: a job that was put back is not to run before; 0 = at once.
     input_bytes: of the job's input. cancelled_by: who asked for the end, ``owner`` or ``operator``; empty where it was
-    not asked for. account_id, key_id, redrive_of, tags, not_before: as in :class:`Job`. deleted_at: of an ended job
-    whose owner had it erased; what its record, message, letter and payloads held is gone, or goes; 0 = it stays.
+    not asked for. account_id, key_id, redrive_of, tags, not_before, webhook: as in :class:`Job`. deleted_at: of an
+    ended job whose owner had it erased; what its record, message, letter and payloads held is gone, or goes; 0 = it
+    stays.
     """
 
     id: str
@@ -179,6 +181,7 @@ class Record(Doc, frozen=True, kw_only=True):
     redrive_of: str = ""
     tags: tuple[str, ...] = ()
     not_before: float = 0.0
+    webhook: str = ""
     deleted_at: float = 0.0
 
 
@@ -367,6 +370,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     both lists. share: the account's, the same in each of its keys.
     networks: CIDR blocks it may be used from, empty = everywhere.
     is_disabled: its account is, for now; unlike an end, what the newest document says counts.
+    webhook_hosts: of URLs that the account's jobs may name for their ends, in small letters; empty = none.
     """
 
     id: str
@@ -387,6 +391,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     share: Share = Share()
     networks: tuple[str, ...] = ()
     is_disabled: bool = False
+    webhook_hosts: tuple[str, ...] = ()
 
 
 class Idem(Doc, frozen=True, kw_only=True):

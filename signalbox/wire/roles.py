@@ -14,21 +14,28 @@ from signalbox.wire.names import (
     INPUT_REFUSED,
     KEY_USE,
     NATS_STALLED,
+    OUTBOUND,
     PROJECTOR,
+    READERS,
     RECONCILER,
     Bucket,
     Stream,
     anew,
     ask_console,
+    ask_delivery,
     delayed,
+    event_of_results,
     event_of_state,
+    payload,
     program_alive,
+    reader,
+    reader_consumer,
     redeliver,
     token,
 )
 
-Role = Literal["gateway", "worker", "console", "admin"]
-ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "admin")
+Role = Literal["gateway", "worker", "console", "outbound", "admin"]
+ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "outbound", "admin")
 
 _API: Final = "$JS.API"
 OWN_RIGHTS: Final = "$SYS.REQ.USER.INFO"
@@ -70,6 +77,20 @@ def permissions(role: str, *, worker: str = "", gpus: Sequence[str] = ()) -> Per
         shared = set(_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS))
         publish = (*(s for s in publish if s not in shared), *_bound(worker, gpus))
     return Permissions(publish, (*found.subscribe, f"{own}.>"), found.answers)
+
+
+def reader_permissions(account: str) -> Permissions:
+    """What the user of an account's services may do: read the account's ends, and the payloads that they name.
+
+    The consumers are its own by their names, and the server compares their filters with the subject that creates them.
+    """
+    publish = [OWN_RIGHTS, f"{_API}.DIRECT.GET.{Stream.PAYLOADS}.{payload(account, '*', '*')}"]
+    for name in (reader_consumer(account, number) for number in range(1, READERS + 1)):
+        for stream, held in ((Stream.RESULTS, "results"), (Stream.PAYLOADS, "pl")):
+            publish.append(f"{_API}.CONSUMER.CREATE.{stream}.{name}.{held}.{token(account) or '-'}.>")
+            publish += [f"{_API}.CONSUMER.{act}.{stream}.{name}" for act in ("INFO", "DELETE", "MSG.NEXT")]
+            publish.append(f"$JS.ACK.{stream}.{name}.>")
+    return Permissions(tuple(publish), (f"_INBOX_{reader(account)}.>",))
 
 
 def _bound(worker: str, gpus: Sequence[str]) -> tuple[str, ...]:
@@ -123,11 +144,19 @@ _ROLES: Final[dict[str, Permissions]] = {
             ),
             *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
             f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
+            *_direct(Stream.RESULTS, Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream),  # an account's ends
+            "files.*.*.*",  # files of batches, and the batches of them
+            f"{_API}.STREAM.PURGE.{Stream.FILES}",
+            *_direct(Stream.FILES, Bucket.BATCHES.stream),
+            *_leader(Stream.FILES, Bucket.BATCHES.stream),
+            *_keys(Bucket.BATCHES),
         ),
         subscribe=(
             "rsp.*.*",  # ends of the jobs it waits for
             event_of_state(),
             *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
+            *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS),
+            event_of_results(),
         ),
     ),
     "worker": Permissions(
@@ -144,7 +173,10 @@ _ROLES: Final[dict[str, Permissions]] = {
             # The one that reconciles for all: finds and erases what a deleted job has left.
             *(
                 f"{_API}.STREAM.MSG.{act}.{stream}"
-                for stream in (Stream.INPUTS, Stream.PAYLOADS, Stream.DLQ, Stream.DLQ_PARTS)
+                for stream in (
+                    *(Stream.INPUTS, Stream.PAYLOADS, Stream.RESULTS, Stream.DELIVERIES),
+                    *(Stream.DLQ, Stream.DLQ_PARTS),
+                )
                 for act in ("GET", "DELETE")
             ),
             f"{_API}.STREAM.PURGE.STATE",  # their records, in time. No new power: a writer can overwrite them
@@ -200,8 +232,19 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Bucket.KEYS.stream,
                 Bucket.DESIRED.stream,
                 Bucket.DIGESTS.stream,
+                Bucket.DUTIES.stream,  # how far ends of jobs are sent out, and what was lost
+                Bucket.SUBSCRIPTIONS.stream,
+                Bucket.WEBHOOKS.stream,
+                Bucket.BATCHES.stream,
             ),
             *_direct(Bucket.MANIFESTS.stream, Bucket.CACHES.stream),
+            # What goes out: decided here, and how it goes. Secrets of webhooks are written, and not read.
+            *_keys(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_SECRETS, Bucket.BATCHES),
+            *_direct(
+                *(b.stream for b in (Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.BATCHES)),
+                Stream.DELIVERIES,
+            ),
+            ask_delivery(),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
                 *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
@@ -236,6 +279,48 @@ _ROLES: Final[dict[str, Permissions]] = {
         ),
         subscribe=("evt.jobs.>", event_of_state(), "evt.kv.>", KEY_USE, program_alive(), ask_console()),
         answers=True,  # gateways
+    ),
+    "outbound": Permissions(
+        publish=(
+            *_EVERY,
+            "results.*.*.*",
+            "pl.*.*.*",  # outputs of records that are too large for a message
+            "dlv.*.*.*",
+            program_alive(),
+            *_keys(Bucket.DUTIES, Bucket.HOOK_STATES),
+            # Follows records, and reads what they hold and where their outputs lie.
+            *(f"{_API}.CONSUMER.{act}.{Stream.STATE}.{OUTBOUND}" for act in ("CREATE", "DELETE", "INFO", "MSG.NEXT")),
+            *_direct(Stream.STATE, Stream.PAYLOADS),
+            *_leader(Stream.STATE, Stream.RESULTS, Bucket.DUTIES.stream, Bucket.HOOK_STATES.stream),
+            # A consumer a webhook; each account's share is kept.
+            *(f"{_API}.CONSUMER.{act}.{Stream.RESULTS}.*" for act in ("CREATE", "DELETE", "INFO", "MSG.NEXT")),
+            f"{_API}.CONSUMER.CREATE.{Stream.RESULTS}.*.results.*.*.*",
+            f"{_API}.CONSUMER.NAMES.{Stream.RESULTS}",
+            f"$JS.ACK.{Stream.RESULTS}.>",
+            f"{_API}.STREAM.PURGE.{Stream.RESULTS}",
+            *_direct(Stream.RESULTS, Bucket.HOOK_SECRETS.stream, Bucket.HOOK_STATES.stream),
+            *_direct(Bucket.SUBSCRIPTIONS.stream, Bucket.WEBHOOKS.stream, Bucket.MODELS.stream),
+            # Batches: reads and writes their files, and submits and cancels their jobs as a gateway does.
+            "files.*.*.*",
+            *_keys(Bucket.BATCHES),
+            f"{_API}.STREAM.PURGE.{Stream.FILES}",
+            *_direct(Stream.FILES, Bucket.BATCHES.stream),
+            *_leader(Stream.FILES, Bucket.BATCHES.stream, Stream.JOBS),
+            "jobs.*.*.*.*.*",
+            "in.*.*.*",
+            INPUT_REFUSED,
+            *_RECORD,
+            "cancel.*",
+            f"{_API}.CONSUMER.INFO.JOBS.*",
+            *_direct(*(b.stream for b in (Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING))),
+        ),
+        subscribe=(
+            event_of_state(),
+            *_events(Bucket.BATCHES, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
+            *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.MODELS),
+            ask_delivery(),
+        ),
+        answers=True,  # the console, which asks for a delivery by hand
     ),
     "admin": Permissions(publish=(">",), subscribe=(">",)),
 }

@@ -26,6 +26,7 @@ from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
 from console.operators import factors
 from console.operators import services as operators
+from console.outbound import subscriptions, webhooks
 from console.pages import once
 from console.selections import services as selections
 from console.views import services as views
@@ -46,8 +47,10 @@ from tests.rigs.models import half_plus_two
 Browser = Callable[[str], Client]
 SCRIPTS = {"live:release"}
 """Routes that answer a script of the board, in JSON: no page, so nothing to reload."""
-WITH_NATS = {"retry-job"} | {f"{act}-dead-letter{many}" for act in ("redrive", "discard") for many in ("", "s")}
-"""Routes that ask NATS before they redirect: tests/console/test_job_acts.py, test_dead_letters.py."""
+WITH_NATS = {"retry-job", "steer-batch"} | {
+    f"{act}-dead-letter{many}" for act in ("redrive", "discard") for many in ("", "s")
+}
+"""Routes that ask NATS before they redirect: tests/console/test_job_acts.py, test_dead_letters.py, test_outbound.py."""
 NEW = "quite another long password"
 
 
@@ -75,6 +78,8 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     lost, _ = keys.create(admin, keys.KeyGrant(name="lost"))
     key = UnknownKey.objects.create(id="unknown", document='{"id": "unknown", "account_id": "a", "hmac": "00"}')
     view = views.save(admin, "jobs", "old", "")
+    subscription = subscriptions.create(admin)
+    hook, _ = webhooks.create(admin, "https://hooks.example.com/ends")
     model = {"args": ["digits"]}
     zoo = REPOSITORY | OF_NEW_MODELS | {"name": "zoo", "url": f"file://{base}/zoo"}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -111,6 +116,15 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "enable-account": ({"args": [old.pk]}, {}),
         "delete-account": ({"args": [lost.pk]}, {"jobs": "finish", "reason": "gone"}),
         "adopt-key": ({"args": [key.pk]}, {}),
+        "webhook-hosts": ({"args": [old.pk]}, {"hosts": "hooks.example.com"}),
+        "create-subscription": ({}, {"model": "digits"}),
+        "switch-subscription": ({"args": [subscription.pk]}, {"on": "0"}),
+        "delete-subscription": ({"args": [subscription.pk]}, {}),
+        "create-webhook": ({}, {"url": "https://hooks.example.com/new"}),
+        "rotate-webhook": ({"args": [hook.pk]}, {"keeps_previous": "1"}),
+        "deliver-again": ({"args": [hook.pk]}, {"job": job.pk}),
+        "switch-webhook": ({"args": [hook.pk]}, {"on": "0"}),
+        "delete-webhook": ({"args": [hook.pk]}, {}),
         "cancel-job": ({"args": [job.pk]}, {}),
         "change-job": ({"args": [waiting.pk]}, {"priority": "hi"}),
         "delete-job": ({"args": [ended.pk]}, {}),
@@ -180,25 +194,25 @@ def first_code(user: User) -> dict[str, str]:
     return {"sealed": sealed, "code": pyotp.TOTP(factors.offered(user, sealed)).now()}
 
 
-@pytest.mark.parametrize("act", ["create-key", "rotate-key", "create-token"])
+@pytest.mark.parametrize("act", ["create-key", "rotate-key", "create-token", "create-webhook", "rotate-webhook"])
 def test_a_secret_is_shown_once_after_the_redirect_and_lies_nowhere(
     browser: Browser, valid: dict[str, tuple[str, dict[str, Any]]], act: str
 ) -> None:
     client = browser("admin")
     url, form = valid[act]
-    before = ApiKey.objects.count() + OperatorToken.objects.count()
+    before = AuditEntry.objects.filter(result="done").count()
     sent = submit(client, url, form)
     cookies = repr([cookie.output() for cookie in client.cookies.values()])
     stored = repr(list(client.session.items()))
     page = client.get(sent["Location"])
-    (text,) = set(re.findall(r"sb[xo]_\w{40,}", page.content.decode()))
+    (text,) = set(re.findall(r"(?:sb[xo]_|whsec_)[\w+/=]{40,}", page.content.decode()))
     assert "no-store" in page["Cache-Control"]
     for place in (sent["Location"], sent.content.decode(), cookies, stored):
         assert text[-43:] not in place
     assert text[-43:].encode().hex() not in cookies + stored
     again = client.get(sent["Location"], follow=True)
     assert (again.status_code, text in again.content.decode()) == (200, False)
-    assert ApiKey.objects.count() + OperatorToken.objects.count() == before + 1
+    assert AuditEntry.objects.filter(result="done").count() == before + 1
     assert not client.cookies[f"{django_settings.SESSION_COOKIE_NAME}_once"].value
 
 

@@ -14,7 +14,7 @@ from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel
 from console.controller import readiness
 from console.controller import reconciler as module
-from console.controller.reconciler import ConsoleReconciler
+from console.controller.reconciler import DECIDED, ConsoleReconciler
 from console.deletion import wholemodels as deletion
 from console.fleet import services as fleet
 from console.jobs.fold import JobMessage
@@ -165,7 +165,7 @@ async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(b
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
     idle = Listening(bus, every_s=60, vanished_after_s=120)
-    everything = [bucket.value for bucket in (Bucket.MANIFESTS, Bucket.MODELS, Bucket.KEYS, Bucket.DESIRED)]
+    everything = [bucket.value for bucket in DECIDED]
     for expected in (everything, []):
         await idle.repost_lost_documents()
         assert listed == expected

@@ -67,6 +67,12 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "account": ("/accounts/{key}",),  # made with the key, under its id
     "create-account": ("/accounts/new",),
     "edit-account": ("/accounts/{key}/edit",),
+    "results": ("/results",),
+    "create-subscription": ("/results/subscribe",),
+    "webhooks": ("/results/webhooks",),
+    "create-webhook": ("/results/new-webhook",),
+    "webhook-hosts": ("/accounts/{key}/webhook-hosts",),
+    "batches": ("/results/batches",),
     "audit": ("/audit", "/audit?q=actor:nobody"),
     "settings": ("/settings",),
     "users": ("/settings/users",),
@@ -96,6 +102,8 @@ NO_SCREENS = {"health", "job-live", "api-schema", "export", "longest-waiting"}
 """A word, parts of the key's and the job's page, a document, a file, and a way to a job."""
 NO_SCREENS |= {"job-input-image", "job-output-image", "dead-letter"}
 """Images, and what takes a job that was given up: tests/e2e/day/test_day_payloads.py."""
+NO_SCREENS |= {"webhook", "webhook-secret", "batch"}
+"""What takes a receiver or a file: tests/console/test_outbound.py."""
 
 
 @pytest.fixture(scope="module")

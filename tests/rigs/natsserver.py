@@ -26,9 +26,9 @@ class NatsServer:
     """One nats-server process. ``async with NatsServer(folder) as server: ... server.url``.
 
     folder: holds its store, configuration and log tail; kept, so that a restart finds the data. users: role ->
-    password; none = anyone may do anything. workers: see :func:`signalbox.ops.natsserver.authorization`. port: 0 = a
-    free one, the same at every start. monitor: ``host:port`` of the HTTP monitor. cluster, tls: the bodies of these
-    blocks, as text. dies_with_parent: the kernel kills it when this process ends, however that happens.
+    password; none = anyone may do anything. workers, readers: see :func:`signalbox.ops.natsserver.authorization`.
+    port: 0 = a free one, the same at every start. monitor: ``host:port`` of the HTTP monitor. cluster, tls: the bodies
+    of these blocks, as text. dies_with_parent: the kernel kills it when this process ends, however that happens.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class NatsServer:
         port: int = 0,
         users: Mapping[str, str] | None = None,
         workers: Mapping[str, Sequence[str]] | None = None,
+        readers: Sequence[str] = (),
         monitor: str = "",
         name: str = "",
         cluster: str = "",
@@ -48,6 +49,7 @@ class NatsServer:
         self.folder = Path(folder)
         self.users = dict(users or {})
         self.workers = dict(workers or {})
+        self.readers = tuple(readers)
         self.host = HOST
         self.port = port or free_port()
         self.monitor = monitor
@@ -112,13 +114,13 @@ class NatsServer:
             raise Unavailable(f"nats-server ended at once: {self._last_words()}")
 
     def _configuration(self) -> str:
-        users = {} if self.workers else self.users
+        users = {} if self.workers or self.readers else self.users
         parts = [
             natsserver.render(self.folder / "store", port=self.port, users=users, name=self.name),
             f'http: "{self.monitor}"' if self.monitor else "",
             f"cluster {{\n{self.cluster}\n}}" if self.cluster else "",
             f"tls {{ {self.tls} }}" if self.tls else "",
-            natsserver.authorization(self.users, self.workers) if self.workers else "",
+            natsserver.authorization(self.users, self.workers, self.readers) if self.workers or self.readers else "",
         ]
         return "\n".join(part for part in parts if part) + "\n"
 

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
+from signalbox.bus.leader import LeaderLease
 from signalbox.bus.table import put
 from signalbox.program.settings import Wire
 from signalbox.wire import names
@@ -36,7 +37,6 @@ from workers.host.quarantine import Quarantine
 from workers.lease.rules import Rules
 from workers.queue import intake
 from workers.recovery import queued, removal
-from workers.recovery.leader import LeaderLease
 from workers.recovery.reconciler import JobReconciler
 
 if TYPE_CHECKING:

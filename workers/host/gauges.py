@@ -72,6 +72,11 @@ ERASED: Final = metrics.counter("reconciler_erased", "Messages erased that delet
 SHORT_LIVED_REMOVED: Final = metrics.counter(
     "reconciler_short_lived_removed", "Records of synchronous calls removed after their short time."
 )
+ENDS_UNSENT: Final = metrics.counter(
+    "reconciler_ends_unsent",
+    "Records of ended jobs removed before the outbound program had passed them, while somebody was subscribed; alert "
+    "above 0.",
+)
 RUNNER_REFUSED: Final = metrics.counter(
     "worker_runner_refused",
     "Runners ended for what they said: frame, answer (malformed), output (a flood); or for silence (frozen).",

@@ -1,6 +1,6 @@
 """The reconciler: every accepted job ends, also one that its queue lost or that no worker attends to.
 
-One worker does it for all (:mod:`workers.recovery.leader`). Every three seconds it
+One worker does it for all (:mod:`signalbox.bus.leader`). Every three seconds it
 
 1. reads on in ``STATE``: records that are not terminal are remembered as open;
 2. erases what deleted jobs held (:mod:`workers.recovery.erasure`), and removes messages and inputs of jobs that have
@@ -37,6 +37,7 @@ import msgspec
 from msgspec.structs import replace
 
 from signalbox.bus.client import Bus, Delivery, Stored
+from signalbox.bus.leader import LeaderLease
 from signalbox.jobs import inputs, repair
 from signalbox.jobs.message import remove
 from signalbox.jobs.records import Found, Records
@@ -51,8 +52,8 @@ from signalbox.wire.names import RECONCILER, Bucket, Header, Stream, token
 from workers.host import gauges
 from workers.recovery.delayed import DelayedJobs, Released
 from workers.recovery.erasure import Erasure
+from workers.recovery.heldends import HeldEnds
 from workers.recovery.inputs import InputRemoval
-from workers.recovery.leader import LeaderLease
 from workers.recovery.queued import is_deep, walk_jobs
 from workers.recovery.records import RecordRetention
 from workers.recovery.removal import JobRemoval
@@ -88,6 +89,7 @@ class JobReconciler:
     """One worker's part. workers, models: presence and catalog as known here. clock: UTC seconds.
 
     is_removed: whether a model was taken out of the catalog.
+    held_s: how long records wait for the outbound program (:mod:`workers.recovery.heldends`).
     outlives_s: how much longer a record stays than its job's message (:mod:`workers.recovery.endedmessages`).
     """
 
@@ -106,6 +108,7 @@ class JobReconciler:
         kept_s: float = 86_400.0,
         least_kept_s: float = 600.0,
         sync_kept_s: float = 600.0,
+        held_s: float = 86_400.0,
         outlives_s: float = 60.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -120,10 +123,13 @@ class JobReconciler:
         self._clock = clock
         self._removal_s = min(REMOVAL_S, period_s)
         self._leadership = LeaderLease(
-            bus, RECONCILER, worker=worker, boot=boot, ttl_s=max(1, int(5 * self._removal_s)), clock=clock
+            bus, RECONCILER, owner=worker, boot=boot, ttl_s=max(1, int(5 * self._removal_s)), clock=clock
         )
-        self._retention = RecordRetention(bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, clock=clock)
-        self._slots = ShortLivedRecords(bus, kept_s=sync_kept_s, outlives_s=outlives_s, clock=clock)
+        self._ends = HeldEnds(bus, held_s=held_s, clock=clock)
+        self._retention = RecordRetention(
+            bus, kept_s=kept_s, least_s=least_kept_s, outlives_s=outlives_s, ends=self._ends, clock=clock
+        )
+        self._slots = ShortLivedRecords(bus, kept_s=sync_kept_s, outlives_s=outlives_s, ends=self._ends, clock=clock)
         self._foreign: list[int] = []
         self._is_behind = False
         self._removal = JobRemoval(bus, clock=clock)
@@ -231,9 +237,11 @@ class JobReconciler:
             await self._undelivered.turn(jobs, self._is_known)
         if is_whole:
             await self._drop_foreign()
-            crowded_below = await self._retention.turn(self._lowest(), state)
-            if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"]):
+            held = await self._ends.look(state)
+            crowded_below = await self._retention.turn(self._lowest(), state, held)
+            if await self._slots.turn(self._open, self._foreign, state["state"]["first_seq"], held):
                 self._is_behind = True
+            await self._ends.tell()
             self._position = replace(position, jobs_seq=await self._read_jobs(position.jobs_seq, jobs))
             await self._check_open(crowded_below)
             await self._delayed.renew(crowded_below)

@@ -16,6 +16,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
 from signalbox.wire.names import Stream
 from workers.recovery.endedmessages import EndedMessages
+from workers.recovery.heldends import Held, HeldEnds
 from workers.recovery.walk import first_since
 
 CROWDED: Final = 0.6
@@ -27,25 +28,35 @@ _STEP: Final = 5_000
 class RecordRetention:
     """Removes records of ended jobs. kept_s, least_s: how long they stay, and how long in any case.
 
-    outlives_s: see :class:`EndedMessages`. clock: UTC seconds.
+    outlives_s: see :class:`EndedMessages`. ends: is told what goes unsent. clock: UTC seconds.
     """
 
     def __init__(
-        self, bus: Bus, *, kept_s: float, least_s: float, outlives_s: float, clock: Callable[[], float]
+        self,
+        bus: Bus,
+        *,
+        kept_s: float,
+        least_s: float,
+        outlives_s: float,
+        ends: HeldEnds,
+        clock: Callable[[], float],
     ) -> None:
         self._bus = bus
         self._kept_s = kept_s
         self._least_s = least_s
         self._clock = clock
         self._outlives_s = outlives_s
+        self._ends = ends
         self.begin()
 
     def begin(self) -> None:
         """Forget what was looked at: another did this meanwhile, or the streams are others now."""
         self._left = EndedMessages(self._bus, outlives_s=self._outlives_s)
 
-    async def turn(self, low: int, info: Mapping[str, Any]) -> int:
+    async def turn(self, low: int, info: Mapping[str, Any], held: Held) -> int:
         """Remove what is due below ``low``, under which every job has ended. info: of ``STATE``, as the server told it.
+
+        held: what is to wait all the same.
 
         Returns the sequence below which all is due, where the stream is getting full; else 0. Raises as
         :meth:`Bus.request_json`.
@@ -59,8 +70,20 @@ class RecordRetention:
         at = datetime.fromtimestamp(await self._left.remove(until), UTC)
         due = await first_since(self._bus, Stream.STATE, at)
         end = min(low, due)
-        seq = state["first_seq"]
+        if held.is_watched and held.seq < end:
+            await self._purge(state["first_seq"], held.seq)
+            if held.since < until:  # what waits is not all younger than what goes
+                end = min(end, await first_since(self._bus, Stream.STATE, datetime.fromtimestamp(held.since, UTC)))
+            self._ends.lost(await self._purge(max(state["first_seq"], held.seq), end))
+        else:
+            await self._purge(state["first_seq"], end)
+        return due if is_crowded else 0
+
+    async def _purge(self, seq: int, end: int) -> int:
+        """Remove everything below ``end``, the first of which lies at ``seq``; returns how many went."""
+        purged = 0
         while seq < end:
             seq = min(seq + _STEP, end)
-            await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.STATE}", {"seq": seq})
-        return due if is_crowded else 0
+            answer = await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.STATE}", {"seq": seq})
+            purged += answer.get("purged", 0)
+        return purged

@@ -16,6 +16,7 @@ from signalbox.wire import names
 from signalbox.wire.names import Stream
 from workers.host import gauges
 from workers.recovery.endedmessages import EndedMessages
+from workers.recovery.heldends import Held, HeldEnds
 
 MAX_PURGED: Final = 200
 """Slots removed in one turn; each holds up other writes for some milliseconds."""
@@ -34,13 +35,17 @@ class _Slot:
 class ShortLivedRecords:
     """What the reconciler has read of short-lived records.
 
-    kept_s: how long they stay. outlives_s: see :class:`EndedMessages`. clock: UTC seconds.
+    kept_s: how long they stay. outlives_s: see :class:`EndedMessages`. ends: is told what goes unsent. clock: UTC
+    seconds.
     """
 
-    def __init__(self, bus: Bus, *, kept_s: float, outlives_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, bus: Bus, *, kept_s: float, outlives_s: float, ends: HeldEnds, clock: Callable[[], float]
+    ) -> None:
         self._bus = bus
         self._kept_s = kept_s
         self._outlives_s = outlives_s
+        self._ends = ends
         self._clock = clock
         self.begin()
 
@@ -63,11 +68,11 @@ class ShortLivedRecords:
         """The first sequence of the slots that are left, or what is given where there is none."""
         return min((slot.first_seq for slot in self._slots.values()), default=otherwise)
 
-    async def turn(self, open_jobs: Iterable[str], foreign: Sequence[int], first_seq: int) -> bool:
+    async def turn(self, open_jobs: Iterable[str], foreign: Sequence[int], first_seq: int, waits: Held) -> bool:
         """Remove slots that are due. Returns whether more are. Raises as :meth:`Bus.request_json`.
 
         open_jobs: jobs that have not ended, among all whose records were read. foreign: sequences of records that this
-        version cannot read. first_seq: of ``STATE``; what was below it is gone.
+        version cannot read. first_seq: of ``STATE``; what was below it is gone. waits: what is to stay all the same.
         """
         for name in [name for name, slot in self._slots.items() if slot.last_seq < first_seq]:
             del self._slots[name]
@@ -82,15 +87,22 @@ class ShortLivedRecords:
             if slot.last_at < until
             and name not in held
             and not any(slot.first_seq <= seq <= slot.last_seq for seq in foreign)
+            and not waits.holds(slot.last_seq, slot.last_at)
         ]
         for name, last_seq in due[:MAX_PURGED]:
-            await self._purge(name, last_seq)
+            purged = await self._purge(name, last_seq)
+            if waits.loses(last_seq):
+                self._ends.lost(purged)
             del self._slots[name]
         return len(due) > MAX_PURGED
 
-    async def _purge(self, name: str, last_seq: int) -> None:
-        """What was not read when this was decided, a job of the slot that ended just now, stays for its own time."""
+    async def _purge(self, name: str, last_seq: int) -> int:
+        """Remove a slot; returns how many records went.
+
+        What was not read when this was decided, a job of the slot that ended just now, stays for its own time.
+        """
         which = {"filter": names.slot(name), "seq": last_seq + 1}
         answer = await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.STATE}", which)
         gauges.SHORT_LIVED_REMOVED.inc(answer.get("purged", 0))
         log.debug("reconciler.slot_removed", slot=name, records=answer.get("purged", 0))
+        return int(answer.get("purged", 0))

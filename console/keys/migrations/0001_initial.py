@@ -37,6 +37,7 @@ class Migration(migrations.Migration):
                 ('waiting', models.PositiveIntegerField(default=0)),
                 ('idempotency_keys', models.PositiveIntegerField(default=0)),
                 ('result_bytes', models.PositiveBigIntegerField(default=0)),
+                ('webhook_hosts', models.JSONField(default=list)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('created_by', models.CharField(max_length=150)),
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),

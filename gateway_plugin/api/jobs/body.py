@@ -13,7 +13,7 @@ from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest
 
 SUBMIT_FIELDS: Final = (
-    *("model", "version", "label", "signature_name", "priority", "deadline_s", "tags", "not_before"),
+    *("model", "version", "label", "signature_name", "priority", "deadline_s", "tags", "not_before", "webhook"),
     *sorted(INPUT_FIELDS),
 )
 _MOST_NAMED: Final = 3

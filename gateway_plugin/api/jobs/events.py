@@ -27,9 +27,9 @@ PREFLIGHT: Final = JsonResponse(
     },
 )
 """The answer to a browser that asks whether a page may send its key."""
-_HEADERS: Final = {**CORS, "Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-_RETRY_MS: Final = 2000
-_HEARTBEAT: Final = b": nothing new\n"
+HEADERS: Final = {**CORS, "Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+RETRY_MS: Final = 2000
+HEARTBEAT: Final = b": nothing new\n"
 """A comment. An empty line behind it is an event to readers that are not strict (httpx-sse), and so below."""
 
 
@@ -46,23 +46,23 @@ class Events:
         """
         async with AsyncExitStack() as stack:
             found, changes = await stack.enter_async_context(self._following.follow(key, route.job_id))
-            headers = {JOB_ID: found.record.id, **_HEADERS}
+            headers = {JOB_ID: found.record.id, **HEADERS}
             if found.record.state.is_terminal and request.headers.get("Last-Event-Id") == str(found.revision):
                 return JsonResponse(204, b"", headers)
             parts = self._parts(key, changes, stack.pop_all())
             await anext(parts)  # begun, so that closing it lets go of what it holds
-        return StreamResponse(200, headers, parts, _HEARTBEAT)
+        return StreamResponse(200, headers, parts, HEARTBEAT)
 
     async def _parts(
         self, key: ApiKey, changes: AsyncGenerator[Change, None], held: AsyncExitStack
     ) -> AsyncGenerator[bytes, None]:
         async with held:
             yield b""
-            retry = b"retry: %d\n" % _RETRY_MS
+            retry = b"retry: %d\n" % RETRY_MS
             try:
                 async for found, doc in changes:
                     if doc is None:
-                        yield _HEARTBEAT
+                        yield HEARTBEAT
                         continue
                     urls = doc["urls"]
                     urls["events"] = self._tokens.url(found.record.id, key)
@@ -75,7 +75,7 @@ class Events:
                 yield _event("error", None, problem(error))
                 return
             # This plugin is being replaced: not all of its callers are to come back at once.
-            yield b": connect again\nretry: %d\n" % random.randint(_RETRY_MS // 2, _RETRY_MS * 2)  # noqa: S311
+            yield b": connect again\nretry: %d\n" % random.randint(RETRY_MS // 2, RETRY_MS * 2)  # noqa: S311
 
 
 def _event(name: str, revision: int | None, doc: Any) -> bytes:

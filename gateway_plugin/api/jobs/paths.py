@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from signalbox.program.errors import MethodNotAllowed, NotFound
 
 _JOB: Final = re.compile(r"/v1/jobs/(?P<id>[^/]+)(?P<below>/[a-z]+)?\Z")
+_ALL_EVENTS: Final = "/v1/events"
 _SHOWN: Final = 200
 
 
@@ -19,6 +20,7 @@ class Operation(StrEnum):
     READ = "read"
     RESULT = "result"
     EVENTS = "events"
+    ACCOUNT_EVENTS = "events of the account"
     CANCEL = "cancel"
     CHANGE = "change"
     RETRY = "retry"
@@ -39,6 +41,7 @@ _READ: Final = ("GET", "HEAD")
 _FIXED: Final[Mapping[str, Mapping[str, Operation]]] = {
     "/v1/predict": {"POST": Operation.SUBMIT},
     "/v1/jobs": {**dict.fromkeys(_READ, Operation.LIST), "POST": Operation.SUBMIT},
+    _ALL_EVENTS: {"GET": Operation.ACCOUNT_EVENTS},
     "/v1/jobs/cancel": {"POST": Operation.CANCEL_MANY},
     "/v1/jobs/retry": {"POST": Operation.RETRY_MANY},
     "/v1/jobs/delete": {"POST": Operation.DELETE_MANY},
@@ -55,9 +58,10 @@ _OF_ONE: Final[Mapping[str | None, Mapping[str, Operation]]] = {
 
 
 def is_of_events(url: str) -> bool:
-    """Whether an address, with its query or without, is that of a job's events."""
-    found = _JOB.match(url.partition("?")[0])
-    return found is not None and found["below"] == "/events"
+    """Whether an address, with its query or without, is that of events, of a job or of an account."""
+    path = url.partition("?")[0]
+    found = _JOB.match(path)
+    return path == _ALL_EVENTS or (found is not None and found["below"] == "/events")
 
 
 def route_of(method: str, path: str) -> Route:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from gateway_plugin.api.jobs.accountevents import AccountEvents
 from gateway_plugin.api.jobs.acts import Acts
 from gateway_plugin.api.jobs.events import CORS, PREFLIGHT, Events
 from gateway_plugin.api.jobs.listing import Listing
@@ -31,6 +32,7 @@ class JobsRest:
         listing: Listing,
         reads: Reads,
         events: Events,
+        account_events: AccountEvents,
         acts: Acts,
         on_many: ActsOnMany,
         limit_bytes: int,
@@ -41,6 +43,7 @@ class JobsRest:
             Operation.READ: reads.read,
             Operation.RESULT: reads.read,
             Operation.EVENTS: events.follow,
+            Operation.ACCOUNT_EVENTS: account_events.follow,
             Operation.CANCEL: acts.cancel,
             Operation.CHANGE: acts.change,
             Operation.RETRY: acts.retry,

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway_plugin.admission.keyring import require_model, require_urgent
 from gateway_plugin.admission.submission import SubmitOptions, read_options
+from gateway_plugin.admission.webhooks import JobWebhooks
 from gateway_plugin.api.answers import accepted, preference, result_headers
 from gateway_plugin.api.jobs.body import target_of
 from gateway_plugin.api.jobs.many import Many, is_many
@@ -23,11 +24,12 @@ from signalbox.wire.names import PRIORITIES
 class Submissions:
     """Takes jobs."""
 
-    def __init__(self, jobs: Jobs, catalog: Catalog, codec: BodyCodec, many: Many) -> None:
+    def __init__(self, jobs: Jobs, catalog: Catalog, codec: BodyCodec, many: Many, webhooks: JobWebhooks) -> None:
         self._jobs = jobs
         self._catalog = catalog
         self._codec = codec
         self._many = many
+        self._webhooks = webhooks
 
     async def submit(self, request: Request, route: Route, key: ApiKey) -> JsonResponse:
         """202 at once, or the job when ``Prefer: wait=n`` was long enough; of many jobs what became of each."""
@@ -60,4 +62,4 @@ class Submissions:
         options = read_options(fields)
         if options.priority == PRIORITIES[0]:
             require_urgent(key)
-        return options, ready
+        return options._replace(webhook=self._webhooks.read(key, fields)), ready

@@ -17,7 +17,7 @@ from signalbox.program.errors import InvalidInput, Misconfigured, SignalboxError
 MOST_JOBS: Final = 500
 MOST_BYTES: Final = 8 * 1024 * 1024
 """Of one call, which the front takes as a whole or not at all."""
-_FIELDS: Final = frozenset({"model", "version", "label", "priority", "deadline_s", "tags", "not_before"})
+_FIELDS: Final = frozenset({"model", "version", "label", "priority", "deadline_s", "tags", "not_before", "webhook"})
 
 
 def submit(client: Client, path: str, options: dict[str, Any], arguments: argparse.Namespace) -> tuple[list[Job], int]:

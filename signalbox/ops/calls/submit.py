@@ -19,7 +19,8 @@ Examples:
   zcat rows.jsonl.gz | signalbox submit digits --many - --json
 
 A line of --many is rows ([[0, 1], ...]), or an object as POST /v1/jobs takes it: "instances" or "inputs", and where it
-differs from the options "model", "version", "label", "signature_name", "priority", "deadline_s", "tags", "not_before".
+differs from the options "model", "version", "label", "signature_name", "priority", "deadline_s", "tags", "not_before",
+"webhook".
 
 It prints the job's id; of many a line each, in their order, "-" for one that was refused. Exit status: 0 accepted (with
 --wait: succeeded), 1 some were not, 2 refused."""
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--priority", choices=("hi", "mid", "lo"), help="hi needs a key with jobs:urgent.")
     parser.add_argument("--deadline", type=float, metavar="S", help="Give it up if it has not started in so long.")
     parser.add_argument("--not-before", metavar="TIME", help="Start it no earlier: 30s, 10m, 2h, 3d, or RFC 3339.")
+    parser.add_argument("--webhook", metavar="URL", help="Told of the end; on a host of the account's.")
     parser.add_argument("--idempotency-key", metavar="KEY", help="The same key again submits nothing twice.")
     parser.add_argument("--wait", action="store_true", help="Return when all have ended; 1 if one did not succeed.")
     place.add_options(parser, timeout_s=300.0, waits_for="the end, with --wait")
@@ -64,6 +66,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "priority": arguments.priority,
         "deadline_s": arguments.deadline,
         "tags": tuple(arguments.tag),
+        "webhook": arguments.webhook,
         "not_before": times.ahead(arguments.not_before, times.now()) if arguments.not_before else None,
     }
     return {name: value for name, value in known.items() if value not in (None, ())}

@@ -13,8 +13,8 @@ from signalbox.ops.doctor.natsconf import Conf
 from signalbox.program.errors import Bug, Misconfigured, SignalboxError
 from signalbox.wire.assets import STREAMS
 from signalbox.wire.messages import Worker
-from signalbox.wire.names import Bucket
-from signalbox.wire.roles import OWN_RIGHTS, ROLES, Permissions, permissions
+from signalbox.wire.names import Bucket, account_of_reader
+from signalbox.wire.roles import OWN_RIGHTS, ROLES, Permissions, permissions, reader_permissions
 
 _TRUE: Final = frozenset({"true", "on", "yes", "1"})
 _SYNC: Final = ("jetstream", "sync_interval")
@@ -94,9 +94,12 @@ def beyond(user: str, given: "Mapping[str, Any] | None", role: str = "") -> list
 
 
 def declared(user: str, role: str = "") -> Permissions | None:
-    """What a user of ours may do at most: its role, or a worker bound to itself; None for any other user."""
+    """What a user of ours may do at most: its role, an account's reader, a worker bound to itself; None for others."""
     if user in ROLES and role in {"", user}:
         return permissions(user)
+    account = account_of_reader(user)
+    if account is not None and not role:
+        return reader_permissions(account)
     bound = permissions("worker", worker=user)
     if role not in {"", "worker"}:
         return None

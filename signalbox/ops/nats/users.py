@@ -6,7 +6,7 @@ from signalbox.ops import natsserver
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which workers have users of their own."""
+    """Which workers and accounts have users of their own."""
     parser.description = (
         "Print the authorization block of nats.conf: one user per role with the subjects it needs and no others. "
         "Passwords stay outside, in NATS_<USER>_PASSWORD of the server's environment."
@@ -23,6 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
 
+    parser.add_argument(
+        "--reader",
+        action="append",
+        default=[],
+        metavar="ACCOUNT",
+        help=(
+            "A user reader-ACCOUNT for an account's own services, which may read the ends of the account's jobs in "
+            "RESULTS and the outputs that these name, and nothing else (docs/results.md)."
+        ),
+    )
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it; the exit status."""
@@ -30,5 +41,5 @@ def run(arguments: argparse.Namespace) -> int:
     for text in arguments.worker:
         name, _, gpus = text.partition("=")
         workers[name] = [gpu for gpu in gpus.split(",") if gpu]
-    print(natsserver.users(workers))
+    print(natsserver.users(workers, list(dict.fromkeys(arguments.reader))))
     return 0

@@ -15,7 +15,7 @@ LEAST_FREE_BYTES: Final = 512 * 1024 * 1024
 SECRET_BYTES: Final = 32
 _PASSWORD_BYTES: Final = 12
 """A password that a person types; logins are throttled."""
-_METERED: Final = ("gateway", "console", "controller", "projector")
+_METERED: Final = ("gateway", "console", "controller", "projector", "outbound")
 """Programs that serve metrics, each on the port after the one before; then the workers in their order."""
 
 

@@ -41,6 +41,7 @@ async def bring_up(stack: UpStack) -> Greeting:
         else:
             group.create_task(stack.start_edge())
         group.create_task(stack.start_console())
+        group.create_task(stack.start_outbound())
         for number in range(1, options.workers + 1):
             group.create_task(stack.start_worker(number))
     return await show(stack, models.result(), options.repositories)

@@ -37,6 +37,8 @@ from signalbox.wire.assets import AGES, STORAGE_BYTES
 from signalbox.wire.names import MODEL_NAME
 
 ROOT: Final = Path(signalbox.__file__).resolve().parents[1]
+_LOCAL: Final = {"SIGNALBOX_WEBHOOK_NETWORKS": "127.0.0.0/8,::1/128", "SIGNALBOX_WEBHOOK_PLAIN": "on"}
+"""Receivers of webhooks on this machine may be called, as a stack on one machine is one to try things with."""
 ADMIN: Final = "admin"
 _NATS: Final = "nats"
 DAYS_VALID: Final = "366"
@@ -174,6 +176,11 @@ class UpStack:
         ready = partial(probes.http, self.front_url, "/hello")
         await self.start(self.spec("gateway", "gateway_plugin", env=env, ready=ready))
 
+    async def start_outbound(self) -> None:
+        """The program that sends results out."""
+        env = {**self.env("outbound"), "SIGNALBOX_OUTBOUND_ID": "outbound"}
+        await self.start(self.spec("outbound", "gateway_plugin.outbound", env=env))
+
     async def start(self, spec: Spec) -> Child:
         """Run one program; it is ready when this returns, and will be ended by :meth:`stop`."""
         port = metrics_port(spec.name)
@@ -225,6 +232,7 @@ class UpStack:
             "SIGNALBOX_NATS_PASSWORD_FILE": str(self._password(role)),
             "SIGNALBOX_NATS_STORE": str(self.data.path / "nats"),
             "SIGNALBOX_KEY_PEPPER_FILE": str(self.data.secret("pepper")),
+            **{name: os.environ.get(name, text) for name, text in _LOCAL.items()},
         }
 
     def model_folders(self) -> list[Path]:

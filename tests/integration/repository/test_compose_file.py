@@ -23,7 +23,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: s for name, s in SERVICES.items() if "build" in s}
 TYK: dict[str, Any] = json.loads((ROOT / "tyk" / "tyk.conf").read_text())
 WORKERS = ("worker-1", "worker-2")
-USERS = ("gateway", "console", "admin", *WORKERS)
+USERS = ("gateway", "console", "outbound", "admin", *WORKERS)
 API: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "signalbox.json").read_text())
 HELLO: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "hello.json").read_text())
 APIS: list[dict[str, Any]] = [json.loads(path.read_text()) for path in (ROOT / "tyk" / "apps").glob("*.json")]
@@ -67,6 +67,7 @@ def test_everything_a_deployment_has_is_there() -> None:
         "console",
         "projector",
         "controller",
+        "outbound",
         "bootstrap",
         "topology",
     } == set(SERVICES)
@@ -97,6 +98,7 @@ def test_only_what_people_or_repositories_need_reaches_outside_and_no_credential
     outside = {name for name, network in COMPOSE["networks"].items() if not (network or {}).get("internal")}
     reach = {name: set(service["networks"]) & outside for name, service in SERVICES.items()}
     assert {name for name in reach if "stores" in reach[name]} == {"controller", *WORKERS}
+    assert {name for name in reach if "receivers" in reach[name]} == {"outbound"}
     assert {name for name in reach if "front" in reach[name]} == {"tyk", "console"}, "it uploads into a bucket, too"
     for name in ("console", "controller", *WORKERS):
         program = "WORKER" if name in WORKERS else "CONSOLE"

@@ -71,13 +71,16 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
 
 
 async def test_the_printed_users_are_what_a_server_takes(tmp_path: object) -> None:
-    _, out, _ = await run("nats-users")
+    _, out, _ = await run("nats-users", "--reader", "acme", "--reader", "acme")
+    assert out.count('reader-acme"') == 1
     config = f"{tmp_path}/nats.conf"
     with open(config, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123  a test may block
         file.write(f"port: -1\n{out}")
     from signalbox.ops.natsserver import binary
 
-    passwords = {f"NATS_{role}_PASSWORD": "p" for role in ("GATEWAY", "WORKER", "CONSOLE", "ADMIN")}
+    passwords = {
+        f"NATS_{role}_PASSWORD": "p" for role in ("GATEWAY", "WORKER", "CONSOLE", "OUTBOUND", "ADMIN", "READER_ACME")
+    }
     process = await asyncio.create_subprocess_exec(binary(), "-t", "-c", config, env=passwords)
     assert await process.wait() == 0
 

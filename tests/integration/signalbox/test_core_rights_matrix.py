@@ -5,7 +5,6 @@ The lists below are written out, not derived from :mod:`signalbox.wire.roles`: a
 
 import asyncio
 import json
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -19,12 +18,12 @@ from signalbox.wire.names import Bucket
 from signalbox.wire.roles import OWN_RIGHTS, permissions
 from tests.conftest import ServerThread
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.rights import refused
 
 BOUND = ("worker-1", "worker-2")
-USERS = ("admin", "gateway", "worker", "console", *BOUND)
+USERS = ("admin", "gateway", "worker", "console", "outbound", *BOUND)
 PASSWORDS = {user: f"secret of {user}" for user in USERS}
 GPUS = {"worker-1": ["GPU-1"], "worker-2": ["GPU-2"]}
-_REFUSED = re.compile(rb'Permissions Violation for (Publish|Subscription) to "([^"]+)"')
 
 STREAM_NAMES = tuple(str(config["name"]) for config in STREAMS)
 STREAM_ACTS = (
@@ -65,6 +64,10 @@ DATA = (
     "in.t.j.1",
     "rsp.g.j",
     "progress.j",
+    "results.t.m.j",
+    "dlv.h.j.1",
+    "files.t.f.0",
+    "deliver.h",
     "cancel.j",
     "release.GPU-1",
     "evict.w",
@@ -75,6 +78,7 @@ DATA = (
     "ask.console.load",
     "evt.jobs.m.hi.j",
     "evt.st.j",
+    "evt.results.t.m.j",
     "evt.kv.keys.k",
     "evt.kv.nats.fault",
     "evt.kv.nats.stalled",
@@ -109,6 +113,12 @@ KEYS = (
     "$KV.manifests.m.1",
     "$KV.digests.m.1",
     "$KV.caches.h",
+    "$KV.duties.outbound.results",
+    "$KV.subscriptions.s",
+    "$KV.webhooks.h",
+    "$KV.hooksecrets.h",
+    "$KV.hookstates.h",
+    "$KV.batches.t.b",
 )
 LISTENED = (
     ">",
@@ -130,6 +140,9 @@ LISTENED = (
     "rsp.>",
     "rsp.*.*",
     "progress.*",
+    "results.>",
+    "deliver.*",
+    "evt.results.>",
     "cancel.*",
     "release.*",
     "evict.*",
@@ -145,6 +158,7 @@ LISTENED = (
     "evt.st.*",
     "evt.st.>",
     "evt.kv.>",
+    "evt.results.*.*.*",
     "_INBOX.>",
     "_R_.>",
     "audit.>",
@@ -164,9 +178,11 @@ def publishes() -> Iterator[str]:
         f"$JS.API.{act}.{name}.{whose}"
         for act in CONSUMER_ACTS
         for name in STREAM_NAMES
-        for whose in ("reconciler", "projector")
+        for whose in ("reconciler", "projector", "outbound")
     )
+    yield from (f"$JS.API.CONSUMER.CREATE.{name}.x.results.t.m.*" for name in STREAM_NAMES)
     yield from (f"$JS.ACK.{name}.x.1.1.1.1.0" for name in STREAM_NAMES)
+    yield from (f"$JS.API.CONSUMER.NAMES.{name}" for name in STREAM_NAMES)
     yield from (f"$JS.API.{act}" for act in OTHER_ACTS)
     yield from (f"_INBOX_{user}.x.1" for user in USERS)
     yield from DATA
@@ -195,12 +211,14 @@ def _leader(*streams: str) -> set[str]:
     return {f"$JS.API.STREAM.MSG.GET.{name}" for name in streams}
 
 
-QUEUES = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in ("x", "reconciler", "projector")}
+NAMED = ("x", "reconciler", "projector", "outbound")
+ERASED = ("INPUTS", "PAYLOADS", "RESULTS", "DELIVERIES", "DLQ", "DLQ_PARTS")
+QUEUES = {f"$JS.API.CONSUMER.INFO.JOBS.{n}" for n in NAMED}
 _WORKER = {
     *_info(),
     *QUEUES,
     "$JS.API.CONSUMER.CREATE.JOBS.x.jobs.m.hi.>",
-    *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "DELETE") for n in ("x", "reconciler", "projector")),
+    *(f"$JS.API.CONSUMER.{a}.JOBS.{n}" for a in ("MSG.NEXT", "DELETE") for n in NAMED),
     "$JS.API.STREAM.PURGE.JOBS",
     "$JS.API.STREAM.MSG.DELETE.JOBS",
     "st.j",
@@ -211,8 +229,8 @@ _WORKER = {
     "rsp.g.j",
     *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_duties", "KV_digests"),
     # What deleted jobs left is found and erased.
-    *_leader("INPUTS", "PAYLOADS", "DLQ", "DLQ_PARTS"),
-    *(f"$JS.API.STREAM.MSG.DELETE.{name}" for name in ("INPUTS", "PAYLOADS", "DLQ", "DLQ_PARTS")),
+    *_leader(*ERASED),
+    *(f"$JS.API.STREAM.MSG.DELETE.{name}" for name in ERASED),
     *_direct("STATE", "PAYLOADS", "INPUTS", "KV_models", "KV_workers", "KV_desired", "KV_poison", "KV_serving"),
     *_direct("KV_manifests"),
     "$KV.digests.m.1",
@@ -222,6 +240,7 @@ _WORKER = {
     # The one that reconciles for all.
     *_JOBS,
     "$KV.duties.reconcile",
+    "$KV.duties.outbound.results",
     "$KV.poison.k",
     "redeliver.m",
     "anew.m.hi",
@@ -257,6 +276,13 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_leader("STATE", "JOBS", "KV_idem"),
         *_direct("DLQ", "DLQ_PARTS"),  # dead letters, run again for their owners
         "dlp.redriven.j",
+        *_direct("RESULTS", "KV_subscriptions", "KV_webhooks"),  # ends of an account, and whether any are kept
+        # Files of batches, and the batches of them.
+        "files.t.f.0",
+        "$KV.batches.t.b",
+        "$JS.API.STREAM.PURGE.FILES",
+        *_direct("FILES", "KV_batches"),
+        *_leader("FILES", "KV_batches"),
         *QUEUES,
     },
     "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
@@ -265,11 +291,16 @@ MAY_PUBLISH: dict[str, set[str]] = {
     "console": {
         *_info(),
         *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired", "KV_digests"),
-        *_leader("KV_manifests"),
+        *_leader("KV_manifests", "KV_duties"),
         *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving", "KV_manifests"),
         *_direct("KV_caches"),
+        # What goes out. Secrets of webhooks are written, and not read.
+        *(f"$KV.{key}" for key in ("subscriptions.s", "webhooks.h", "hooksecrets.h", "batches.t.b")),
+        *_leader("KV_subscriptions", "KV_webhooks", "KV_batches"),
+        *_direct("KV_subscriptions", "KV_webhooks", "KV_hookstates", "KV_batches", "DELIVERIES"),
+        "deliver.h",
         *QUEUES,
-        *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in ("x", "reconciler", "projector")),
+        *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in NAMED),
         # The projector's own consumers, by their name.
         *(f"$JS.API.CONSUMER.{a}.{s}.projector" for a in ("CREATE", "DELETE", "MSG.NEXT") for s in ("JOBS", "STATE")),
         "st.j",
@@ -295,6 +326,38 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "dlp.redriven.j",
         "$KV.poison.k",
     },
+    "outbound": {
+        *_info(),
+        "results.t.m.j",
+        "pl.a.j.out1",  # outputs of records that are too large for a message
+        "dlv.h.j.1",
+        "alive.controller",
+        "$KV.duties.reconcile",
+        "$KV.duties.outbound.results",
+        "$KV.hookstates.h",
+        *(f"$JS.API.CONSUMER.{act}.STATE.outbound" for act in ("CREATE", "DELETE", "INFO", "MSG.NEXT")),
+        *_direct("STATE", "PAYLOADS", "RESULTS", "KV_hooksecrets", "KV_hookstates"),
+        *_direct("KV_subscriptions", "KV_webhooks", "KV_models"),
+        *_leader("STATE", "RESULTS", "KV_duties", "KV_hookstates"),
+        *(f"$JS.API.CONSUMER.{act}.RESULTS.{n}" for act in ("CREATE", "DELETE", "INFO", "MSG.NEXT") for n in NAMED),
+        "$JS.API.CONSUMER.CREATE.RESULTS.x.results.t.m.*",
+        "$JS.API.CONSUMER.NAMES.RESULTS",
+        "$JS.ACK.RESULTS.x.1.1.1.1.0",
+        "$JS.API.STREAM.PURGE.RESULTS",
+        # Batches: their files, and their jobs, submitted and cancelled as a gateway does.
+        "files.t.f.0",
+        "$KV.batches.t.b",
+        "$JS.API.STREAM.PURGE.FILES",
+        *_direct("FILES", "KV_batches", "KV_keys", "KV_workers", "KV_desired", "KV_serving"),
+        *_leader("FILES", "KV_batches", "JOBS"),
+        *_JOBS,
+        "in.t.j.1",
+        "refused.input",
+        "st.j",
+        "st.s.j",
+        "cancel.j",
+        *QUEUES,
+    },
 }
 MAY_HEAR: dict[str, set[str]] = {
     "gateway": {
@@ -303,6 +366,9 @@ MAY_HEAR: dict[str, set[str]] = {
         "evt.st.>",
         "_INBOX_gateway.>",
         *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired", "serving")),
+        "evt.kv.subscriptions.>",
+        "evt.kv.webhooks.>",
+        "evt.results.*.*.*",
     },
     "worker": {*_WORKER_HEARS, "_INBOX_worker.>"},
     "worker-1": {*_WORKER_HEARS, "_INBOX_worker-1.>"},
@@ -317,6 +383,14 @@ MAY_HEAR: dict[str, set[str]] = {
         "evt.kv.>",
         *(f"evt.kv.{b}.>" for b in Bucket),
         "_INBOX_console.>",
+    },
+    "outbound": {
+        "evt.st.*",
+        "evt.st.>",
+        *(f"evt.kv.{b}.>" for b in ("subscriptions", "webhooks", "hookstates", "models", "batches")),
+        *(f"evt.kv.{b}.>" for b in ("keys", "workers", "desired", "serving")),
+        "deliver.*",
+        "_INBOX_outbound.>",
     },
 }
 
@@ -342,33 +416,13 @@ async def _lay(server: NatsServer) -> None:
     await bus.close()
 
 
-async def refused(server: NatsServer, user: str, lines: list[bytes]) -> set[str]:
-    """The subjects the server refuses of these protocol lines, in its own words."""
-    reader, writer = await asyncio.open_connection(server.host, server.port)
-    try:
-        async with asyncio.timeout(60):
-            await reader.readline()  # INFO
-            login = {"user": user, "pass": PASSWORDS[user], "verbose": False, "headers": True}
-            writer.write(b"CONNECT " + json.dumps(login).encode() + b"\r\n")
-            writer.writelines([*lines, b"PING\r\n"])
-            await writer.drain()
-            found: set[str] = set()
-            while (line := await reader.readline()) != b"PONG\r\n":
-                assert line, "the server closed the connection"
-                if match := _REFUSED.search(line):
-                    found.add(match[2].decode())
-            return found
-    finally:
-        writer.close()
-
-
 @pytest.mark.parametrize("user", MAY_PUBLISH)
 async def test_a_role_may_publish_its_own_subjects_and_no_other(guarded: NatsServer, user: str) -> None:
     tried = set(publishes())
     assert MAY_PUBLISH[user] <= tried
     # No reply subject: what is allowed is not answered, and JetStream's API does nothing without one to answer to.
     lines = [f"PUB {subject} 0\r\n\r\n".encode() for subject in sorted(tried)]
-    denied = await refused(guarded, user, lines)
+    denied = await refused(guarded, user, PASSWORDS[user], lines)
     assert tried - denied == MAY_PUBLISH[user]
     assert len(denied) > 250
 
@@ -378,7 +432,7 @@ async def test_a_role_may_receive_its_own_subjects_and_no_other(guarded: NatsSer
     tried = set(subscribes())
     assert MAY_HEAR[user] <= tried
     lines = [f"SUB {subject} {n}\r\n".encode() for n, subject in enumerate(sorted(tried), 1)]
-    denied = await refused(guarded, user, lines)
+    denied = await refused(guarded, user, PASSWORDS[user], lines)
     assert tried - denied == MAY_HEAR[user]
 
 
@@ -411,7 +465,7 @@ def _matches(pattern: str, subject: str) -> bool:
     return len(wanted) == len(given) and all(w in {"*", g} for w, g in zip(wanted, given, strict=True))
 
 
-@pytest.mark.parametrize("role", ["gateway", "worker", "console"])
+@pytest.mark.parametrize("role", ["gateway", "worker", "console", "outbound"])
 def test_every_right_a_role_has_is_tried_above(role: str) -> None:
     declared = permissions(role)
     for pattern in declared.publish:

@@ -81,7 +81,8 @@ async def test_how_long_letters_and_history_are_kept_is_the_operators_to_say(nat
         name: (await bus.request_json(f"$JS.API.STREAM.INFO.{name}"))["config"]["max_age"] / assets.SECOND
         for name in assets.AGES
     }
-    assert ages == {"DLQ": 70, "DLQ_PARTS": 75, "PAYLOADS": 86_400, "EVENTS": 3600}
+    week = dict.fromkeys(("RESULTS", "DELIVERIES", "FILES"), 7 * 86_400)
+    assert ages == {"DLQ": 70, "DLQ_PARTS": 75, "PAYLOADS": 86_400, "EVENTS": 3600, **week}
     usual = await Bus.connect(Wire(nats_url=nats.url), role="admin")
     assert await topology.check(usual) == []
     assert await topology.apply(usual) == ["changed DLQ", "changed DLQ_PARTS", "changed EVENTS"]

@@ -13,8 +13,9 @@ from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.program.errors import QueueFull, Unavailable
 from signalbox.wire import names
-from signalbox.wire.messages import Job, State
-from signalbox.wire.names import Header, Priority, Stream
+from signalbox.wire.messages import Job, State, decode, encode
+from signalbox.wire.names import Bucket, Header, Priority, Stream
+from signalbox.wire.outbound import EndsLost, FollowerPosition
 from tests.rigs.submit import Ledger, floats
 from workers.recovery import endedmessages, shortlived, undelivered
 from workers.recovery import reconciler as reconcile
@@ -24,6 +25,7 @@ from workers.recovery.records import CROWDED
 DAY_S = 86_400.0
 LEAST_S = 600.0
 SYNC_S = 300.0
+HELD_S = 2 * DAY_S
 
 
 class Rig:
@@ -43,6 +45,7 @@ class Rig:
             clock=lambda: time.time() + ahead_s,
             least_kept_s=LEAST_S,
             sync_kept_s=SYNC_S,
+            held_s=HELD_S,
             outlives_s=outlives_s,
         )
 
@@ -89,6 +92,17 @@ class Rig:
         record = life.succeeded(record, now=time.time(), batch=1, size_bytes=size)
         await self.records.write(record, bytes(size), expect=0)
         return job
+
+    async def follower_at(self, seq: int, *, is_watched: bool = True) -> None:
+        """Where the follower of ends says that it is."""
+        created = (await self.bus.request_json("$JS.API.STREAM.INFO.STATE"))["created"]
+        position = FollowerPosition(created=created, state_seq=seq, is_watched=is_watched)
+        await self.bus.write(names.key(Bucket.DUTIES, names.FOLLOWER_POSITION), encode(position))
+
+    async def lost(self) -> int:
+        """Records that went unsent, as is told in ``duties``."""
+        stored = await self.bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, names.ENDS_LOST))
+        return decode(EndsLost, stored.data).records if stored is not None else 0
 
     async def queued(self) -> set[str]:
         """Ids of the jobs in ``JOBS``."""
@@ -345,3 +359,52 @@ async def test_what_was_written_after_the_check_stays(rig: Rig, monkeypatch: pyt
     monkeypatch.setattr(shortlived.ShortLivedRecords, "_purge", late_end)
     await rig.turn(SYNC_S + 60)
     assert [await rig.has(job) for job in (early, late)] == [False, True]
+
+
+async def test_records_wait_for_the_follower_of_ends_and_then_go(rig: Rig) -> None:
+    """Those of synchronous calls too, which go sooner otherwise."""
+    first = await rig.ended()
+    found = await rig.records.read(first.id)
+    assert found is not None
+    synchronous = await rig.accepted(slot=time.time())
+    jobs = [first, await rig.ended(job=synchronous), await rig.ended()]
+    await rig.follower_at(found[1] + 1)
+    await rig.turn(DAY_S + 60)
+    assert [await rig.has(job) for job in jobs] == [False, True, True]
+    await rig.follower_at(found[1] + 10)
+    await rig.turn(DAY_S + 60)
+    assert [await rig.has(job) for job in jobs] == [False, False, False]
+    assert await rig.lost() == 0
+
+
+async def test_a_record_waits_for_no_longer_than_is_set_and_its_loss_is_told(rig: Rig) -> None:
+    jobs = [await rig.ended(), await rig.ended(job=await rig.accepted(slot=time.time()))]
+    await rig.follower_at(1)
+    await rig.turn(HELD_S - 60)
+    assert [await rig.has(job) for job in jobs] == [True, True]
+    await rig.turn(HELD_S + 60)
+    assert [await rig.has(job) for job in jobs] == [False, False]
+    assert await rig.lost() == 2
+    jobs = [await rig.ended()]
+    await rig.turn(HELD_S + 60)
+    assert await rig.lost() == 3
+
+
+async def test_no_record_waits_where_nobody_is_subscribed(rig: Rig) -> None:
+    job = await rig.ended()
+    await rig.follower_at(1, is_watched=False)
+    await rig.turn(DAY_S + 60)
+    assert not await rig.has(job)
+    assert await rig.lost() == 0
+
+
+async def test_no_record_waits_in_a_stream_that_is_nearly_too_full_to_accept_jobs(rig: Rig) -> None:
+    await rig.shrink(max_bytes=1024 * 1024)
+    jobs = [await rig.ended(70_000) for _ in range(10)]
+    await rig.follower_at(1)
+    await rig.turn(LEAST_S + 60)
+    assert all([await rig.has(job) for job in jobs])
+    jobs.append(await rig.ended(70_000))
+    await rig.turn(LEAST_S + 60)
+    assert not any([await rig.has(job) for job in jobs])
+    assert await rig.lost() == 11

@@ -18,7 +18,7 @@ APIS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_bytes()) for 
 CHECKED = {name: api for name, api in APIS.items() if not api["use_keyless"]}
 UPSTREAMS = {name: api for name, api in APIS.items() if "plugin:" in api["proxy"]["target_url"]}
 GRPC = {name: api for name, api in CHECKED.items() if api["proxy"]["target_url"].startswith("h2c:")}
-STREAMS = "/v1/jobs/{id}/{read:result|events}"
+STREAMS = {"/v1/jobs/{id}/{read:result|events}", "/v1/{what:events|files|uploads|batches}"}
 OF_ITS_OWN = {"name", "slug", "api_id", "proxy", "custom_middleware", "version_data", "error_overrides"}
 UPSTREAM_S_FLAG = "URS"
 """The one flag that a rule for an upstream's own answers may have."""
@@ -39,7 +39,7 @@ def test_what_is_served_has_a_definition() -> None:
         "/inference.GRPCInferenceService/Server": "h2c://plugin:9112",
         "/grpc.health.v1.Health/": "h2c://plugin:9112",
         "/v2": "http://plugin:9113",
-        STREAMS: "http://plugin:9113",
+        **dict.fromkeys(STREAMS, "http://plugin:9113"),
         "/v2/health/": "http://plugin:9113",
         "/v2/models/{model}/ready": "http://plugin:9113",
         "/v2/models/{model}/versions/{version}/ready": "http://plugin:9113",
@@ -65,7 +65,7 @@ def test_what_goes_to_the_upstream_is_as_the_api_with_two_hooks_but_for_the_post
     auth = {"name": UPSTREAM_AUTH, "raw_body_only": True}
     assert api["custom_middleware"] == {"driver": "grpc", "auth_check": auth}
     version = api["version_data"]["versions"]["Default"]
-    timeout = {"global_enforce_timeout": "300s"} if api["proxy"]["listen_path"] != STREAMS else {}
+    timeout = {"global_enforce_timeout": "300s"} if api["proxy"]["listen_path"] not in STREAMS else {}
     assert version == model["version_data"]["versions"]["Default"] | timeout
 
 
@@ -78,7 +78,7 @@ def test_all_but_what_streams_is_given_up_in_time_though_the_gateway_lets_an_ans
         api["proxy"]["listen_path"]: api["version_data"]["versions"]["Default"].get("global_enforce_timeout")
         for api in UPSTREAMS.values()
     }
-    assert timeouts.pop(STREAMS) is None
+    assert {timeouts.pop(path) for path in STREAMS} == {None}
     assert set(timeouts.values()) == {"300s"}
     assert {path for path in APIS if path not in UPSTREAMS} == {"signalbox", "hello"}
 

@@ -26,7 +26,7 @@ from signalbox.program.errors import Misconfigured
 from signalbox.program.filesystem import remote_kind
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Device, Worker
-from signalbox.wire.roles import ROLES, permissions
+from signalbox.wire.roles import ROLES, permissions, reader_permissions
 from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -264,6 +264,13 @@ def test_a_bound_worker_may_have_less_and_nobody_more() -> None:
     named = sorted({"$KV.leases.GPU-1", "$KV.waiters.GPU-1.w1"})
     assert natsrules.beyond("w1", given) == named  # a GPU's name is the operator's to give; the doctor says so
     assert natsrules.beyond("w1", {"publish": list(wide.publish), "subscribe": list(wide.subscribe)}) == []
+
+
+def test_an_account_s_reader_may_have_its_own_rights_and_no_other_account_s() -> None:
+    own, other = reader_permissions("acme"), reader_permissions("other")
+    assert natsrules.beyond("reader-acme", {"publish": list(own.publish), "subscribe": list(own.subscribe)}) == []
+    found = natsrules.beyond("reader-acme", {"publish": list(other.publish), "subscribe": list(own.subscribe)})
+    assert len(found) == len(other.publish) - 1  # but for that to its own rights
 
 
 @pytest.fixture(scope="module")

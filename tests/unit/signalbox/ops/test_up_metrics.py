@@ -12,7 +12,7 @@ from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
 
 SAYS_ITS_PORT = "import os, time; print(os.environ['SIGNALBOX_METRICS_PORT'], flush=True); time.sleep(600)"
-PROGRAMS = ("gateway", "console", "controller", "projector", "worker-1", "worker-2")
+PROGRAMS = ("gateway", "console", "controller", "projector", "outbound", "worker-1", "worker-2")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def test_programs_that_inherit_one_port_are_given_one_each(
     monkeypatch.setenv("SIGNALBOX_METRICS_PORT", "9100")
     try:
         ports = await asyncio.gather(*(reported(stack, name) for name in PROGRAMS))
-        assert ports == ["9100", "9101", "9102", "9103", "9104", "9105"]
+        assert ports == ["9100", "9101", "9102", "9103", "9104", "9105", "9106"]
         assert [stack.metrics()[name] for name in PROGRAMS] == [f"http://127.0.0.1:{port}/metrics" for port in ports]
     finally:
         await stack.stop()

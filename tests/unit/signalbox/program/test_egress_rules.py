@@ -166,14 +166,6 @@ async def test_a_name_without_an_address_is_unavailable_and_not_forbidden() -> N
             await egress.resolve("https://gone.example.com/", lookup=lookup)
 
 
-async def test_the_system_s_own_resolver_is_judged_like_any_other() -> None:
-    found = await egress._system_lookup("localhost", 443)
-    assert found
-    for address in found:
-        with pytest.raises(InvalidRequest):
-            egress.check_address(address)
-
-
 def test_plain_http_is_for_development_only() -> None:
     assert egress.judge("http://hooks.example.com/", allow_plain=True).scheme == "http"
     assert egress.judge("http://hooks.example.com:8080/", allow_plain=True).port == 8080
@@ -205,3 +197,66 @@ def test_no_text_makes_the_judge_fail_otherwise_than_by_refusing(text: str) -> N
         egress.judge(f"https://{text}/")
     except InvalidRequest:
         pass
+
+
+PRIVATE = egress.networks(["10.20.0.0/16", "fd12::/64"])
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("https://10.20.0.7:9000/in", "10.20.0.7"),
+        ("https://[fd12::7]:9000/in", "fd12::7"),
+        ("https://receiver:9000/in", "10.20.0.7"),
+        ("http://receiver/in", "10.20.0.7"),
+        ("https://hooks.svc.cluster.local:9000/in", "10.20.0.7"),
+        ("https://hooks.example.com/in", PUBLIC),
+    ],
+)
+async def test_an_allowed_network_is_called_under_any_name_and_port(url: str, found: str) -> None:
+    target = await egress.resolve(url, allowed=PRIVATE, lookup=answers([found]))
+    assert (target.address, target.path) == (found, "/in")
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("https://receiver:9000/", [PUBLIC]),
+        ("https://receiver/", [PUBLIC]),
+        ("http://hooks.example.com/", [PUBLIC]),
+        ("https://hooks.example.com:9000/", [PUBLIC]),
+        ("https://hooks.svc.cluster.local/", [PUBLIC]),
+        ("https://hooks.example.com/", ["10.21.0.7"]),
+        ("https://hooks.example.com/", ["10.20.0.7", "10.21.0.7"]),
+        ("https://hooks.example.com/", ["10.20.0.7", PUBLIC]),
+        ("https://hooks.example.com/", ["::ffff:10.20.0.7"]),
+        ("https://localhost/", ["127.0.0.1"]),
+    ],
+)
+async def test_an_allowed_network_opens_nothing_beside_it(url: str, found: list[str]) -> None:
+    with pytest.raises(InvalidRequest):
+        await egress.resolve(url, allowed=PRIVATE, lookup=answers(found))
+
+
+INNER_NAMES = {
+    "http://hooks.example.com/",
+    "https://localhost/",
+    "https://LOCALHOST/",
+    "https://foo.localhost/",
+    "https://metadata.google.internal/",
+    "https://hooks.example.com:22/",
+    "https://hooks.example.com:6379/",
+    "https://nodots/",
+    "https://printer.local/",
+    "https://a.test/",
+}
+"""Of the corpus; with an allowed network their addresses decide."""
+
+
+@pytest.mark.parametrize("url", REFUSED)
+async def test_the_corpus_is_refused_beside_an_allowed_network_too(url: str) -> None:
+    with pytest.raises(InvalidRequest):
+        await egress.resolve(url, allowed=PRIVATE, lookup=answers([PUBLIC]))
+    if url not in INNER_NAMES:
+        with pytest.raises(InvalidRequest):
+            egress.judge(url, allowed=PRIVATE)

@@ -26,7 +26,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_the_file_of_this_repository_is_understood_whole(declared: Compose) -> None:
-    assert len(declared.services) == 15
+    assert len(declared.services) == 16
     redis = declared.services["redis"]
     assert redis.command[-1].endswith('"$(cat /run/secrets/redis)"')
     assert redis.healthcheck is not None

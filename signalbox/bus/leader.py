@@ -1,7 +1,7 @@
-"""The leader lease of a task that one worker does for all: one key with a TTL, written by compare-and-set.
+"""The leader lease of a task that one process does for all: one key with a TTL, written by compare-and-set.
 
-Nothing here excludes anybody from anything: two workers may believe for a moment that the duty is theirs.
-What is done under it must be safe done twice (every write of the reconciler is a compare-and-set).
+Nothing here excludes anybody from anything: two processes may believe for a moment that the duty is theirs.
+What is done under it must be safe done twice (every write under it is a compare-and-set).
 """
 
 import time
@@ -20,14 +20,14 @@ from signalbox.wire.names import Bucket
 
 
 class LeaderLease:
-    """One worker's claim to one duty. ttl_s: it is free so long after its last write. clock: UTC seconds."""
+    """One process's claim to one duty. ttl_s: it is free so long after its last write. clock: UTC seconds."""
 
     def __init__(
-        self, bus: Bus, name: str, *, worker: str, boot: str, ttl_s: int, clock: Callable[[], float] = time.time
+        self, bus: Bus, name: str, *, owner: str, boot: str, ttl_s: int, clock: Callable[[], float] = time.time
     ) -> None:
         self._bus = bus
         self._key = names.key(Bucket.DUTIES, name)
-        self._worker = worker
+        self._owner = owner
         self._boot = boot
         self._ttl_s = ttl_s
         self._clock = clock
@@ -46,11 +46,11 @@ class LeaderLease:
                 duty = decode(LeaderLeaseRecord, found.data)
             except msgspec.MsgspecError:  # a newer program's: its TTL will free it
                 return False
-        is_ours = (duty.owner, duty.boot) == (self._worker, self._boot)
+        is_ours = (duty.owner, duty.boot) == (self._owner, self._boot)
         if duty.owner and not is_ours:
             return False
         if not is_ours:
-            duty = replace(duty, owner=self._worker, boot=self._boot, since=self._clock())
+            duty = replace(duty, owner=self._owner, boot=self._boot, since=self._clock())
         return await self._write(duty, revision)
 
     async def give_up(self) -> None:

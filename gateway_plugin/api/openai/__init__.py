@@ -1,0 +1,1 @@
+"""Files and batches as OpenAI's clients have them (docs/batches.md)."""

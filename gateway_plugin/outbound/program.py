@@ -1,0 +1,73 @@
+"""The program as it runs: connects to NATS and does its tasks, each under its lease, until it is asked to stop."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import uvloop
+
+from gateway_plugin.outbound.batches.runner import Batches
+from gateway_plugin.outbound.duty import Duty
+from gateway_plugin.outbound.follower import follow
+from gateway_plugin.outbound.hooks.webhooks import Webhooks
+from gateway_plugin.outbound.settings import OutboundSettings
+from signalbox.bus import topology
+from signalbox.bus.client import Bus
+from signalbox.program import log, metrics
+from signalbox.program.tasks import TaskGroup
+from signalbox.wire.names import OUTBOUND, program_alive
+
+ALIVE_S: Final = 2.0
+
+
+def run(settings: OutboundSettings) -> None:
+    """Run until SIGTERM or SIGINT. Raises what keeps the program from starting."""
+    log.configure(settings.log_level, program=OUTBOUND)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(settings))
+
+
+async def serve(settings: OutboundSettings) -> None:
+    """Run until SIGTERM or SIGINT."""
+    asked_to_stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        bus = await Bus.connect(settings, role=OUTBOUND)
+        stack.push_async_callback(bus.close)
+        await topology.require(bus)
+        metrics.serve(settings.metrics_port, host=settings.metrics_host)
+        owner = settings.id or f"{socket.gethostname()}-{os.getpid()}"
+        boot = secrets.token_hex(8)
+        async with TaskGroup() as group:
+            tasks = [group.create_task(_say_alive(bus))]
+            for name, work in _works(bus, settings).items():
+                duty = Duty(bus, name, work, owner=owner, boot=boot, ttl_s=settings.duty_s)
+                tasks.append(group.create_task(duty.keep(), name=name))
+            log.info("outbound.ready", pid=os.getpid(), id=owner)
+            await asked_to_stop.wait()
+            for task in tasks:
+                task.cancel()
+    log.info("outbound.stopped")
+
+
+def _works(bus: Bus, settings: OutboundSettings) -> dict[str, Callable[[], Awaitable[None]]]:
+    """The tasks by the names of their leases. Each runs until it is cancelled, and begins from what is stored."""
+    return {
+        "batches": Batches(bus, settings).work,
+        "results": partial(follow, bus, settings),
+        "webhooks": lambda: Webhooks(bus, settings).run(),
+    }
+
+
+async def _say_alive(bus: Bus) -> None:
+    while True:
+        await bus.publish(program_alive(OUTBOUND))
+        await asyncio.sleep(ALIVE_S)
