@@ -33,7 +33,8 @@ class WebhookForm(CoveringForm):
     url = forms.CharField(
         label="URL",
         max_length=webhooks.MOST_URL,
-        help_text="Ends of jobs are posted there as JSON, signed as Standard Webhooks says. It begins with https://.",
+        help_text="Ends of jobs are posted there as JSON, signed as Standard Webhooks says. It begins with https://, or "
+        "with http:// where that is allowed.",
     )
     field_order = ("url", "account", "model")
 

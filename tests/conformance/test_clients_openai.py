@@ -23,7 +23,7 @@ SCRIPT_S = 120.0
 def program() -> str:
     """The program of ``docs/batches.md``."""
     page = (ROOT / "docs" / "batches.md").read_text(encoding="utf-8")
-    return page.split("```python\n", 1)[1].split("```", 1)[0]
+    return page.split("```python\n", 1)[1].split("```", 1)[0].replace("half_plus_two", "half")
 
 
 async def report(nats: NatsServer, folder: Path) -> dict[str, Any]:
