@@ -33,7 +33,7 @@ class WebhookForm(CoveringForm):
     url = forms.CharField(
         label="URL",
         max_length=webhooks.MOST_URL,
-        help_text="Ends of jobs are posted there as JSON, signed as Standard Webhooks says. It begins with https://, or "
+        help_text="Ends of jobs are posted there as JSON, signed as Standard Webhooks says. It begins with https://; "
         "with http:// where that is allowed.",
     )
     field_order = ("url", "account", "model")
