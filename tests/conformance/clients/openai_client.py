@@ -1,5 +1,6 @@
 """OpenAI's own client: files and batches, its errors and its retries."""
 
+import hashlib
 import json
 import time
 from typing import Any
@@ -51,6 +52,31 @@ def a_file(target: Target) -> Any:
         "content": content == _rows(2),
         "deleted": (deleted.id == made.id, deleted.deleted),
         "then": _refused(lambda: client.files.retrieve(made.id)),
+    }
+
+
+def a_file_in_parts(target: Target) -> Any:
+    """One by its parts, out of order; one by the client's own helper; one that is cancelled."""
+    client, data = _client(target), _rows(1000)
+    half = len(data) // 2
+    made = client.uploads.create(bytes=len(data), filename="rows.jsonl", mime_type="application/jsonl", purpose="batch")
+    last, first = [client.uploads.parts.create(made.id, data=part).id for part in (data[half:], data[:half])]
+    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    wrong = _refused(lambda: client.uploads.complete(made.id, part_ids=[last, first], md5=md5))
+    done = client.uploads.complete(made.id, part_ids=[first, last], md5=md5)
+    assert done.file is not None
+    large = b"\n".join([data] * 700)  # more than one part of the client's own size
+    helped = client.uploads.upload_file_chunked(
+        file=large, filename="large.jsonl", bytes=len(large), mime_type="application/jsonl", purpose="batch"
+    )
+    assert helped.file is not None
+    over = client.uploads.create(bytes=1, filename="x", mime_type="text/plain", purpose="batch")
+    return {
+        "pending": (made.object, made.status, made.bytes == len(data), made.expires_at - made.created_at),
+        "wrong": wrong,
+        "completed": (done.status, done.file.filename, client.files.content(done.file.id).content == data),
+        "helped": (len(large) > 1 << 26, client.files.content(helped.file.id).content == large),
+        "cancelled": client.uploads.cancel(over.id).status,
     }
 
 
