@@ -264,6 +264,28 @@ async def test_what_cannot_be_done_fails_or_expires_and_says_why(at: Edge, nats:
     assert "no such file" in doc["errors"]["data"][0]["message"]
 
 
+async def test_a_batch_fails_where_its_account_s_files_take_more_than_they_may(
+    nats: NatsServer, tmp_path: Path, mine: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batchrun, "_FLUSH_S", 0.02)
+    most = 60_000
+    async with edge(nats, tmp_path, mine, max_files_bytes=most) as at, ScriptedWorker(at.made.bus, "half"):
+        file_id = await upload(at, [line(number) for number in range(400)])
+        size = (await at.client.get(f"/v1/files/{file_id}")).json()["bytes"]
+        async with doing(nats, batch_window=4, max_files_bytes=most):
+            doc = await Watched(at, await begin(at, file_id)).until("failed", "completed")
+            assert (doc["status"], str(most) in doc["errors"]["data"][0]["message"]) == ("failed", True)
+            written = await lines_of(at, doc["output_file_id"])
+            assert 0 < len(written) == doc["request_counts"]["completed"] < 400
+            output = (await at.client.get(f"/v1/files/{doc['output_file_id']}")).json()
+            assert most < size + output["bytes"] < most + 20_000
+            again = await Watched(at, await begin(at, file_id)).until("failed", "completed")
+            assert (again["status"], again["output_file_id"]) == ("failed", None)
+            assert (await at.client.delete(f"/v1/files/{output['id']}")).json()["deleted"] is True
+            left = await upload(at, [line(399)])
+            assert (await Watched(at, await begin(at, left)).until("failed", "completed"))["status"] == "completed"
+
+
 async def test_files_and_batches_are_their_accounts_alone(at: Edge, mine: Key) -> None:
     file_id = await upload(at, [line(1)])
     batch = await begin(at, file_id)
