@@ -76,6 +76,7 @@ async def test_openai_s_client_makes_files_and_batches_and_reads_what_came_of_th
         "lines": 200,
         "wrong": "invalid_json",
     }
+    assert found["a_batch_whose_answer_was_lost"] == {"sent": ["nightly 17"] * 2, "batches": 1, "same": True}
     assert found["a_cancelled_batch"] == {"asked": "cancelling", "ended": "cancelled"}
     assert found["refusals"] == {
         "wrong key": {"kind": "AuthenticationError", "code": "unauthorized", "status": 401},

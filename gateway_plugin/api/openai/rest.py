@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import parse_qs
 
+from gateway_plugin.admission.idempotency import HEADER, REPLAYED, require_name
 from gateway_plugin.admission.keyring import CANCEL, READ, SUBMIT, require_model, require_scope
 from gateway_plugin.api.openai.multipart import Began, Multipart
 from gateway_plugin.api.openai.objects import (
@@ -214,8 +215,11 @@ class OpenAiRest:
             raise NotFound("There is no such file, or it is not yours.", field="input_file_id")
         require_model(key, endpoint_of(endpoint).model)
         window = _text(fields, "completion_window")
-        batch = await self._batches.make(key, endpoint, input_file, window, _metadata(fields.get("metadata")))
-        return json_response(200, batch_object(batch))
+        metadata = _metadata(fields.get("metadata"))
+        if (once := request.headers.get(HEADER)) is not None:
+            require_name(once)
+        made = await self._batches.make(key, endpoint, input_file, window, metadata, once=once or "")
+        return json_response(200, batch_object(made.batch), {REPLAYED: "true"} if made.is_replayed else None)
 
     async def _list_batches(self, request: Request, key: ApiKey, _id: str) -> JsonResponse:
         require_scope(key, READ)

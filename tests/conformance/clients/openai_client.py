@@ -5,6 +5,7 @@ import json
 import time
 from typing import Any
 
+import httpx2
 import openai
 
 from tests.conformance.clients.steps import WRONG_KEY, Target, take
@@ -102,6 +103,26 @@ def a_batch(target: Target) -> Any:
         "lines": len({one["custom_id"] for one in lines}),
         "wrong": wrong["error"]["code"],
     }
+
+
+def a_batch_whose_answer_was_lost(target: Target) -> Any:
+    """The client's own retry, with a key given to it, finds the batch that its first try made."""
+    sent: list[str] = []
+
+    def lose(response: Any) -> None:
+        sent.append(response.request.headers["Idempotency-Key"])
+        if len(sent) == 1:
+            msg = "the answer was lost"
+            raise httpx2.ReadError(msg, request=response.request)
+
+    client = _client(target)
+    file = client.files.create(purpose="batch", file=("rows.jsonl", _rows(3)))
+    web = openai.DefaultHttpxClient(event_hooks={"response": [lose]})
+    made = client.with_options(http_client=web).batches.create(
+        input_file_id=file.id, endpoint=URL, completion_window="24h", extra_headers={"Idempotency-Key": "nightly 17"}
+    )
+    of_this = [one.id for one in client.batches.list() if one.input_file_id == file.id]
+    return {"sent": sent, "batches": len(of_this), "same": of_this == [made.id]}
 
 
 def a_cancelled_batch(target: Target) -> Any:

@@ -286,6 +286,27 @@ async def test_a_batch_fails_where_its_account_s_files_take_more_than_they_may(
             assert (await Watched(at, await begin(at, left)).until("failed", "completed"))["status"] == "completed"
 
 
+async def test_one_idempotency_key_makes_one_batch(at: Edge) -> None:
+    file_id, other_file = await upload(at, [line(1)]), await upload(at, [line(2)])
+    body = {"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": "24h"}
+    once = {"Idempotency-Key": "nightly 17"}
+    got = await asyncio.gather(*(at.client.post("/v1/batches", json=body, headers=once) for _ in range(5)))
+    assert len({one.json()["id"] for one in got}) == 1
+    assert sorted(one.headers.get("Idempotent-Replayed", "") for one in got) == ["", *["true"] * 4]
+    assert len((await at.client.get("/v1/batches")).json()["data"]) == 1
+    for change in ({"metadata": {"a": "b"}}, {"completion_window": "1h"}, {"input_file_id": other_file}):
+        wrong = await at.client.post("/v1/batches", json={**body, **change}, headers=once)
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (422, "idempotency_key_reused")
+    assert (await at.client.post("/v1/batches", json=body, headers={"Idempotency-Key": ""})).status_code == 400
+    await at.client.delete(f"/v1/files/{file_id}")
+    again = await at.client.post("/v1/batches", json=body, headers=once)
+    assert (again.status_code, again.json()["id"]) == (200, got[0].json()["id"])
+    other = key()
+    await at.made.publish(other)
+    theirs = await at.client.post("/v1/batches", json=body, headers={**once, "Authorization": f"Bearer {other.text}"})
+    assert theirs.status_code == 404
+
+
 async def test_files_and_batches_are_their_accounts_alone(at: Edge, mine: Key) -> None:
     file_id = await upload(at, [line(1)])
     batch = await begin(at, file_id)
