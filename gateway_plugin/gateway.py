@@ -50,6 +50,7 @@ from gateway_plugin.service.jobs import Jobs
 from gateway_plugin.service.loading import Loading
 from gateway_plugin.service.many import ManyJobs
 from gateway_plugin.service.manyacts import ManyActs
+from gateway_plugin.service.uploads import Uploads
 from gateway_plugin.service.waiting import Waiters
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.tables.catalog import Catalog
@@ -185,7 +186,12 @@ class Gateway:
         most, proxies = settings.max_body_bytes, settings.trusted_proxies
         self._files = files = Files(bus, most_bytes=settings.max_files_bytes, wall=wall)
         kept_s = settings.files_kept_s
-        self._openai = OpenAiRest(files, Batches(bus, files, kept_s=kept_s, wall=wall), kept_s=kept_s)
+        self._openai = OpenAiRest(
+            files,
+            Uploads(bus, files, wall=wall),
+            Batches(bus, files, kept_s=kept_s, wall=wall),
+            kept_s=kept_s,
+        )
         self._dialects = dialects = Dialects(
             TfServingRest(jobs, catalog, self._codec, status, counts, most, is_for_pages=settings.cors),
             self.open_inference.rest,

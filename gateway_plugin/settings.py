@@ -188,14 +188,6 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             "otherwise; new jobs above that get 429. 0 = no more than is still free.",
         ),
     ] = 0
-    max_files_bytes: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Bytes that an account's files of batches may take; more get 429. 0 = a quarter of all the "
-            "room there is.",
-        ),
-    ] = 0
     max_idempotency_keys: Annotated[
         int,
         Meta(

@@ -295,10 +295,15 @@ class Idempotency:
         return self._loop.time() - first < self._in_flight_s
 
 
-def _subject(account: str, name: str) -> str:
-    """Where a key is kept. Raises :class:`InvalidRequest` for one that cannot be one."""
+def require_name(name: str) -> None:
+    """Raise :class:`InvalidRequest` for an Idempotency-Key that cannot be one."""
     if not 1 <= len(name) <= _MOST_CHARS or not name.isascii() or not name.isprintable():
         raise InvalidRequest(f"{HEADER} must be 1 to {_MOST_CHARS} printable ASCII characters.", bound="header")
+
+
+def _subject(account: str, name: str) -> str:
+    """Where a key is kept. Raises as :func:`require_name`."""
+    require_name(name)
     return names.key(Bucket.IDEM, f"{account}.{hashlib.sha256(name.encode()).hexdigest()}")
 
 

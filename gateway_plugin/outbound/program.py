@@ -17,6 +17,8 @@ from gateway_plugin.outbound.duty import Duty
 from gateway_plugin.outbound.follower import follow
 from gateway_plugin.outbound.hooks.webhooks import Webhooks
 from gateway_plugin.outbound.settings import OutboundSettings
+from gateway_plugin.service.files import Files
+from gateway_plugin.service.uploads import Uploads
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.program import log, metrics
@@ -63,6 +65,7 @@ def _works(bus: Bus, settings: OutboundSettings) -> dict[str, Callable[[], Await
     return {
         "batches": Batches(bus, settings).work,
         "results": partial(follow, bus, settings),
+        "uploads": Uploads(bus, Files(bus)).keep_swept,
         "webhooks": lambda: Webhooks(bus, settings).run(),
     }
 

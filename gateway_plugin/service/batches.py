@@ -1,5 +1,6 @@
 """Batches of files, for their owners: made, read, and asked to stop. The outbound program does them."""
 
+import hashlib
 import re
 import secrets
 import time
@@ -11,7 +12,15 @@ from msgspec.structs import replace
 
 from gateway_plugin.service.files import Files
 from signalbox.bus.client import Bus, Stored
-from signalbox.program.errors import InvalidRequest, LimitExceeded, NotFound, SignalboxError, StaleRevision, Unavailable
+from signalbox.program.errors import (
+    InvalidRequest,
+    KeyReused,
+    LimitExceeded,
+    NotFound,
+    SignalboxError,
+    StaleRevision,
+    Unavailable,
+)
 from signalbox.wire import names
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import ApiKey, decode, encode
@@ -62,6 +71,13 @@ def window_s(text: str, longest_s: float) -> int:
     return seconds
 
 
+class Made(NamedTuple):
+    """A batch. is_replayed: an earlier call with the same Idempotency-Key has made it."""
+
+    batch: Batch
+    is_replayed: bool = False
+
+
 class Batches:
     """The batches of all accounts. kept_s: how long they, and files, are kept. wall: UTC clock, seconds."""
 
@@ -71,23 +87,18 @@ class Batches:
         self._kept_s = kept_s
         self._wall = wall
 
-    async def make(self, key: ApiKey, endpoint: str, input_file: str, window: str, metadata: dict[str, str]) -> Batch:
-        """A new batch. Raises :class:`InvalidRequest`, :class:`NotFound` and :class:`LimitExceeded`."""
+    async def make(
+        self, key: ApiKey, endpoint: str, input_file: str, window: str, metadata: dict[str, str], *, once: str = ""
+    ) -> Made:
+        """A new batch. once: Idempotency-Key, under which an account makes one batch for as long as that is kept.
+
+        Raises :class:`InvalidRequest`, :class:`NotFound`, :class:`LimitExceeded` and :class:`KeyReused`.
+        """
         endpoint_of(endpoint)
         seconds = window_s(window, self._kept_s)
-        found = await self._files.find(key.account_id, input_file)
-        if not found.is_whole:
-            raise InvalidRequest("The input file is still being written.", field="input_file_id")
-        if sum(one.state in OPEN for one in await self.list(key.account_id)) >= MOST_OPEN:
-            raise LimitExceeded(
-                f"Your account has {MOST_OPEN} batches that have not ended; wait for some, or cancel them.",
-                retry_after_s=60.0,
-                bound="batches",
-                limit=MOST_OPEN,
-            )
         now = self._wall()
         batch = Batch(
-            id=f"batch_{secrets.token_hex(16)}",
+            id=f"batch_{_token(key.account_id, once)}",
             account_id=key.account_id,
             key_id=key.id,
             endpoint=endpoint,
@@ -97,8 +108,39 @@ class Batches:
             window=window,
             metadata=metadata,
         )
-        await write(self._bus, batch, expect=0, kept_s=self._kept_s)
-        return batch
+        if once and (before := await self._made_before(batch)) is not None:
+            return before
+        await self._require_input(key.account_id, input_file)
+        try:
+            await write(self._bus, batch, expect=0, kept_s=self._kept_s)
+        except StaleRevision:
+            before = await self._made_before(batch)
+            if before is None:
+                raise
+            return before
+        return Made(batch)
+
+    async def _require_input(self, account: str, input_file: str) -> None:
+        found = await self._files.find(account, input_file)
+        if not found.is_whole:
+            raise InvalidRequest("The input file is still being written.", field="input_file_id")
+        if sum(one.state in OPEN for one in await self.list(account)) >= MOST_OPEN:
+            raise LimitExceeded(
+                f"Your account has {MOST_OPEN} batches that have not ended; wait for some, or cancel them.",
+                retry_after_s=60.0,
+                bound="batches",
+                limit=MOST_OPEN,
+            )
+
+    async def _made_before(self, batch: Batch) -> Made | None:
+        """What an earlier call has made under this id. Raises :class:`KeyReused` where it asked for another."""
+        try:
+            before = await self.find(batch.account_id, batch.id)
+        except NotFound:
+            return None
+        if _asked(before) != _asked(batch):
+            raise KeyReused("This Idempotency-Key was used for another batch; choose a new one.")
+        return Made(before, is_replayed=True)
 
     async def find(self, account: str, batch_id: str) -> Batch:
         """A batch of an account. Raises :class:`NotFound`."""
@@ -141,6 +183,17 @@ async def write(bus: Bus, batch: Batch, *, expect: int, kept_s: float) -> int:
     """Write a batch; it is kept as long as the files that it makes. Raises as :meth:`Bus.write`."""
     subject = names.key(Bucket.BATCHES, names.batch_key(batch.account_id, batch.id))
     return await bus.write(subject, encode(batch), expect=expect, ttl_s=int(kept_s))
+
+
+def _token(account: str, once: str) -> str:
+    """The part of a batch's id that is its own: the same for one Idempotency-Key, else a new one."""
+    if not once:
+        return secrets.token_hex(16)
+    return hashlib.sha256(f"{names.token(account)} {once}".encode()).hexdigest()[:32]
+
+
+def _asked(batch: Batch) -> tuple[object, ...]:
+    return batch.endpoint, batch.input_file, batch.window, batch.metadata
 
 
 def _batch(stored: Stored) -> Batch | None:

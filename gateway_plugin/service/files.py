@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ from signalbox.program.tasks import Background
 from signalbox.wire import names
 from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import Header, Stream
-from signalbox.wire.outbound import StoredFile
+from signalbox.wire.outbound import FileUpload, StoredFile
 
 CHUNK_BYTES: Final = 512 * 1024
 SHARE: Final = 4
@@ -28,28 +28,25 @@ _TRIES: Final = 5
 
 
 class Upload:
-    """A file that is being written. What was written is removed again by :meth:`abandon`."""
+    """A file that is being written. What was written is removed again by :meth:`abandon`.
 
-    def __init__(self, files: "Files", account: str, held_bytes: int) -> None:
+    held_bytes: of the account's share. file_id, first: of the file, and number of the first chunk, where it is a part.
+    """
+
+    def __init__(self, files: "Files", account: str, held_bytes: int, file_id: str = "", first: int = 0) -> None:
         self._files = files
         self._account = account
         self._held_bytes = held_bytes
         self._buffer = bytearray()
+        self._first = first
         self._chunks = 0
-        self.id = f"file-{secrets.token_hex(16)}"
+        self.id = file_id or new_file_id()
         self.size = 0
 
     async def write(self, data: bytes) -> None:
         """Add bytes. Raises :class:`LimitExceeded` past the account's share, and :class:`Unavailable`."""
         writing = self._files.writing[self._account]  # of all uploads that go on here, this one too
-        if self._held_bytes + writing + len(data) > self._files.most_bytes:
-            raise LimitExceeded(
-                f"Files of your account would take more than the {self._files.most_bytes} bytes that they may. Delete "
-                "some that you need no more, or wait until they have aged out.",
-                retry_after_s=_RETRY_AFTER_S,
-                bound="files",
-                limit_bytes=self._files.most_bytes,
-            )
+        self._files.require_room(self._held_bytes + writing + len(data))
         self.size += len(data)
         self._files.writing[self._account] += len(data)
         self._buffer += data
@@ -58,8 +55,7 @@ class Upload:
 
     async def finish(self, filename: str, purpose: str) -> StoredFile:
         """Make it a file. Raises as :meth:`write`."""
-        if self._buffer:
-            await self._flush(len(self._buffer))
+        await self._flush_rest()
         made = StoredFile(
             id=self.id,
             filename=filename,
@@ -69,21 +65,26 @@ class Upload:
             chunks=self._chunks,
         )
         await self._files.put_about(self._account, made)
-        self._left()
+        self.left()
         return made
 
     def abandon(self) -> None:
         """Remove what was written, in the background. Best effort: what stays ages out."""
-        self._left()
+        self.left()
         self._files.remove_later(self._account, self.id)
 
     async def _flush(self, size: int) -> None:
         chunk = bytes(self._buffer[:size])
         del self._buffer[:size]
-        await self._files.put_chunk(self._account, self.id, self._chunks, chunk)
+        await self._files.put_chunk(self._account, self.id, self._first + self._chunks, chunk)
         self._chunks += 1
 
-    def _left(self) -> None:
+    async def _flush_rest(self) -> None:
+        if self._buffer:
+            await self._flush(len(self._buffer))
+
+    def left(self) -> None:
+        """Count it no longer as one that is written: what is stored of it counts from now on."""
         self._files.writing[self._account] -= self.size
         if self._files.writing[self._account] <= 0:
             del self._files.writing[self._account]
@@ -109,11 +110,29 @@ class Files:
 
     async def upload(self, account: str) -> Upload:
         """A new file. Raises :class:`Unavailable`."""
+        return Upload(self, account, await self.held_bytes(account))
+
+    async def held_bytes(self, account: str) -> int:
+        """What an account's files take, uploads that go on at their whole size. Raises :class:`Unavailable`."""
         if not self.most_bytes:
             info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.FILES}")
             most = info["config"].get("max_bytes", -1)
             self.most_bytes = most // SHARE if most > 0 else 1 << 62
-        return Upload(self, account, sum(one.size for one in await self.list(account)))
+        held = sum(one.size for one in await self.list(account))
+        async for page in self._bus.list_pages(Stream.FILES, [names.file_upload(account or "-")]):
+            held += sum(one.held_bytes for one in map(upload_of, page) if one is not None)
+        return held
+
+    def require_room(self, wanted_bytes: int) -> None:
+        """Raise :class:`LimitExceeded` where an account may not hold so much. Ask :meth:`held_bytes` before."""
+        if wanted_bytes > self.most_bytes:
+            raise LimitExceeded(
+                f"Files of your account would take more than the {self.most_bytes} bytes that they may. Delete some "
+                "that you need no more, or wait until they have aged out.",
+                retry_after_s=_RETRY_AFTER_S,
+                bound="files",
+                limit_bytes=self.most_bytes,
+            )
 
     async def find(self, account: str, file_id: str) -> StoredFile:
         """A file of an account, with its size as it is now. Raises :class:`NotFound`."""
@@ -135,8 +154,10 @@ class Files:
 
     async def read(self, account: str, found: StoredFile) -> AsyncGenerator[bytes, None]:
         """The bytes of a file, chunk after chunk. Raises :class:`NotFound` where it has been removed."""
-        for number in range(found.chunks):
-            yield (await self.chunk(account, found.id, number)).data
+        spans = iter(found.spans or (0, found.chunks))
+        for first, chunks in zip(spans, spans, strict=True):
+            for number in range(first, first + chunks):
+                yield (await self.chunk(account, found.id, number)).data
 
     async def chunk(self, account: str, file_id: str, number: int) -> Stored:
         """One chunk. Raises :class:`NotFound`."""
@@ -153,14 +174,22 @@ class Files:
         """What was written last of a file."""
         return await self._bus.leader_get(Stream.FILES, names.file_chunks(account or "-", file_id))
 
-    async def delete(self, account: str, file_id: str) -> None:
-        """Remove a file and all its bytes. Idempotent."""
-        subject = names.file_chunks(account or "-", file_id)
-        await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.FILES}", {"filter": subject})
+    async def delete(self, account: str, file_id: str, *, before: int = 0) -> None:
+        """Remove a file and all its bytes. before: only what has a lower sequence; 0 = all. Idempotent."""
+        await self._purge(names.file_chunks(account or "-", file_id), before)
 
-    def remove_later(self, account: str, file_id: str) -> None:
-        """:meth:`delete`, beside the caller; where it fails the chunks age out."""
-        self._removing.start(self.delete(account, file_id), name="remove a file")
+    def remove_later(self, account: str, file_id: str, chunks: Iterable[int] | None = None) -> None:
+        """Remove a file, or some of its chunks, beside the caller; where it fails they age out."""
+        work = self.delete(account, file_id) if chunks is None else self._remove_chunks(account, file_id, chunks)
+        self._removing.start(work, name="remove a file")
+
+    async def _remove_chunks(self, account: str, file_id: str, chunks: Iterable[int]) -> None:
+        for number in chunks:
+            await self._purge(names.file_chunk(account, file_id, number))
+
+    async def _purge(self, subject: str, before: int = 0) -> None:
+        wanted = {"filter": subject, **({"seq": before} if before else {})}
+        await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.FILES}", wanted)
 
     async def put_chunk(
         self, account: str, file_id: str, number: int, data: bytes, headers: dict[str, str] | None = None
@@ -188,6 +217,19 @@ class Files:
         if last is None or number is None:
             return found
         return replace(found, chunks=number + 1, size=int(last.headers.get(Header.SIZE, "0")))
+
+
+def new_file_id() -> str:
+    """An id that no file has."""
+    return f"file-{secrets.token_hex(16)}"
+
+
+def upload_of(stored: Stored) -> FileUpload | None:
+    """An upload as it is stored; None where it is not to be understood."""
+    try:
+        return decode(FileUpload, stored.data)
+    except (msgspec.MsgspecError, SignalboxError):  # a newer program's
+        return None
 
 
 def _about(stored: Stored) -> StoredFile | None:

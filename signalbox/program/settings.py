@@ -129,6 +129,14 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Meta(ge=3600, le=30 * 86_400, description="Files of batches are kept so long. Read by the same."),
     ] = 7 * 86_400.0
+    max_files_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes that an account's files of batches may take: more get 429, and a batch that writes more "
+            "fails. 0 = a quarter of all the room there is. The same for gateways and outbound.",
+        ),
+    ] = 0
     webhook_networks: Annotated[
         tuple[str, ...],
         Meta(

@@ -382,6 +382,16 @@ def file_about(account: str = "", file_id: str = "") -> str:
     return f"files.{token(account) or '*'}.{file_id or '*'}.about"
 
 
+def file_upload(account: str = "", file_id: str = "") -> str:
+    """Subject in ``FILES`` of the upload by whose parts a file comes; wildcards as :func:`file_about` has them."""
+    return f"files.{token(account) or '*'}.{file_id or '*'}.upload"
+
+
+def account_of_file(subject: str) -> str:
+    """The account of what lies under a subject of ``FILES``."""
+    return untoken(subject.split(".")[1])
+
+
 def number_of_chunk(subject: str) -> int | None:
     """Number of the chunk of a file that lies under a subject of ``FILES``; None where none does."""
     last = subject.rpartition(".")[2]

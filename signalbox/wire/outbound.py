@@ -134,7 +134,8 @@ class FollowerPosition(Doc, frozen=True, kw_only=True):
 class StoredFile(Doc, frozen=True, kw_only=True):
     """``files.<account>.<file>.about``: a file of an account. Its bytes are the chunks beside it, from 0 on.
 
-    size, chunks: of a file that is_whole; of one that is still written the last chunk tells. batch_id: whose output it
+    size, chunks: of a file that is_whole; of one that is still written the last chunk tells. spans: where it came in
+    parts, the number of the first chunk and how many there are, of one part after the other. batch_id: whose output it
     is, empty = it was uploaded.
     """
 
@@ -144,8 +145,50 @@ class StoredFile(Doc, frozen=True, kw_only=True):
     created_at: float
     size: int = 0
     chunks: int = 0
+    spans: tuple[int, ...] = ()
     is_whole: bool = True
     batch_id: str = ""
+
+
+class FilePart(Doc, frozen=True, kw_only=True):
+    """A part of a file: so many chunks of the file's own, with numbers from first on."""
+
+    first: int
+    chunks: int
+    size: int
+    created_at: float
+
+    @property
+    def id(self) -> str:
+        """In OpenAI's form, of one upload."""
+        return f"part_{self.first:016x}"
+
+
+class FileUpload(Doc, frozen=True, kw_only=True):
+    """``files.<account>.<file>.upload``: a file that comes in parts. Written by compare-and-set.
+
+    size: that the file will have, as its owner says. parts: in the order of their ends; of one that is completed, in
+    the file's order. ended_at: UTC seconds.
+    """
+
+    file_id: str
+    filename: str
+    purpose: str = "batch"
+    size: int
+    created_at: float
+    ended_at: float = 0.0
+    state: Literal["pending", "completed", "cancelled", "expired"] = "pending"
+    parts: tuple[FilePart, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """In OpenAI's form."""
+        return self.file_id.replace("file-", "upload_", 1)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes of its account's share beside the file that came of it."""
+        return max(self.size, sum(part.size for part in self.parts)) if self.state == "pending" else 0
 
 
 class BatchCursor(Doc, frozen=True, kw_only=True):

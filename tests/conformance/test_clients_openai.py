@@ -60,6 +60,13 @@ async def test_openai_s_client_makes_files_and_batches_and_reads_what_came_of_th
         "deleted": [True, True],
         "then": {"kind": "NotFoundError", "code": "not_found", "status": 404},
     }
+    assert found["a_file_in_parts"] == {
+        "pending": ["upload", "pending", True, 3600],
+        "wrong": {"kind": "BadRequestError", "code": "invalid_request", "status": 400},
+        "completed": ["completed", "rows.jsonl", True],
+        "helped": [True, True],
+        "cancelled": "cancelled",
+    }
     assert found["a_batch"] == {
         "counts": {"total": 201, "completed": 200, "failed": 1},
         "status": "completed",
@@ -69,6 +76,7 @@ async def test_openai_s_client_makes_files_and_batches_and_reads_what_came_of_th
         "lines": 200,
         "wrong": "invalid_json",
     }
+    assert found["a_batch_whose_answer_was_lost"] == {"sent": ["nightly 17"] * 2, "batches": 1, "same": True}
     assert found["a_cancelled_batch"] == {"asked": "cancelling", "ended": "cancelled"}
     assert found["refusals"] == {
         "wrong key": {"kind": "AuthenticationError", "code": "unauthorized", "status": 401},

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from gateway_plugin.jsonresponses import JsonResponse, json_response, problem_response
 from signalbox.program.errors import SignalboxError, meaning
-from signalbox.wire.outbound import Batch, StoredFile
+from signalbox.wire.outbound import Batch, FilePart, FileUpload, StoredFile
 
 _TYPES: Final = {
     401: "authentication_error",
@@ -27,6 +27,31 @@ def file_object(found: StoredFile, kept_s: float) -> dict[str, Any]:
         "purpose": found.purpose,
         "status": "processed",
         "status_details": None,
+    }
+
+
+def upload_object(found: FileUpload, open_s: float, file: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A file that comes in parts, or has come. open_s: how long it may."""
+    return {
+        "id": found.id,
+        "object": "upload",
+        "bytes": found.size,
+        "created_at": int(found.created_at),
+        "expires_at": int(found.created_at + open_s),
+        "filename": found.filename,
+        "purpose": found.purpose,
+        "status": found.state,
+        "file": file,
+    }
+
+
+def part_object(found: FilePart, upload_id: str) -> dict[str, Any]:
+    """A part of an upload."""
+    return {
+        "id": found.id,
+        "object": "upload.part",
+        "created_at": int(found.created_at),
+        "upload_id": upload_id,
     }
 
 

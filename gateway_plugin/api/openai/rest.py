@@ -1,27 +1,38 @@
-"""``/v1/files`` and ``/v1/batches`` over HTTP, in OpenAI's form."""
+"""``/v1/files``, ``/v1/uploads`` and ``/v1/batches`` over HTTP, in OpenAI's form."""
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import parse_qs
 
+from gateway_plugin.admission.idempotency import HEADER, REPLAYED, require_name
 from gateway_plugin.admission.keyring import CANCEL, READ, SUBMIT, require_model, require_scope
 from gateway_plugin.api.openai.multipart import Began, Multipart
-from gateway_plugin.api.openai.objects import batch_object, file_object, listed, refusal
+from gateway_plugin.api.openai.objects import (
+    batch_object,
+    file_object,
+    listed,
+    part_object,
+    refusal,
+    upload_object,
+)
 from gateway_plugin.jsonresponses import JsonResponse, StreamResponse, json_response
 from gateway_plugin.request import Request
 from gateway_plugin.service.batches import BATCH_ID, FILE_ID, Batches, endpoint_of
-from gateway_plugin.service.files import Files
+from gateway_plugin.service.files import Files, Upload
+from gateway_plugin.service.uploads import MOST_PARTS, OPEN_S, PART_BYTES, UPLOAD_ID, Uploads
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, SignalboxError, Unimplemented
 from signalbox.wire.messages import ApiKey
 
-UPLOAD_BYTES: Final = 64 * 1024 * 1024
-"""Largest body of one upload."""
-_FILES: Final = "/v1/files"
-_OURS: Final = re.compile(r"/v1/(?:files|batches)(?:[/?]|\Z)")
-_PATH: Final = re.compile(r"/v1/(?P<what>files|batches)(?:/(?P<id>[^/]+)(?:/(?P<act>content|cancel))?)?\Z")
-_BOUNDS: Final = Bounds(65_536, 1_000)
+UPLOAD_BYTES: Final = PART_BYTES + 65_536
+"""Largest body that is a file, or a part of one, with what is around it."""
+_OURS: Final = re.compile(r"/v1/(?:files|uploads|batches)(?:[/?]|\Z)")
+_PATH: Final = re.compile(
+    r"/v1/(?P<what>files|uploads|batches)(?:/(?P<id>[^/]+)(?:/(?P<act>content|parts|complete|cancel))?)?\Z"
+)
+_IDS: Final = {"files": FILE_ID, "uploads": UPLOAD_ID, "batches": BATCH_ID}
+_BOUNDS: Final = Bounds(131_072, 2 * MOST_PARTS)
 _PURPOSES: Final = ("batch",)
 _MOST_LISTED: Final = {"files": 10_000, "batches": 100}
 _LISTED: Final = {"files": 10_000, "batches": 20}
@@ -34,26 +45,31 @@ _Act = Callable[[Request, ApiKey, str], Awaitable[JsonResponse | StreamResponse]
 
 
 class OpenAiRest:
-    """The dialect of files and batches. kept_s: how long files are kept."""
+    """The dialect of files, uploads and batches. kept_s: how long files are kept."""
 
     limit_bytes = _BOUNDS.body_bytes
     most_bytes = UPLOAD_BYTES
 
-    def __init__(self, files: Files, batches: Batches, *, kept_s: float) -> None:
+    def __init__(self, files: Files, uploads: Uploads, batches: Batches, *, kept_s: float) -> None:
         self._files = files
+        self._uploads = uploads
         self._batches = batches
         self._kept_s = kept_s
         self._acts: dict[tuple[str, bool, str], dict[str, _Act]] = {
             ("files", False, ""): {"GET": self._list_files, "POST": self._upload_whole},
             ("files", True, ""): {"GET": self._file, "DELETE": self._delete},
             ("files", True, "content"): {"GET": self._content},
+            ("uploads", False, ""): {"POST": self._begin},
+            ("uploads", True, "parts"): {"POST": self._upload_whole},
+            ("uploads", True, "complete"): {"POST": self._complete},
+            ("uploads", True, "cancel"): {"POST": self._give_up},
             ("batches", False, ""): {"GET": self._list_batches, "POST": self._make},
             ("batches", True, ""): {"GET": self._batch},
             ("batches", True, "cancel"): {"POST": self._cancel},
         }
 
     def takes(self, head: str) -> bool:
-        """Whether a path is of files or batches."""
+        """Whether a path is of files, uploads or batches."""
         return _OURS.match(head) is not None
 
     def keyless(self, _request: Request) -> JsonResponse | None:
@@ -75,40 +91,32 @@ class OpenAiRest:
             allowed = ", ".join(acts)
             raise MethodNotAllowed(f"{path[:_SHOWN]} takes {allowed}.", allow=allowed)
         given = found["id"] or ""
-        if given and (FILE_ID if found["what"] == "files" else BATCH_ID).match(given) is None:
+        if given and _IDS[found["what"]].match(given) is None:
             raise NotFound("There is no such thing, or it is not yours.")
         return await acts[request.method](request, key, given)
 
     # ------------------------------------------------------------------ files
 
     def is_upload(self, request: Request) -> bool:
-        """Whether a request's body is a file, which :meth:`upload` reads as it comes."""
-        return request.method == "POST" and request.url.partition("?")[0] == _FILES
+        """Whether a request's body is a file or a part of one, which :meth:`upload` reads as it comes."""
+        found = _PATH.match(request.url.partition("?")[0])
+        if request.method != "POST" or found is None:
+            return False
+        return (found["what"], found["id"], found["act"]) == ("files", None, None) or found["act"] == "parts"
 
     async def upload(self, request: Request, key: ApiKey, body: AsyncGenerator[bytes, None]) -> JsonResponse:
-        """The file that a body holds. Raises as :meth:`Upload.write`, and :class:`InvalidRequest`."""
+        """The file, or the part, that a body holds. Raises as :meth:`Upload.write`, and :class:`InvalidRequest`."""
         require_scope(key, SUBMIT)
-        reader = Multipart(request.headers.get("Content-Type", ""))
-        fields: dict[str, bytes] = {}
-        name, filename = "", None
+        found = _PATH.match(request.url.partition("?")[0])
+        upload_id = found["id"] if found is not None else None
+        if upload_id is None:
+            return await self._upload_file(request, key, body)
+        return await self._upload_part(request, key, upload_id, body)
+
+    async def _upload_file(self, request: Request, key: ApiKey, body: AsyncGenerator[bytes, None]) -> JsonResponse:
         upload = await self._files.upload(key.account_id)
         try:
-            async for part in body:
-                for found in reader.feed(part):
-                    if isinstance(found, Began):
-                        name = found.name
-                        if name == "file":
-                            if filename is not None:
-                                raise InvalidRequest("Send one file in a call.", field="file")
-                            filename = found.filename or "upload.jsonl"
-                    elif name == "file":
-                        await upload.write(found)
-                    else:
-                        fields[name] = fields.get(name, b"") + found
-                        if len(fields[name]) > _LONGEST_FIELD:
-                            raise InvalidRequest(f"A field is longer than {_LONGEST_FIELD} bytes.", field=name[:60])
-            if not reader.is_over:
-                raise InvalidRequest("The multipart body has no end.")
+            fields, filename = await _received(request, body, upload, "file")
             purpose = fields.get("purpose", b"").decode(errors="replace")
             if filename is None or purpose not in _PURPOSES:
                 raise InvalidRequest('Send a "file", and a "purpose" that is "batch".', field="purpose")
@@ -117,6 +125,20 @@ class OpenAiRest:
             upload.abandon()
             raise
         return json_response(200, file_object(made, self._kept_s))
+
+    async def _upload_part(
+        self, request: Request, key: ApiKey, upload_id: str, body: AsyncGenerator[bytes, None]
+    ) -> JsonResponse:
+        if UPLOAD_ID.match(upload_id) is None:
+            raise NotFound("There is no such upload, or it is not yours.")
+        part = await self._uploads.part(key.account_id, upload_id)
+        try:
+            await _received(request, body, part, "data")
+            made = await self._uploads.add(key.account_id, upload_id, part)
+        except BaseException:
+            part.abandon()
+            raise
+        return json_response(200, part_object(made, upload_id))
 
     async def _upload_whole(self, _request: Request, _key: ApiKey, _id: str) -> JsonResponse:
         raise Unimplemented("Have the gateway send this path to the upstream, which takes files (docs/tyk.md).")
@@ -153,6 +175,36 @@ class OpenAiRest:
         await self._files.delete(key.account_id, file_id)
         return json_response(200, {"id": file_id, "object": "file", "deleted": True})
 
+    # ------------------------------------------------------------------ files in parts
+
+    async def _begin(self, request: Request, key: ApiKey, _id: str) -> JsonResponse:
+        require_scope(key, SUBMIT)
+        fields = parse(request.raw_body, _BOUNDS).doc
+        filename, purpose = _text(fields, "filename"), _text(fields, "purpose")
+        if purpose not in _PURPOSES:
+            raise InvalidRequest('The "purpose" must be "batch".', field="purpose")
+        if len(filename) > _LONGEST_FIELD:
+            raise InvalidRequest(f"A field is longer than {_LONGEST_FIELD} characters.", field="filename")
+        size = fields.get("bytes")
+        if type(size) is not int:
+            raise InvalidRequest('"bytes" must be the size of the file, a whole number.', field="bytes")
+        made = await self._uploads.make(key.account_id, filename, purpose, size)
+        return json_response(200, upload_object(made, OPEN_S))
+
+    async def _complete(self, request: Request, key: ApiKey, upload_id: str) -> JsonResponse:
+        require_scope(key, SUBMIT)
+        fields = parse(request.raw_body, _BOUNDS).doc
+        part_ids = fields.get("part_ids") if isinstance(fields, dict) else None
+        if not isinstance(part_ids, list) or not all(type(one) is str for one in part_ids):
+            raise InvalidRequest('The body must be an object with "part_ids", a list of strings.', field="part_ids")
+        md5 = "" if fields.get("md5") is None else _text(fields, "md5")
+        upload, made = await self._uploads.complete(key.account_id, upload_id, part_ids, md5)
+        return json_response(200, upload_object(upload, OPEN_S, file_object(made, self._kept_s)))
+
+    async def _give_up(self, _request: Request, key: ApiKey, upload_id: str) -> JsonResponse:
+        require_scope(key, SUBMIT)
+        return json_response(200, upload_object(await self._uploads.cancel(key.account_id, upload_id), OPEN_S))
+
     # ------------------------------------------------------------------ batches
 
     async def _make(self, request: Request, key: ApiKey, _id: str) -> JsonResponse:
@@ -163,8 +215,11 @@ class OpenAiRest:
             raise NotFound("There is no such file, or it is not yours.", field="input_file_id")
         require_model(key, endpoint_of(endpoint).model)
         window = _text(fields, "completion_window")
-        batch = await self._batches.make(key, endpoint, input_file, window, _metadata(fields.get("metadata")))
-        return json_response(200, batch_object(batch))
+        metadata = _metadata(fields.get("metadata"))
+        if (once := request.headers.get(HEADER)) is not None:
+            require_name(once)
+        made = await self._batches.make(key, endpoint, input_file, window, metadata, once=once or "")
+        return json_response(200, batch_object(made.batch), {REPLAYED: "true"} if made.is_replayed else None)
 
     async def _list_batches(self, request: Request, key: ApiKey, _id: str) -> JsonResponse:
         require_scope(key, READ)
@@ -178,6 +233,33 @@ class OpenAiRest:
     async def _cancel(self, _request: Request, key: ApiKey, batch_id: str) -> JsonResponse:
         require_scope(key, CANCEL)
         return json_response(200, batch_object(await self._batches.cancel(key.account_id, batch_id)))
+
+
+async def _received(
+    request: Request, body: AsyncGenerator[bytes, None], upload: Upload, field: str
+) -> tuple[dict[str, bytes], str | None]:
+    """Write one field of a multipart body as it comes. Returns the others, and the name of the file, None where none
+    came. Raises as :meth:`OpenAiRest.upload`."""
+    reader = Multipart(request.headers.get("Content-Type", ""))
+    fields: dict[str, bytes] = {}
+    name, filename = "", None
+    async for part in body:
+        for found in reader.feed(part):
+            if isinstance(found, Began):
+                name = found.name
+                if name == field:
+                    if filename is not None:
+                        raise InvalidRequest("Send one file in a call.", field=field)
+                    filename = found.filename or "upload.jsonl"
+            elif name == field:
+                await upload.write(found)
+            else:
+                fields[name] = fields.get(name, b"") + found
+                if len(fields[name]) > _LONGEST_FIELD:
+                    raise InvalidRequest(f"A field is longer than {_LONGEST_FIELD} bytes.", field=name[:60])
+    if not reader.is_over:
+        raise InvalidRequest("The multipart body has no end.")
+    return fields, filename
 
 
 def _page(what: str, query: dict[str, list[str]], objects: list[dict[str, Any]]) -> JsonResponse:

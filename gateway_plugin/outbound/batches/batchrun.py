@@ -19,6 +19,7 @@ from signalbox.bus.client import Bus
 from signalbox.program import log, metrics
 from signalbox.program.errors import (
     Forbidden,
+    LimitExceeded,
     NotFound,
     SignalboxError,
     StaleRevision,
@@ -78,6 +79,7 @@ class BatchRun:
         stored.
         """
         await self._output.restore()
+        self._check_share()
         try:
             endpoint = endpoint_of(self._batch.endpoint)
             found = await self._files.find(self._batch.account_id, self._batch.input_file)
@@ -250,8 +252,18 @@ class BatchRun:
             done = self._output.done
             if (done.completed, done.failed) != (self._batch.completed, self._batch.failed):
                 await self._update(**self._progress())
+            self._check_share()
             if done.done_to != before:
                 self._moved.set()
+
+    def _check_share(self) -> None:
+        """Begin no more lines once the account's files take more than they may; those that run still come in."""
+        if self._output.is_over and self._failure is None:
+            self._failure = LimitExceeded(
+                f"Files of your account take more than the {self._files.most_bytes} bytes that they may. Delete some, "
+                "and make a batch of the lines that are in neither of this one's files."
+            )
+            self._moved.set()
 
     def _progress(self) -> dict[str, Any]:
         output = self._output

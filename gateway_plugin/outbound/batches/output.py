@@ -6,6 +6,7 @@ a restart the last chunks tell which lines are done, and no line comes twice.
 
 import asyncio
 import hashlib
+import time
 from typing import Final
 
 from gateway_plugin.service.files import Files
@@ -19,6 +20,9 @@ FLUSH_BYTES: Final = 256 * 1024
 """A chunk is written when its lines are so long together, or when they have waited for a while."""
 MOST_LINE_BYTES: Final = 512 * 1024
 """Longest line of an output: with it a chunk is still a message."""
+
+_LOOK_S: Final = 60.0
+"""What else the account has written or deleted is looked at so often, and whenever the share seems to be exceeded."""
 
 LINES = metrics.counter("batch_lines", "Lines of batches that are in a file: in its output, or its errors.", "file")
 
@@ -76,7 +80,14 @@ class Output:
         self._output = _File(batch, "output")
         self._errors = _File(batch, "error")
         self._lock = asyncio.Lock()
+        self._held_bytes = 0
+        self._looked_s = 0.0
         self.done = Done(BatchCursor())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the account's files take more than they may."""
+        return self._held_bytes > self._files.most_bytes
 
     @property
     def output_file(self) -> str:
@@ -113,6 +124,7 @@ class Output:
             if last.seq > youngest:
                 youngest = last.seq
                 self.done = Done(decode(BatchCursor, last.headers[Header.CURSOR]))
+        await self._look()
 
     async def add(self, number: int, line: bytes, *, is_error: bool) -> None:
         """A line of a file; it is durable once :meth:`flush` has returned. Raises as :meth:`flush`."""
@@ -155,6 +167,14 @@ class Output:
             file.chunks += 1
             file.size = size
             file.waiting, file.waiting_bytes = [], 0
+            self._held_bytes += len(data)
+            if self.is_over or time.monotonic() - self._looked_s > _LOOK_S:
+                await self._look()
+
+    async def _look(self) -> None:
+        """Find out what the account's files take, those of this batch among them."""
+        self._held_bytes = await self._files.held_bytes(self._batch.account_id)
+        self._looked_s = time.monotonic()
 
     async def _put_about(self, file: _File, *, is_whole: bool) -> None:
         about = StoredFile(

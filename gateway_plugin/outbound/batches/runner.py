@@ -36,7 +36,7 @@ class Batches:
         table = Table(self._bus, Bucket.BATCHES, Batch)
         table.on_change(self._take)
         jobs = LineJobs(self._bus, self._settings)
-        files = Files(self._bus)
+        files = Files(self._bus, most_bytes=self._settings.max_files_bytes)
         running = Background()
         try:
             await jobs.start()

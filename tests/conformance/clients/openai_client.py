@@ -1,9 +1,11 @@
 """OpenAI's own client: files and batches, its errors and its retries."""
 
+import hashlib
 import json
 import time
 from typing import Any
 
+import httpx2
 import openai
 
 from tests.conformance.clients.steps import WRONG_KEY, Target, take
@@ -54,6 +56,31 @@ def a_file(target: Target) -> Any:
     }
 
 
+def a_file_in_parts(target: Target) -> Any:
+    """One by its parts, out of order; one by the client's own helper; one that is cancelled."""
+    client, data = _client(target), _rows(1000)
+    half = len(data) // 2
+    made = client.uploads.create(bytes=len(data), filename="rows.jsonl", mime_type="application/jsonl", purpose="batch")
+    last, first = [client.uploads.parts.create(made.id, data=part).id for part in (data[half:], data[:half])]
+    md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    wrong = _refused(lambda: client.uploads.complete(made.id, part_ids=[last, first], md5=md5))
+    done = client.uploads.complete(made.id, part_ids=[first, last], md5=md5)
+    assert done.file is not None
+    large = b"\n".join([data] * 700)  # more than one part of the client's own size
+    helped = client.uploads.upload_file_chunked(
+        file=large, filename="large.jsonl", bytes=len(large), mime_type="application/jsonl", purpose="batch"
+    )
+    assert helped.file is not None
+    over = client.uploads.create(bytes=1, filename="x", mime_type="text/plain", purpose="batch")
+    return {
+        "pending": (made.object, made.status, made.bytes == len(data), made.expires_at - made.created_at),
+        "wrong": wrong,
+        "completed": (done.status, done.file.filename, client.files.content(done.file.id).content == data),
+        "helped": (len(large) > 1 << 26, client.files.content(helped.file.id).content == large),
+        "cancelled": client.uploads.cancel(over.id).status,
+    }
+
+
 def a_batch(target: Target) -> Any:
     """A batch of 200 lines, and one that is wrong."""
     client = _client(target)
@@ -76,6 +103,26 @@ def a_batch(target: Target) -> Any:
         "lines": len({one["custom_id"] for one in lines}),
         "wrong": wrong["error"]["code"],
     }
+
+
+def a_batch_whose_answer_was_lost(target: Target) -> Any:
+    """The client's own retry, with a key given to it, finds the batch that its first try made."""
+    sent: list[str] = []
+
+    def lose(response: Any) -> None:
+        sent.append(response.request.headers["Idempotency-Key"])
+        if len(sent) == 1:
+            msg = "the answer was lost"
+            raise httpx2.ReadError(msg, request=response.request)
+
+    client = _client(target)
+    file = client.files.create(purpose="batch", file=("rows.jsonl", _rows(3)))
+    web = openai.DefaultHttpxClient(event_hooks={"response": [lose]})
+    made = client.with_options(http_client=web).batches.create(
+        input_file_id=file.id, endpoint=URL, completion_window="24h", extra_headers={"Idempotency-Key": "nightly 17"}
+    )
+    of_this = [one.id for one in client.batches.list() if one.input_file_id == file.id]
+    return {"sent": sent, "batches": len(of_this), "same": of_this == [made.id]}
 
 
 def a_cancelled_batch(target: Target) -> Any:

@@ -1,7 +1,9 @@
 """Files and batches through the edge, done by the outbound program's task over its own connection."""
 
 import asyncio
+import hashlib
 import json
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,7 +15,8 @@ from msgspec.structs import replace
 from gateway_plugin.outbound.batches import batchrun
 from gateway_plugin.outbound.batches.runner import Batches
 from gateway_plugin.outbound.settings import OutboundSettings
-from gateway_plugin.service.files import Files
+from gateway_plugin.service.files import CHUNK_BYTES, Files
+from gateway_plugin.service.uploads import FILE_BYTES, OPEN_S, Uploads
 from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.program.errors import LimitExceeded, StaleRevision
@@ -21,7 +24,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, ErrorInfo, decode, encode
 from signalbox.wire.names import Bucket, Stream
-from signalbox.wire.outbound import Batch
+from signalbox.wire.outbound import Batch, FileUpload
 from signalbox.wire.tensors import Tensor
 from tests.integration.gateway_plugin.test_job_results import Edge, edge
 from tests.integration.gateway_plugin.test_outbound_process import PASSWORDS, copy
@@ -261,6 +264,49 @@ async def test_what_cannot_be_done_fails_or_expires_and_says_why(at: Edge, nats:
     assert "no such file" in doc["errors"]["data"][0]["message"]
 
 
+async def test_a_batch_fails_where_its_account_s_files_take_more_than_they_may(
+    nats: NatsServer, tmp_path: Path, mine: Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batchrun, "_FLUSH_S", 0.02)
+    most = 60_000
+    async with edge(nats, tmp_path, mine, max_files_bytes=most) as at, ScriptedWorker(at.made.bus, "half"):
+        file_id = await upload(at, [line(number) for number in range(400)])
+        size = (await at.client.get(f"/v1/files/{file_id}")).json()["bytes"]
+        async with doing(nats, batch_window=4, max_files_bytes=most):
+            doc = await Watched(at, await begin(at, file_id)).until("failed", "completed")
+            assert (doc["status"], str(most) in doc["errors"]["data"][0]["message"]) == ("failed", True)
+            written = await lines_of(at, doc["output_file_id"])
+            assert 0 < len(written) == doc["request_counts"]["completed"] < 400
+            output = (await at.client.get(f"/v1/files/{doc['output_file_id']}")).json()
+            assert most < size + output["bytes"] < most + 20_000
+            again = await Watched(at, await begin(at, file_id)).until("failed", "completed")
+            assert (again["status"], again["output_file_id"]) == ("failed", None)
+            assert (await at.client.delete(f"/v1/files/{output['id']}")).json()["deleted"] is True
+            left = await upload(at, [line(399)])
+            assert (await Watched(at, await begin(at, left)).until("failed", "completed"))["status"] == "completed"
+
+
+async def test_one_idempotency_key_makes_one_batch(at: Edge) -> None:
+    file_id, other_file = await upload(at, [line(1)]), await upload(at, [line(2)])
+    body = {"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": "24h"}
+    once = {"Idempotency-Key": "nightly 17"}
+    got = await asyncio.gather(*(at.client.post("/v1/batches", json=body, headers=once) for _ in range(5)))
+    assert len({one.json()["id"] for one in got}) == 1
+    assert sorted(one.headers.get("Idempotent-Replayed", "") for one in got) == ["", *["true"] * 4]
+    assert len((await at.client.get("/v1/batches")).json()["data"]) == 1
+    for change in ({"metadata": {"a": "b"}}, {"completion_window": "1h"}, {"input_file_id": other_file}):
+        wrong = await at.client.post("/v1/batches", json={**body, **change}, headers=once)
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (422, "idempotency_key_reused")
+    assert (await at.client.post("/v1/batches", json=body, headers={"Idempotency-Key": ""})).status_code == 400
+    await at.client.delete(f"/v1/files/{file_id}")
+    again = await at.client.post("/v1/batches", json=body, headers=once)
+    assert (again.status_code, again.json()["id"]) == (200, got[0].json()["id"])
+    other = key()
+    await at.made.publish(other)
+    theirs = await at.client.post("/v1/batches", json=body, headers={**once, "Authorization": f"Bearer {other.text}"})
+    assert theirs.status_code == 404
+
+
 async def test_files_and_batches_are_their_accounts_alone(at: Edge, mine: Key) -> None:
     file_id = await upload(at, [line(1)])
     batch = await begin(at, file_id)
@@ -345,6 +391,106 @@ async def test_an_upload_is_bounded_and_what_was_written_of_it_goes(
         assert len({subject.split(".")[2] for subject in info["state"]["subjects"]}) == 1
 
 
+async def begin_upload(at: Edge, size: int) -> str:
+    body = {"filename": "in.jsonl", "purpose": "batch", "bytes": size, "mime_type": "application/jsonl"}
+    got = await at.client.post("/v1/uploads", json=body)
+    assert got.status_code == 200, got.text
+    return str(got.json()["id"])
+
+
+async def send_part(at: Edge, upload_id: str, data: bytes) -> str:
+    got = await at.client.post(f"/v1/uploads/{upload_id}/parts", files={"data": data})
+    assert got.status_code == 200, got.text
+    assert (got.json()["object"], got.json()["upload_id"]) == ("upload.part", upload_id)
+    return str(got.json()["id"])
+
+
+async def chunks_of(at: Edge, file_id: str) -> set[str]:
+    info = await at.made.bus.request_json(
+        f"$JS.API.STREAM.INFO.{Stream.FILES}", {"subjects_filter": names.file_chunks(file_id=file_id)}
+    )
+    return {subject.rpartition(".")[2] for subject in info["state"].get("subjects") or {}}
+
+
+async def test_a_file_comes_in_parts_in_the_order_that_is_given(at: Edge, nats: NatsServer) -> None:
+    data = "\n".join(json.dumps(line(number)) for number in range(12_000)).encode()
+    third = len(data) // 3 + 7
+    upload_id = await begin_upload(at, len(data))
+    file_id = upload_id.replace("upload_", "file-")
+    pieces = [data[start : start + third] for start in range(0, len(data), third)]
+    sent = [send_part(at, upload_id, one) for one in (*reversed(pieces), pieces[0])]
+    *backwards, _sent_twice = await asyncio.gather(*sent)
+    wanted = {"part_ids": backwards[::-1], "md5": hashlib.md5(data, usedforsecurity=False).hexdigest()}
+    path = f"/v1/uploads/{upload_id}/complete"
+    for wrong in (
+        {"part_ids": backwards[:2]},
+        {**wanted, "part_ids": backwards},
+        {"part_ids": [*backwards[:2], backwards[0]]},
+        {"part_ids": ["part_0"]},
+    ):
+        assert (await at.client.post(path, json=wrong)).status_code == 400
+    first, again = [(await at.client.post(path, json=wanted)).json() for _ in range(2)]
+    assert (first["status"], first["file"]["id"], first["file"]["bytes"]) == ("completed", file_id, len(data))
+    assert again == first
+    late = await at.client.post(f"/v1/uploads/{upload_id}/parts", files={"data": b"x"})
+    assert (late.status_code, "completed" in late.json()["error"]["message"]) == (400, True)
+    await at.made.gateway._files.close()
+    assert len(await chunks_of(at, file_id)) == 3 * (third // CHUNK_BYTES + 1) + 2
+    assert (await at.client.get(f"/v1/files/{file_id}/content")).content == data
+    assert [one["id"] for one in (await at.client.get("/v1/files")).json()["data"]] == [file_id]
+    async with doing(nats):
+        batch = await begin(at, file_id)
+        await at.client.post(f"/v1/batches/{batch}/cancel")
+        assert (await Watched(at, batch).until("cancelled"))["request_counts"]["total"] == 12_000
+    assert (await at.client.delete(f"/v1/files/{file_id}")).json()["deleted"] is True
+    assert await chunks_of(at, file_id) == set()
+
+
+async def test_an_upload_ends_and_what_came_of_it_goes(at: Edge, mine: Key) -> None:
+    cancelled, expired, kept = [await begin_upload(at, 5) for _ in range(3)]
+    for one in (cancelled, expired, kept):
+        await send_part(at, one, b"12345")
+    got = await at.client.post(f"/v1/uploads/{cancelled}/cancel")
+    assert (got.status_code, got.json()["status"]) == (200, "cancelled")
+    files = Files(at.made.bus)
+    assert await Uploads(at.made.bus, files).sweep() == 0
+    subject = names.file_upload(mine.stored.account_id, expired.replace("upload_", "file-"))
+    stored = await at.made.bus.leader_get(Stream.FILES, subject)
+    assert stored is not None
+    old = replace(decode(FileUpload, stored.data), created_at=time.time() - 2 * OPEN_S)
+    await at.made.bus.write(subject, encode(old), expect=stored.seq)
+    refused = await at.client.post(f"/v1/uploads/{expired}/parts", files={"data": b"1"})
+    assert (refused.status_code, "expired" in refused.json()["error"]["message"]) == (400, True)
+    await at.made.gateway._files.close()
+    assert await Uploads(at.made.bus, files).sweep() == 1
+    for one, state in ((cancelled, "cancelled"), (expired, "expired")):
+        assert await chunks_of(at, one.replace("upload_", "file-")) == {"upload"}
+        assert (await at.client.post(f"/v1/uploads/{one}/cancel")).json()["status"] == state
+        assert (await at.client.post(f"/v1/uploads/{one}/parts", files={"data": b"1"})).status_code == 400
+    assert len(await chunks_of(at, kept.replace("upload_", "file-"))) == 2
+    other = key()
+    await at.made.publish(other)
+    theirs = {"Authorization": f"Bearer {other.text}"}
+    for act in ("cancel", "parts", "complete"):
+        fields: dict[str, Any] = {"files": {"data": b"1"}} if act == "parts" else {"json": {"part_ids": []}}
+        assert (await at.client.post(f"/v1/uploads/{kept}/{act}", headers=theirs, **fields)).status_code == 404
+
+
+async def test_uploads_count_with_all_that_they_will_be(nats: NatsServer, tmp_path: Path, mine: Key) -> None:
+    async with edge(nats, tmp_path, mine, max_files_bytes=1000) as at:
+        first = await begin_upload(at, 600)
+        body = {"filename": "x", "purpose": "batch", "bytes": 500, "mime_type": "text/plain"}
+        assert (await at.client.post("/v1/uploads", json=body)).status_code == 429
+        assert (await at.client.post("/v1/uploads", json={**body, "bytes": FILE_BYTES + 1})).status_code == 413
+        assert (await at.client.post("/v1/uploads", json={**body, "bytes": 0})).status_code == 400
+        lost = await at.client.post(f"/v1/uploads/{first}/parts", files={"data": b"x" * 1001})
+        assert lost.status_code == 429
+        part = await send_part(at, first, b"x" * 600)
+        done = await at.client.post(f"/v1/uploads/{first}/complete", json={"part_ids": [part]})
+        assert done.json()["file"]["bytes"] == 600
+        assert (await at.client.post("/v1/uploads", json={**body, "bytes": 400})).status_code == 200
+
+
 async def test_the_programs_own_nats_users_may_do_all_that_a_batch_needs(tmp_path: Path, mine: Key) -> None:
     users = {"gateway": "g", "admin": "a", "outbound": "o"}
     async with NatsServer(tmp_path / "nats", users=users) as server:
@@ -370,7 +516,19 @@ async def test_the_programs_own_nats_users_may_do_all_that_a_batch_needs(tmp_pat
             assert doc["request_counts"] == {"total": 5, "completed": 4, "failed": 1}
             (failed,) = await lines_of(at, doc["error_file_id"])
             assert (failed["custom_id"], failed["error"]["code"]) == ("line-4", "result_too_large")
-            for one in (file_id, doc["output_file_id"], doc["error_file_id"]):
+            upload_id = await begin_upload(at, 1)
+            part = await send_part(at, upload_id, b"x")
+            made = await at.client.post(f"/v1/uploads/{upload_id}/complete", json={"part_ids": [part]})
+            given_up = await begin_upload(at, 1)
+            assert (await at.client.post(f"/v1/uploads/{given_up}/cancel")).json()["status"] == "cancelled"
+            outbound = await Bus.connect(
+                Wire(nats_url=server.url, nats_user="outbound", nats_password="o"), role="outbound"
+            )
+            late = Uploads(outbound, Files(outbound), wall=lambda: time.time() + 2 * OPEN_S)
+            await begin_upload(at, 1)
+            assert await late.sweep() == 1
+            await outbound.close()
+            for one in (file_id, made.json()["file"]["id"], doc["output_file_id"], doc["error_file_id"]):
                 assert (await at.client.delete(f"/v1/files/{one}")).json()["deleted"] is True
             assert (await at.client.get("/v1/files")).json()["data"] == []
 
