@@ -12,7 +12,8 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Programs the tests drive for real; their Debian packages are installed when missing.
 DEBIAN := chromium:chromium curl:curl redis-server:redis-server postgres:postgresql \
-	ip:iproute2 nft:nftables wget:wget docker-compose:docker-compose
+	ip:iproute2 nft:nftables wget:wget docker-compose:docker-compose promtool:prometheus \
+	sshd:openssh-server ssh:openssh-client systemd-analyze:systemd
 
 # What `make chaos`, `make sim` and `make fuzz` are told by default.
 MINUTES ?= 5
@@ -20,12 +21,12 @@ SEED ?=
 SEEDS ?= 20000
 RUNS ?= 1000000
 # The programs that `make sbom` lists, and where.
-IMAGES ?= gateway worker console
+IMAGES ?= gateway worker worker-cuda console
 SBOM ?= build/sbom
 # Where the published clients that tests run are locked.
 CLIENTS := tests/conformance/clients
 
-.PHONY: help up production demo check unit test verify cover lint format types bench chaos sim scope mutants fuzz lock sbom screenshots proto clean debian
+.PHONY: help up production demo check unit test verify cover lint format types bench chaos sim scope mutants fuzz lock sbom images screenshots dashboards proto clean debian
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,17 +87,27 @@ fuzz: $(VENV)/dev.stamp ## RUNS random inputs for everything that parses (SEED r
 
 lock: $(VENV)/dev.stamp ## pin all dependencies with hashes: ours, and those of the clients that tests run
 	$(call lock,pyproject.toml --extra dev,requirements/dev.txt)
-	$(foreach extra,up gateway worker console,$(call lock,pyproject.toml --extra $(extra) \
+	$(foreach extra,up gateway worker console,$(call lock,pyproject.toml --extra $(extra:gateway=gateway --extra traces) \
 		--constraint requirements/dev.txt,requirements/$(extra).txt);)
-	$(foreach client,kserve openai requests signalbox triton,$(call lock,$(CLIENTS)/$(client).in,$(CLIENTS)/$(client).lock);)
+	$(call lock,pyproject.toml --extra gpu --constraint requirements/dev.txt,requirements/worker-cuda.txt)
+	$(foreach client,eas kserve openai requests signalbox triton,$(call lock,$(CLIENTS)/$(client).in,$(CLIENTS)/$(client).lock);)
 	$(call lock,$(CLIENTS)/tfserving.in --no-deps,$(CLIENTS)/tfserving.lock)
+	$(call lock,requirements/pictures.in,requirements/pictures.txt)
 
 sbom: $(VENV)/dev.stamp ## what each program of a release is made of, as CycloneDX, into build/sbom/ (asks the package index)
 	$(foreach name,$(IMAGES),$(call sbom,$(name));)
 	@ls $(SBOM)/*.json
 
+images: DEBIAN := buildah:buildah mmdebstrap:mmdebstrap
+images: debian sbom ## build the images of gateway, console and worker as root, without an engine, and run a job from their roots (ARGS="--help")
+	@exec $(BIN)/python -m verification.images $(ARGS)
+
 screenshots: debian $(VENV)/dev.stamp ## take the README's pictures and those of every screen, of a stack that runs the demo meanwhile
 	$(BIN)/python docs/screenshots.py
+	$(BIN)/python docs/scaling.py
+
+dashboards: debian $(VENV)/dev.stamp ## draw Grafana's dashboards as a loaded stack fills them, in ten minutes
+	$(BIN)/python docs/dashboards.py
 
 proto: $(VENV)/dev.stamp ## generate the gRPC stubs from our .proto files
 	$(BIN)/uv run --quiet --isolated --no-project --python $(BIN)/python --with-requirements requirements/proto.txt \

@@ -9,12 +9,14 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Final
 
-from benchmarks import batches, board, console, fairness, images
+from benchmarks import batches, board, console, fairness, images, services
 from benchmarks.cold import first
 from benchmarks.day import turns
 from benchmarks.front import bare, path, ways
 from benchmarks.production import cost, sizes
 from benchmarks.queue import depth, devices, models
+from benchmarks.queues import rates
+from benchmarks.scale import burst
 from benchmarks.shortest import ratio
 from benchmarks.streams import events
 from benchmarks.zipf import main as zipf
@@ -33,6 +35,9 @@ PARTS: Final = (
     "events",
     "board",
     "batches",
+    "queues",
+    "services",
+    "scale",
 )
 ON_REQUEST: Final = ("queue",)
 QUEUE: Final = ("models", "depth", "devices")
@@ -156,9 +161,24 @@ def _board(_options: argparse.Namespace) -> None:
         asyncio.run(board.measure(Path(folder)))
 
 
+def _services(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(services.measure(Path(folder), seconds=options.seconds))
+
+
 def _batches(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
         asyncio.run(batches.measure(Path(folder), seconds=options.seconds))
+
+
+def _queues(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(rates.measure(Path(folder), seconds=options.seconds))
+
+
+def _scale(_options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as folder:
+        asyncio.run(burst.measure(Path(folder)))
 
 
 def _cold(_options: argparse.Namespace) -> None:
@@ -216,6 +236,9 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "events": _events,
     "board": _board,
     "batches": _batches,
+    "queues": _queues,
+    "services": _services,
+    "scale": _scale,
     "queue": _queue,
     "production": _production,
     "sizes": _sizes,

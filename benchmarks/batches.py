@@ -35,10 +35,10 @@ async def measure(folder: Path, *, seconds: float) -> None:
             try:
                 file = await _upload(pool, headers)
                 for _ in range(ROUNDS):
-                    alone += await _live(pool, headers, seconds)
+                    alone += await live(pool, headers, seconds)
                     batch = await _begun(pool, headers, file)
                     before, began = await _completed(pool, headers, batch), time.monotonic()
-                    beside += await _live(pool, headers, seconds)
+                    beside += await live(pool, headers, seconds)
                     done = await _completed(pool, headers, batch) - before
                     lines += done / (time.monotonic() - began) / ROUNDS
                     await _cancelled(pool, headers, batch)
@@ -46,20 +46,21 @@ async def measure(folder: Path, *, seconds: float) -> None:
                 await pool.close()
         finally:
             await stack.stop()
-    _print("alone", alone)
-    _print("beside a batch", beside)
+    shown("alone", alone)
+    shown("beside a batch", beside)
     print(f"lines of the batch a second, meanwhile: {lines:.0f}", flush=True)
 
 
-def _print(name: str, took: list[float]) -> None:
+def shown(name: str, took: list[float]) -> None:
+    """Print p50, p95 and the longest of these milliseconds."""
     ranked = sorted(took)
     p50, p95 = (ranked[int(len(ranked) * share)] for share in (0.5, 0.95))
     print(
-        f"{name:<15} p50 {p50:5.1f} ms, p95 {p95:5.1f} ms, most {ranked[-1]:5.1f} ms, {len(ranked)} calls", flush=True
+        f"{name:<16} p50 {p50:5.1f} ms, p95 {p95:5.1f} ms, most {ranked[-1]:5.1f} ms, {len(ranked)} calls", flush=True
     )
 
 
-async def _live(pool: ConnectionPool, headers: Mapping[str, str], seconds: float) -> list[float]:
+async def live(pool: ConnectionPool, headers: Mapping[str, str], seconds: float) -> list[float]:
     """Milliseconds of each call of one caller who has one in flight."""
     until, took = time.monotonic() + seconds, []
     while (began := time.monotonic()) < until:

@@ -183,6 +183,13 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
     inspect_command: Annotated[
         str, Meta(description="Program that inspects a SavedModel; empty = this Python's workers.inspect.")
     ] = ""
+    classes: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Most devices of each class that have workers, as `a100=4`, in the order in which they are"
+            " filled; 0 = all that there are. A class that is not named comes last, with all that there are."
+        ),
+    ] = ()
     reconcile_s: Annotated[
         float, Meta(description="How often the controller compares NATS with the database.", gt=0)
     ] = 30.0
@@ -298,10 +305,23 @@ class ConsoleSettings(HttpBounds, frozen=True, kw_only=True):
             except InvalidRequest as error:
                 yield f"{PREFIX}REPOSITORY_URLS: {url!r}: {error.public_message}"
 
+        yield from self._classes_problems()
         if self.uploads_url:
             yield from self._uploads_problems()
         if self.oidc_issuer:
             yield from self._oidc_problems()
+
+    @property
+    def most_of_class(self) -> dict[str, int]:
+        """Most devices with workers, by class, in order; 0 = all that there are."""
+        pairs = (pair.rpartition("=") for pair in self.classes)
+        return {name.strip(): int(most) for name, _, most in pairs}
+
+    def _classes_problems(self) -> Iterator[str]:
+        for pair in self.classes:
+            name, _, most = pair.rpartition("=")
+            if not name.strip() or not most.isdecimal() or not most.isascii():
+                yield f"{PREFIX}CLASSES: {pair!r} is no class=number"
 
     @property
     def role_of_value(self) -> dict[str, str]:

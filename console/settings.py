@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "console.catalog",
     "console.keys",
     "console.outbound",
+    "console.queues",
     "console.jobs",
     "console.rollups",
     "console.selections",
@@ -172,7 +173,8 @@ CSRF_COOKIE_SECURE = CONSOLE.is_https
 CSRF_FAILURE_VIEW = "console.pages.errors.csrf_failure"
 
 SECURE_SSL_REDIRECT = CONSOLE.is_https
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
+# What asks within a cluster, where HTTPS ends before the console: probes, and KEDA, which knows no header of a proxy.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^api/scaling$"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if CONSOLE.is_https else 0
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"

@@ -22,13 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # python -I leaves it 
 import certificates
 
 HERE: Final = Path(__file__).resolve().parent
-ROLES: Final = ("gateway", "console", "outbound", "admin")
+ROLES: Final = ("gateway", "console", "outbound", "host", "admin", "gateway-queues", "outbound-queues", "admin-queues")
 WORKERS: Final = ("worker-1", "worker-2")
 """With the roles, the NATS users of deploy/nats/users.conf."""
 NODES: Final[Mapping[str, Sequence[str]]] = {"nats-1": (), "nats-2": (), "nats-3": ()}
 """Each NATS node, with further names and addresses that it is reached by."""
 APPS: Final = HERE.parent / "tyk" / "apps"
-PLAIN: Final = ("key_pepper", "plugin_secret", "redis", "postgres", "console_secret_key", "admin_password")
+PASSWORDS: Final = ("redis", "postgres", "admin_password", "grafana_password")
+PLAIN: Final = ("key_pepper", "plugin_secret", "console_secret_key", *PASSWORDS)
 _USER: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
@@ -135,7 +136,7 @@ def main() -> None:
     for name in make(folder, workers=given.worker or WORKERS, nodes=nodes, is_renewal=given.renew):
         sys.stdout.write(f"made {folder / name}\n")
     for name in certificates.expiring(folder):
-        sys.stdout.write(f"{folder / name} ends within {certificates.SOON_DAYS} days: docs/deploy.md, Certificates\n")
+        sys.stdout.write(f"{folder / name} ends within {certificates.SOON_DAYS} days: docs/certificates.md\n")
 
 
 if __name__ == "__main__":

@@ -20,15 +20,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from console.config import PREFIX as CONSOLE
 from console.config import ConsoleSettings
+from console.feed.queuegauges import MOST as MOST_QUEUES
 from gateway_plugin.outbound.settings import PREFIX as OUTBOUND
 from gateway_plugin.outbound.settings import OutboundSettings
 from gateway_plugin.settings import PREFIX as GATEWAY
 from gateway_plugin.settings import GatewaySettings
 from signalbox.front.bounds import HttpBounds
 from signalbox.ops.doctor.main import catalog_page
+from signalbox.ops.host.settings import PREFIX as HOST
+from signalbox.ops.host.settings import HostSettings
 from signalbox.program import errors, settings
 from signalbox.program.errors import MEANINGS, Meaning, SignalboxError
-from signalbox.program.metrics import MOST_MODELS, REGISTRY, full_name
+from signalbox.program.metrics import MOST_BYTES, MOST_MODELS, REGISTRY, full_name
 from signalbox.program.metrics import PREFIX as METRIC
 from signalbox.program.settings import Setting, Wire
 from workers.settings import PREFIX as WORKER
@@ -41,6 +44,7 @@ SECTIONS: Sequence[tuple[str, type[Wire], str]] = (
     ("Gateway plugin", GatewaySettings, GATEWAY),
     ("Outbound", OutboundSettings, OUTBOUND),
     ("Worker", WorkerSettings, WORKER),
+    ("Host", HostSettings, HOST),
     ("Console, projector and controller", ConsoleSettings, CONSOLE),
 )
 PROGRAMS: Sequence[tuple[str, str]] = (
@@ -166,9 +170,12 @@ Each program serves its own metrics for Prometheus at `/metrics`, on `SIGNALBOX_
 for TFServingCache's. A histogram has `_bucket`, `_sum` and `_count`. The console's table is that of `console serve`,
 `projector` and `controller` together. The alarms to set are in [operations.md](operations.md#metrics-and-alarms).
 
-Labels are bounded: a model is one, a job never is. In a program that has counted more than {MOST_MODELS} models, or
-{4 * MOST_MODELS} of their versions, every label `model` becomes `all_models`, and `version` `-1`, until it is started
-again; the log says so (`metrics.models_joined`), and the series of single models end.
+Labels are bounded: a model is one, a job never is. A scrape stays below 1 MB, whatever there is: where the series of
+single models would take more than {MOST_BYTES} bytes of it, those of the metric that takes the most end, and its
+label `model` becomes `all_models`, and `version` `-1`, until the program is started again; the log says so
+(`metrics.models_joined`). In a program that has counted more than {MOST_MODELS} models, or {4 * MOST_MODELS} of their
+versions, every metric's does. Of the queues the {MOST_QUEUES} longest have series of their own, and `all_models` is the
+sum of the others.
 
 {sections}
 

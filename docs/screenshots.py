@@ -1,6 +1,7 @@
 """Takes the README's two pictures of the board, and every screen in both themes (docs/screens, docs/screens.md).
 
-Of a stack that runs the demo meanwhile. Run: ``make screenshots``.
+Of a stack that runs the demo meanwhile. Run: ``make screenshots``; ``python docs/screenshots.py queue trial`` takes the
+pictures of these screens alone.
 """
 
 # ruff: noqa: INP001  a script beside the pictures it takes, not a package
@@ -9,11 +10,12 @@ import ast
 import base64
 import contextlib
 import itertools
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from playwright.sync_api import Page, expect
 
+from signalbox.client import Client
 from tests.e2e.browser import House, Window, open_window
 from tests.e2e.upprocess import EDGE, Up
 
@@ -36,6 +39,8 @@ MAX_SCREEN_BYTES: Final = 60_000
 QUALITIES: Final = (80, 60, 40, 25)
 """Of WebP, the best one that is small enough is taken."""
 THEMES: Final = ("light", "dark")
+QUEUE: Final = "thumbnails"
+MAX_DELIVERY: Final = 2
 HEAD: Final = """# Screens
 
 Every screen of the [console](console.md), of a stack that runs the demo, in the theme that this page is read in.
@@ -43,15 +48,17 @@ Every screen of the [console](console.md), of a stack that runs the demo, in the
 """
 
 
-def main() -> None:
-    """Start a stack on ports of its own, feed it, take both pictures, stop it."""
+def main(names: Sequence[str]) -> None:
+    """Start a stack on ports of its own, feed it, take the pictures, stop it. names: screens; none = all, and the
+    board."""
     with tempfile.TemporaryDirectory(prefix="signalbox-board-") as folder:
         up = Up(Path(folder) / "data", *EDGE)
         try:
             up.wait_until_up()
             with _fed(up.data):
-                _take(House(up.data))
-                _take_screens(House(up.data))
+                if not names:
+                    _take(House(up.data))
+                _take_screens(House(up.data), names)
         finally:
             up.process.terminate()
             up.process.wait(60)
@@ -84,26 +91,31 @@ def _take(house: House) -> None:
                 raise SystemExit(f"{path.name} has {path.stat().st_size} bytes; the most is {MAX_BYTES}")
 
 
-def _take_screens(house: House) -> None:
+def _take_screens(house: House, names: Sequence[str]) -> None:
     """One picture of each screen and theme, and the page that shows them."""
-    shutil.rmtree(SCREENS, ignore_errors=True)
-    SCREENS.mkdir()
+    if not names:
+        shutil.rmtree(SCREENS, ignore_errors=True)
+        SCREENS.mkdir()
     taken: list[str] = []
-    with open_window(house) as window:
+    with open_window(house) as window, _watched_queue(window) as queue:
         for theme in THEMES:
             page = window.tab(theme=theme, width=SCREEN_WIDTH, height=SCREEN_HEIGHT)
-            things = _things(window, page)
+            things = _things(window, page) | {"queue": queue}
             guest = window.guest(theme=theme, width=SCREEN_WIDTH)
             for name, path in _screens(things):
-                shown = guest if name == "login" else page
-                shown.goto(window.url(path))
-                if name != "confirm-password":
-                    window.confirm_if_asked(shown)
-                if name == "live:board":
-                    _wait_until_filled(shown)
                 file = name.replace(":", "-")
-                _write(shown, SCREENS / f"{file}-{theme}.webp")
-                taken += [file] if theme == THEMES[0] else []
+                picture = SCREENS / f"{file}-{theme}.webp"
+                if not names or name in names:
+                    shown = guest if name == "login" else page
+                    shown.goto(window.url(path))
+                    if name != "confirm-password":
+                        window.confirm_if_asked(shown)
+                    if name == "live:board":
+                        _wait_until_filled(shown)
+                    elif shown.locator("#link").count():
+                        expect(shown.locator("#link")).to_have_attribute("data-link", "live")
+                    _write(shown, picture)
+                taken += [file] if theme == THEMES[0] and picture.exists() else []
             guest.context.close()
             page.context.close()
     pictures = (
@@ -141,14 +153,57 @@ def _things(window: Window, page: Page) -> dict[str, str]:
             found = found[key]
         return str(found[0][keys[-1]])
 
+    model = first("models?q=digits", "models", "name")
     return {
-        "model": first("models?q=digits", "models", "name"),
+        "model": model,
+        "trial": _trial(window, page, model),
         "job": first("jobs?size=1", "jobs", "id"),
         "key": first("keys", "id"),
         "worker": first("workers", "id"),
         "gpu": first("workers", "device"),
         "host": first("hosts", "id"),
     }
+
+
+def _trial(window: Window, page: Page, model: str) -> str:
+    """The id of a call of a model that the console has made, as its page asks for it first."""
+    page.goto(window.url(f"/models/{model}/try"))
+    window.confirm_if_asked(page)
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_label("Answer of the front")).to_contain_text("outputs")
+    return page.url.rpartition("/")[2]
+
+
+@contextlib.contextmanager
+def _watched_queue(window: Window) -> Iterator[str]:
+    """The name of a queue with items on both sides, consumers that hold some, and an item that is dead."""
+    page = window.tab()
+    page.goto(window.url("/queues/-/create"))
+    window.confirm_if_asked(page)
+    page.get_by_label(re.compile("^Name")).fill(QUEUE)
+    for side in ("Source", "Sink"):
+        page.get_by_label(re.compile(f"^{side}: most items")).fill("40")
+    page.locator("[name=max_delivery]").fill(str(MAX_DELIVERY))
+    page.get_by_role("button", name="Create queue").click()
+    page.wait_for_url(window.url(f"/queues/{QUEUE}"))
+    expect(page.locator("[data-live=state]")).to_contain_text("running")
+    facts = window.house.facts
+    with Client(facts["front"], facts["api_key"]) as client, contextlib.ExitStack() as open_watches:
+        queue = client.queue(QUEUE)
+        queue.put(b"no picture")
+        with contextlib.closing(queue.watch()) as items:
+            for item in itertools.islice(items, MAX_DELIVERY):
+                queue.nack(item, reason="no picture")
+        for number in range(1, 13):
+            queue.put(f"picture {number}".encode())
+        for uid in ("resize-1", "resize-2"):
+            items = client.queue(QUEUE, uid=uid).watch(window=4)
+            held = next(open_watches.enter_context(contextlib.closing(items)))
+            queue.sink.put(b"a thumbnail", tags={"requestId": held.request_id})
+        for words in ("1 dead item", "resize-1", "resize-2"):
+            expect(page.locator("[data-live=source]")).to_contain_text(words)  # told every few seconds
+        page.context.close()
+        yield QUEUE
 
 
 def _write(page: Page, path: Path) -> None:
@@ -173,4 +228,4 @@ def _wait_until_filled(page: Page) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -30,6 +30,8 @@ from gateway_plugin.api.jobs.results import Results
 from gateway_plugin.api.jobs.submissions import Submissions
 from gateway_plugin.api.oip.dialect import open_inference
 from gateway_plugin.api.openai.rest import OpenAiRest
+from gateway_plugin.api.queues.predicting import Predicting
+from gateway_plugin.api.queues.rest import QueuesRest
 from gateway_plugin.api.tfserving import grpc as tfserving_grpc
 from gateway_plugin.api.tfserving.monitoring import RequestCounts
 from gateway_plugin.api.tfserving.rest import TfServingRest
@@ -39,6 +41,7 @@ from gateway_plugin.codec.offloading import Offloading
 from gateway_plugin.hooks.auth import Auth
 from gateway_plugin.hooks.dispatcher import Dispatcher
 from gateway_plugin.hooks.post import Post
+from gateway_plugin.queues.parts import QueueParts
 from gateway_plugin.service.acts import JobActs
 from gateway_plugin.service.batches import Batches
 from gateway_plugin.service.console import Console
@@ -50,6 +53,7 @@ from gateway_plugin.service.jobs import Jobs
 from gateway_plugin.service.loading import Loading
 from gateway_plugin.service.many import ManyJobs
 from gateway_plugin.service.manyacts import ManyActs
+from gateway_plugin.service.queues import Queues
 from gateway_plugin.service.uploads import Uploads
 from gateway_plugin.service.waiting import Waiters
 from gateway_plugin.settings import GatewaySettings
@@ -67,9 +71,11 @@ from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Unavailable
 from signalbox.program.tasks import TaskGroup
+from signalbox.wire import names
 from signalbox.wire.messages import ApiKey, Desired, Model, Serving, Worker
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import Subscription, Webhook
+from signalbox.wire.scaling import Host
 
 _UPLOAD_S: Final = 180.0
 """How long a caller's body may be on its way; a gateway has it whole before it calls."""
@@ -79,10 +85,10 @@ class Gateway:
     """Builds the parts and owns them.
 
     dispatcher: what listeners of hook calls call. keyring: who may call. bodies: what all bodies in flight are taken
-    from. methods: those of gRPC, by path.
+    from. methods: those of gRPC, by path. queues: the queue service. predicting: predictions at its addresses.
     """
 
-    def __init__(self, bus: Bus, settings: GatewaySettings) -> None:
+    def __init__(self, bus: Bus, settings: GatewaySettings, queue_bus: Bus | None = None) -> None:
         self._bus = bus
         self.settings = settings
         self._reserve = Reserve(settings.nats_store, settings.nats_reserve_bytes)
@@ -90,6 +96,7 @@ class Gateway:
         self._models = Table(bus, Bucket.MODELS, Model, is_packed=True)
         self._workers = Table(bus, Bucket.WORKERS, Worker)
         self._desired = Table(bus, Bucket.DESIRED, Desired)
+        self._hosts = Table(bus, Bucket.HOSTS, Host)
         self._serving = Table(bus, Bucket.SERVING, Serving, is_packed=True)
         self._subscriptions = Table(bus, Bucket.SUBSCRIPTIONS, Subscription)
         self._webhooks = Table(bus, Bucket.WEBHOOKS, Webhook)
@@ -97,10 +104,6 @@ class Gateway:
         records = Records(bus)
         self._clock = SharedClock(bus)
         wall = self._clock.now
-
-        def queued() -> int:
-            return self._clock.queued
-
         key_counts = KeyCounts()
         self._use = KeyUse(bus, key_counts)
         peppers = tuple(filter(None, (settings.key_pepper, settings.previous_key_pepper)))
@@ -114,7 +117,7 @@ class Gateway:
         )
         self.tokens = tokens = EventTokens(peppers, keyring, wall=wall)
         catalog = Catalog(self._models, self._serving)
-        workers = LiveWorkers(self._workers, self._desired)
+        workers = LiveWorkers(self._workers, self._desired, self._hosts)
         self._codec = BodyCodec(settings)
         self._owned = OwnedJobs(bus, records, kept_s=LONGEST_DEADLINE_S + settings.records_kept_s, wall=wall)
         self._descriptions = Descriptions(bus, catalog, workers, wall=wall)
@@ -127,7 +130,7 @@ class Gateway:
                 max_results_bytes=settings.max_results_bytes,
                 workers=lambda: workers.present,
                 wall=wall,
-                queued=queued,
+                queued=lambda: self._clock.queued,
             ),
             QueueAdmission(bus, workers, fair_room=settings.fair_room),
             DelayedAdmission(bus, most=settings.max_delayed, fair_room=settings.fair_room, wall=wall),
@@ -136,7 +139,7 @@ class Gateway:
                 self._owned,
                 request_timeout_s=settings.request_timeout_s,
                 wall=wall,
-                queued=queued,
+                queued=lambda: self._clock.queued,
                 most_keys=settings.max_idempotency_keys,
                 kept_s=settings.results_kept_s,
             ),
@@ -160,7 +163,7 @@ class Gateway:
             bus, keyring, self._owned, self._descriptions, most=settings.max_streams, wall=wall
         )
         self._ends = Ends(bus, keyring, self._subscriptions, self._webhooks, following.places)
-        for watched in (self._models, self._workers, self._desired):
+        for watched in (self._models, self._workers, self._desired, self._hosts):
             watched.on_change(lambda *_: following.table_changed())
         offloading = Offloading(settings.decode_timeout_s)
         status, counts = ModelStatus(catalog, workers), RequestCounts()
@@ -183,20 +186,30 @@ class Gateway:
             **self.open_inference.grpc.methods(),
         }
         acts = JobActs(bus, records, catalog, self._owned, self._acceptance, wall=wall)
-        most, proxies = settings.max_body_bytes, settings.trusted_proxies
+        most, proxies, kept_s = settings.max_body_bytes, settings.trusted_proxies, settings.files_kept_s
         self._files = files = Files(bus, most_bytes=settings.max_files_bytes, wall=wall)
-        kept_s = settings.files_kept_s
         self._openai = OpenAiRest(
             files,
             Uploads(bus, files, wall=wall),
             Batches(bus, files, kept_s=kept_s, wall=wall),
             kept_s=kept_s,
         )
+        serving = TfServingRest(jobs, catalog, self._codec, status, counts, most, is_for_pages=settings.cors)
+        self._queue_parts = QueueParts(bus, queue_bus, check=self._check_storing_items, wall=wall)
+        self.queues = Queues(self._queue_parts)
+        self._queues_rest = QueuesRest(
+            self.queues,
+            Predicting(jobs, catalog, serving, counts, offloading),
+            lambda name: self._models.get(names.token(name)) is not None,
+            most,
+            settings.max_watches,
+        )
         self._dialects = dialects = Dialects(
-            TfServingRest(jobs, catalog, self._codec, status, counts, most, is_for_pages=settings.cors),
+            serving,
             self.open_inference.rest,
             Hello(),
             self._openai,
+            self._queues_rest,
             JobsRest(
                 Submissions(
                     jobs, catalog, self._codec, Many(ManyJobs(self._acceptance), self._codec), JobWebhooks(settings)
@@ -221,13 +234,17 @@ class Gateway:
         self._limits = KeyLimits()
 
     @classmethod
-    async def start(cls, bus: Bus, settings: GatewaySettings) -> Self:
-        """Ready to dispatch. Raises :class:`Unavailable` when NATS does not answer."""
-        gateway = cls(bus, settings)
+    async def start(cls, bus: Bus, settings: GatewaySettings, queue_bus: Bus | None = None) -> Self:
+        """Ready to dispatch. Raises :class:`Unavailable` when NATS does not answer.
+
+        queue_bus: to the account of the queue service; None = it is the same account.
+        """
+        gateway = cls(bus, settings, queue_bus)
         try:
             async with TaskGroup() as group:
                 for table in gateway._tables:
                     group.create_task(table.start())
+                group.create_task(gateway._queue_parts.start())
                 group.create_task(gateway._waiters.start())
                 group.create_task(gateway._clock.start())
         except BaseException:
@@ -247,6 +264,7 @@ class Gateway:
             self.bodies,
             answer_s=self.settings.longest_call_s + (_UPLOAD_S if is_front else 0),
             uploads=self._openai,
+            sockets=self._queues_rest,
         )
 
     def grpc_upstream(self, *, is_front: bool) -> GrpcUpstream:
@@ -272,6 +290,7 @@ class Gateway:
         Table[Model],
         Table[Worker],
         Table[Desired],
+        Table[Host],
         Table[Serving],
         Table[Subscription],
         Table[Webhook],
@@ -281,6 +300,7 @@ class Gateway:
             self._models,
             self._workers,
             self._desired,
+            self._hosts,
             self._serving,
             self._subscriptions,
             self._webhooks,
@@ -293,12 +313,20 @@ class Gateway:
 
     def _check_storing(self) -> None:
         """Raises :class:`Unavailable` with cause and mend while NATS has no room for a job, or stores none."""
+        self._check_room()
+        self._bus.stalls.check("jobs")
+
+    def _check_storing_items(self) -> None:
+        """Raises :class:`Unavailable` with cause and mend while NATS has no room for an item, or stores none."""
+        self._check_room()
+        self._queue_parts.bus.stalls.check("q")
+
+    def _check_room(self) -> None:
         try:
             self._reserve.check()
         except Unavailable:
             REFUSED.labels("disk").inc()
             raise
-        self._bus.stalls.check("jobs")
 
     def stop_waiting(self) -> None:
         """Answer every waiting caller with 503 and the id of its job; the jobs go on."""
@@ -323,5 +351,6 @@ class Gateway:
         await self._owned.close()
         await self._codec.close()
         await self._clock.close()
+        await self._queue_parts.close()
         for table in self._tables:
             await table.close()

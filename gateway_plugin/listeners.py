@@ -11,6 +11,7 @@ from gateway_plugin.hooks.server import PluginServer
 from gateway_plugin.settings import PREFIX, UNIX, GatewaySettings
 from gateway_plugin.upstream.grpc import GrpcUpstream
 from signalbox.front.bounds import raise_descriptors
+from signalbox.front.traffic import EDGE, UPSTREAM
 from signalbox.program.errors import Misconfigured
 from signalbox.program.tasks import TaskGroup
 
@@ -60,6 +61,7 @@ class Listeners:
             self._gateway.http_upstream(is_front=is_front),
             listen=listen,
             bounds=settings,
+            name=EDGE if is_front else UPSTREAM,
             has_proxy=not is_front or settings.trusted_proxies > 0,
             is_shared=not is_front,
         )

@@ -14,7 +14,7 @@ from gateway_plugin.gateway import Gateway
 from gateway_plugin.listeners import Listeners
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.upstream.report import report
-from signalbox.bus import topology
+from signalbox.bus import queues, topology
 from signalbox.bus.client import Bus
 from signalbox.program import log, metrics
 from signalbox.program.errors import Misconfigured
@@ -47,7 +47,8 @@ async def serve(settings: GatewaySettings) -> None:
         bus = await Bus.connect(settings, role="gateway")
         stack.push_async_callback(bus.close)
         await topology.require(bus)
-        gateway = await Gateway.start(bus, settings)
+        queue_bus = await _queue_bus(settings, stack)
+        gateway = await Gateway.start(bus, settings, queue_bus)
         stack.push_async_callback(gateway.close)
         listeners = Listeners(settings, gateway)
         addresses = await listeners.start()
@@ -65,6 +66,15 @@ async def serve(settings: GatewaySettings) -> None:
         log.info("gateway.draining", drain_s=settings.drain_s)
         await _drain(settings, gateway, listeners)
     log.info("gateway.stopped")
+
+
+async def _queue_bus(settings: GatewaySettings, stack: contextlib.AsyncExitStack) -> Bus | None:
+    """The connection to the account of the queue service; None where that is no account of its own."""
+    if not settings.queues_nats_user:
+        return None
+    bus = await queues.connect(settings, role="gateway-queues")
+    stack.push_async_callback(bus.close)
+    return bus
 
 
 def _held(pid_file: Path) -> HeldFile:

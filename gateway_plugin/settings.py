@@ -73,6 +73,8 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
         "signalbox-inference",
         "signalbox-inference-grpc",
         "signalbox-jobs",
+        "signalbox-predict",
+        "signalbox-queues",
         "signalbox-tensorflow-grpc",
     )
     org_ids: Annotated[tuple[str, ...], Meta(description="Organisations whose calls are taken, comma-separated.")] = (
@@ -150,6 +152,14 @@ class GatewaySettings(CodecSettings, frozen=True, kw_only=True):
             ge=1,
             description="Most streams of jobs' events that are open; more get 503. Of one account as many as are still "
             "free; more get 429.",
+        ),
+    ] = 2048
+    max_watches: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Most websockets, each a watch of a queue, that are open; more get 503. Of one account as many "
+            "as are still free; more get 429.",
         ),
     ] = 2048
     fair_room: Annotated[

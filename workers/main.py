@@ -8,14 +8,17 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import uvloop
 
 from signalbox.bus.client import Bus
-from signalbox.program import log, metrics
+from signalbox.program import health, log, metrics
 from signalbox.program.errors import SignalboxError
 from signalbox.program.looplag import LoopWatch
 from signalbox.program.settings import describe, load
+from signalbox.wire.hosts import LEAVE, STAY
 from workers.device import devices
+from workers.device.listing import listing
 from workers.host.identity import WorkerIdentity
 from workers.sandbox.confine import probe, tidy
 from workers.settings import PREFIX, WorkerSettings
@@ -30,6 +33,8 @@ It is set up by environment variables, see docs/settings.md; the usual ones:
   SIGNALBOX_WORKER_ID       a name of its own where several workers share a host and a device
 
 SIGTERM drains it: running jobs end, waiting ones are left to the others, the GPU is released.
+SIGURG has it serve on while what it has is loaded where it is placed without it; presence says when that is so.
+SIGCONT takes that back.
 """
 
 
@@ -43,9 +48,19 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ)
         action="store_true",
         help="print the settings, secrets hidden, and what of the sandbox is in force, and end",
     )
+    parser.add_argument(
+        "--devices",
+        nargs="*",
+        metavar="DEVICE",
+        help="print these devices, or every GPU, as one line of JSON, and end: what `signalbox host` starts workers by",
+    )
     options = parser.parse_args(argv)
     try:
         settings = load(WorkerSettings, PREFIX, env)
+        if options.devices is not None:
+            found = listing(options.devices, lock_dir=settings.lock_folder, cache_dir=settings.cache_folder)
+            sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(found)) + b"\n")
+            return 0
         settings.leased_device().check()
         confinement = probe(settings.confinement(), settings.device_kind)
     except SignalboxError as error:
@@ -76,6 +91,9 @@ async def _serve(settings: WorkerSettings) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, supervisor.stop)
+        loop.add_signal_handler(LEAVE, supervisor.leave)
+        loop.add_signal_handler(STAY, supervisor.stay)
+        health.READY.add(supervisor)
         metrics.serve(settings.metrics_port, host=settings.metrics_host)
         gc.collect()
         gc.freeze()  # what lives for ever is not looked at again by every collection

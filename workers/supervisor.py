@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 import signalbox
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
@@ -27,6 +29,7 @@ from workers.diskcache.files import Files
 from workers.diskcache.stores import Stores
 from workers.guard.link import GuardLink, StartGuard
 from workers.host import gauges
+from workers.host.devicegauges import DEVICE
 from workers.host.fleet import FleetTables
 from workers.host.identity import WorkerIdentity
 from workers.host.presence import Presence
@@ -131,6 +134,30 @@ class Supervisor:
         self._halt.set()
         self._resumed.set()
         self._presence.changed.set()
+
+    def leave(self) -> None:
+        """Serve on, and have what is placed here placed elsewhere; presence says when that is in memory there."""
+        log.info("worker.leaving", worker=self._identity.id)
+        self._fleet.leave()
+        self._fleet_changed()
+
+    def stay(self) -> None:
+        """Serve what is placed here, after :meth:`leave` too."""
+        if self._fleet.is_leaving:
+            log.info("worker.staying", worker=self._identity.id)
+            self._fleet.stay()
+            self._fleet_changed()
+
+    def faults(self) -> list[str]:
+        """What of runner and device keeps it from its work, see :mod:`signalbox.program.health`."""
+        found = []
+        if not self._is_ready:
+            found.append("The runner starts: it has not imported TensorFlow yet.")
+        elif self._leased.is_restarting:
+            found.append("The runner has ended, and another one starts.")
+        if self._leased.is_left_alone:
+            found.append(f"Device {self._device.id} cannot be used and is tried again later; the log says why (gpu.*).")
+        return found
 
     async def run(self) -> None:
         """Serve until :meth:`stop`.
@@ -247,12 +274,14 @@ class Supervisor:
         )
         self._presence.changed.set()
         gauges.LEASE_TOKEN.set(lease.token)
+        DEVICE.begin_hold()
         log.info("session.began", token=lease.token, gpu=lease.gpu)
         try:
             await self._hold.serve(self._halt)
         finally:
             self._hold = None
             gauges.LEASE_TOKEN.set(0)
+            DEVICE.end_hold()
             gauges.HOLDS.labels("lost" if lease.lost.is_set() else "given up").inc()
             self._presence.changed.set()
             log.info("session.ended", token=lease.token, is_lost=lease.lost.is_set())
@@ -302,7 +331,7 @@ class Supervisor:
         used_s = dict(self._statistics.used_s)
         for activity, seconds in hold.activity.under_way() if hold is not None else ():
             used_s[activity] = used_s.get(activity, 0.0) + seconds
-        return Worker(
+        told = Worker(
             id=self._identity.id,
             boot=self._identity.boot,
             host=self._identity.host,
@@ -326,6 +355,8 @@ class Supervisor:
             runner_rss_bytes=_rss_bytes(self._leased.runner.pid),
             is_drain_asked=self._fleet.is_drain_asked,
             is_drained=is_draining and hold is None and self._leased.has_left,
+            is_leaving=self._fleet.is_leaving,
+            why=" ".join(self.faults()),
             software=signalbox.__version__,
             tensorflow=_tensorflow(),
             restarts=self._leased.runner.restarts,
@@ -342,6 +373,7 @@ class Supervisor:
             budget_bytes=self._cache.budget_bytes,
             pin_bytes=self._cache.pin_bytes,
         )
+        return replace(told, kept=self._fleet.kept(told)) if told.is_leaving else told
 
     def _residencies(self) -> tuple[Residency, ...]:
         batch_limits = self._statistics.batch_limits.lowest()

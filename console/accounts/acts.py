@@ -35,6 +35,10 @@ class Act(StrEnum):
     BATCHES_STEER = "batches.steer"
     WORKERS_DRAIN = "workers.drain"
     QUEUES_PAUSE = "queues.pause"
+    QUEUES_VIEW = "queues.view"
+    QUEUES_MANAGE = "queues.manage"
+    QUEUES_REDRIVE = "queues.redrive"
+    QUEUES_PURGE = "queues.purge"
     LANES_RELEASE = "lanes.release"
     RESIDENCY_LOAD = "residency.load"
     RESIDENCY_PIN = "residency.pin"
@@ -92,7 +96,11 @@ WORDS: Final[dict[Act, str]] = {
     Act.RESULTS_DELIVER: "have results delivered to a webhook again",
     Act.BATCHES_STEER: "pause, resume and cancel batches of files",
     Act.WORKERS_DRAIN: "drain workers",
-    Act.QUEUES_PAUSE: "pause queues",
+    Act.QUEUES_PAUSE: "pause the queues of models",
+    Act.QUEUES_VIEW: "see queues",
+    Act.QUEUES_MANAGE: "make, change and delete queues",
+    Act.QUEUES_REDRIVE: "redrive rear queues and reopen ended queues",
+    Act.QUEUES_PURGE: "purge queues and rear queues",
     Act.LANES_RELEASE: "ask a holder to hand its GPU over",
     Act.RESIDENCY_LOAD: "load models on devices and evict them, by hand",
     Act.RESIDENCY_PIN: "pin models in the memory of devices",
@@ -115,6 +123,7 @@ _VIEWER: Final = frozenset(
         Act.ACCOUNTS_VIEW,
         Act.JOBS_VIEW,
         Act.RESULTS_VIEW,
+        Act.QUEUES_VIEW,
         Act.SYSTEM_VIEW,
         Act.TOKENS_OWN,
         Act.VIEWS_OWN,
@@ -132,6 +141,8 @@ _OPERATOR: Final = _VIEWER | {
     Act.BATCHES_STEER,
     Act.WORKERS_DRAIN,
     Act.QUEUES_PAUSE,
+    Act.QUEUES_REDRIVE,
+    Act.QUEUES_PURGE,
     Act.LANES_RELEASE,
     Act.RESIDENCY_LOAD,
     Act.AUDIT_VIEW,
@@ -147,6 +158,7 @@ _MODEL_MANAGER: Final = _OPERATOR | {
     Act.JOBS_PAYLOAD,
     Act.RESIDENCY_PIN,
     Act.REPOSITORIES_MANAGE,
+    Act.QUEUES_MANAGE,
 }
 ROLES: Final[dict[str, frozenset[Act]]] = {
     "viewer": _VIEWER,

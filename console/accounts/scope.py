@@ -15,7 +15,7 @@ from signalbox.wire.access import is_among
 
 Place = tuple[str, str]
 """Kind and name of what is acted on or seen: ``("model", "digits")``, ``("job", id)``."""
-_ON_MODELS: Final = ("models.", "jobs.", "queues.", "residency.")
+_ON_MODELS: Final = ("models.", "jobs.", Act.QUEUES_PAUSE.value, "residency.")
 _BESIDE: Final = frozenset({Act.SYSTEM_VIEW, Act.TOKENS_OWN, Act.VIEWS_OWN})
 """What anybody may do that is no model's: see the board (of their models) and settings, keep their login and views."""
 _find_model: dict[str, Callable[[str], str | None]] = {"model": lambda name: name}

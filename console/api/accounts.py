@@ -15,6 +15,7 @@ from console.jobs import usage
 from console.keys import accounts, endings
 from console.keys.accounts import Terms
 from console.keys.models import Account
+from console.queues import reading
 
 _LISTED = 1000
 
@@ -38,17 +39,21 @@ class AccountOut(serializers.ModelSerializer[Account]):
 class AccountDetailOut(AccountOut):
     """An account with its keys. jobs: how many in each state, of its newest 10 000.
 
-    open_bytes: inputs of jobs that have not ended. unpublished: why its terms are not in NATS yet; empty once they are.
+    open_bytes: inputs of jobs that have not ended. queued_bytes: items in its queues, null where NATS does not tell.
+    unpublished: why its terms are not in NATS yet; empty once they are.
     """
 
     keys = serializers.ListField(child=serializers.CharField())
     jobs = serializers.DictField(child=serializers.CharField())
     open_bytes = serializers.IntegerField()
+    queued_bytes = serializers.IntegerField(allow_null=True)
     unpublished = serializers.CharField()
 
 
-def _share(name: str, about: str) -> serializers.IntegerField:
-    words = f"{about} 0: as the gateways' settings have it for every account."
+def _share(
+    name: str, about: str, otherwise: str = "as the gateways' settings have it for every account"
+) -> serializers.IntegerField:
+    words = f"{about} 0: {otherwise}."
     return serializers.IntegerField(
         min_value=0, max_value=accounts.BOUNDS[name], required=False, default=0, help_text=words
     )
@@ -66,6 +71,7 @@ class AccountIn(Strict):
     waiting = _share("waiting", "Its calls that wait for a result at one gateway.")
     idempotency_keys = _share("idempotency_keys", "Remembered at once.")
     result_bytes = _share("result_bytes", "Of its latest results, where room for results is short.")
+    queue_bytes = _share("queue_bytes", "Of items in its queues, source and sink.", "as many as its queues take")
 
 
 class AccountChangeIn(AccountIn, ReasonIn):
@@ -142,5 +148,6 @@ def _reported(account_id: str, why_unpublished: str) -> dict[str, Any]:
         "keys": list(account.keys.values_list("pk", flat=True)),
         "jobs": used.jobs,
         "open_bytes": used.open_bytes,
+        "queued_bytes": reading.bytes_of(account_id),
         "unpublished": why_unpublished,
     }

@@ -9,9 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from console.accounts.acts import Act
+from console.api import serializers as wire
 from console.api.base import Endpoint
 from console.api.strict import Strict
-from console.fleet import hosts
+from console.api.workers import desired_state
+from console.fleet import agents, hosts, services
 from console.fleet.hosts import CachedRow
 from signalbox.wire.manifests import HostCache
 
@@ -58,12 +60,49 @@ class CachedVersionOut(serializers.Serializer[CachedRow]):
         return datetime.fromtimestamp(row.files.used_at, UTC)
 
 
-class HostCacheOut(HostOut):
-    """A host, and a page of what is in its cache. found: how many match. next: the next page, null = this is the last.
+class HostDeviceOut(serializers.Serializer[Any]):
+    """A device of a host, and the class that it counts in."""
 
-    Where the cache has very many versions those used last are listed; ``cache.count`` counts them all.
+    id = serializers.CharField(source="device.id")
+    name = serializers.CharField(source="device.name")
+    kind = serializers.CharField(source="device.kind")
+    memory_bytes = serializers.IntegerField(source="device.memory_bytes")
+    device_class = serializers.CharField(source="class_")
+
+
+class HostWorkerOut(serializers.Serializer[Any]):
+    """A worker that a host's agent keeps. state: of its process. why: it is not up."""
+
+    id = serializers.CharField()
+    device = serializers.CharField()
+    state = serializers.CharField()
+    restarts = serializers.IntegerField()
+    why = serializers.CharField()
+
+
+class AgentOut(serializers.Serializer[Any]):
+    """A host's agent, as it tells itself."""
+
+    devices = HostDeviceOut(many=True)
+    workers = HostWorkerOut(many=True)
+    wanted = serializers.DictField(child=serializers.IntegerField())
+    driver = serializers.CharField()
+    cuda = serializers.CharField()
+    disk_bytes = serializers.IntegerField()
+    disk_free_bytes = serializers.IntegerField()
+    cache_bytes = serializers.IntegerField()
+    software = serializers.CharField()
+    is_draining = serializers.BooleanField()
+
+
+class HostCacheOut(HostOut):
+    """A host, its agent (null: none is here), and a page of what is in its cache.
+
+    found: how many match. next: the next page, null = this is the last. Where the cache has very many versions those
+    used last are listed; ``cache.count`` counts them all.
     """
 
+    agent = AgentOut(allow_null=True)
     versions = CachedVersionOut(many=True)
     found = serializers.IntegerField()
     next = serializers.IntegerField(allow_null=True)
@@ -96,5 +135,19 @@ class Hosts(Endpoint):
         self.sees(request, Act.SYSTEM_VIEW)
         asked: dict[str, Any] = self.asked(request, CacheQuery)
         page = hosts.page(host, number=asked.pop("page"), **asked)
-        shown = {**page.host._asdict(), "versions": page.rows, "found": page.found, "next": page.next or None}
+        shown = {
+            **page.host._asdict(),
+            "agent": agents.present().get(host),
+            "versions": page.rows,
+            "found": page.found,
+            "next": page.next or None,
+        }
         return Response(HostCacheOut(shown).data)
+
+    @extend_schema(request=wire.SwitchIn, responses=wire.DESIRED_STATE)
+    def drain(self, request: Request, host: str) -> Response:
+        """Drain a host (``on``): it hands its devices over and keeps no worker; or have it take part again."""
+        data = self.given(request, wire.SwitchIn)
+        return desired_state(
+            services.drain_host(self.actor(request), host, is_draining=data["on"], reason=data["reason"])
+        )

@@ -295,6 +295,7 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
     )
     networks = serializers.ListField(child=serializers.CharField())
     models = serializers.ListField(source="models_allowed", child=serializers.CharField())
+    queues = serializers.ListField(source="queues_allowed", child=serializers.CharField())
 
     class Meta:
         model = ApiKey
@@ -305,6 +306,7 @@ class KeyOut(serializers.ModelSerializer[ApiKey]):
             "state",
             "scopes",
             "models",
+            "queues",
             "networks",
             "account",
             "rotated_from",
@@ -330,12 +332,13 @@ class UnknownKeyOut(serializers.ModelSerializer[UnknownKey]):
     state = serializers.CharField(read_only=True, help_text="`active`, `expired` or `revoked`.")
     scopes = serializers.ListField(source="grant.scopes", child=serializers.CharField())
     models = serializers.ListField(source="grant.models", child=serializers.CharField())
+    queues = serializers.ListField(source="grant.queues", child=serializers.CharField())
     networks = serializers.ListField(source="grant.networks", child=serializers.CharField())
     account = serializers.CharField(source="grant.account_id", help_text="The account that owns its jobs.")
 
     class Meta:
         model = UnknownKey
-        fields = ("id", "name", "state", "scopes", "models", "networks", "account", "seen_at")
+        fields = ("id", "name", "state", "scopes", "models", "queues", "networks", "account", "seen_at")
 
 
 class RotationIn(Strict):
@@ -366,7 +369,7 @@ class KeyIn(Strict):
     """What a new key allows. account: the id of the one it belongs to; empty: a new one, named like the key.
 
     models: names, or beginnings of names (``team-*``); empty: all that its account may use. A model that is not open to
-    the account must be named here.
+    the account must be named here. queues: names of its account's queues; empty: all of them.
     """
 
     name = serializers.CharField(max_length=100)
@@ -379,6 +382,7 @@ class KeyIn(Strict):
         help_text="; ".join(f"{scope}: {words}" for scope, words in keys.SCOPE_WORDS.items()),
     )
     models = serializers.ListField(child=serializers.CharField(), required=False, default=list)
+    queues = serializers.ListField(child=serializers.CharField(), required=False, default=list)
     networks = serializers.ListField(child=serializers.CharField(), required=False, default=list)
     rate = serializers.IntegerField(min_value=0, max_value=MOST_COUNT, required=False, default=0)
     per_s = serializers.IntegerField(min_value=1, max_value=MOST_COUNT, required=False, default=1)

@@ -14,9 +14,11 @@ from console.api.hosts import Hosts
 from console.api.jobacts import JobActs
 from console.api.keys import Keys
 from console.api.payloads import Payloads
+from console.api.queues import Queues
 from console.api.repositories import Repositories
 from console.api.results import Batches, Subscriptions, Webhooks
 from console.api.savedviews import Views
+from console.api.scaling import Scaling
 from console.api.selections import Selections
 from console.api.splits import Splits
 from console.api.steering import Steering
@@ -75,8 +77,11 @@ urlpatterns = [
         name="api-repository",
     ),
     path("repositories/<str:name>/undo", Repositories.as_view({"post": "undo"}), name="api-undo-repository"),
+    path("scaling", Scaling.as_view({"get": "show"}), name="api-scaling"),
+    path("models/<str:name>/replicas", Scaling.as_view({"get": "replicas"}), name="api-replicas"),
     path("hosts", Hosts.as_view({"get": "index"}), name="api-hosts"),
     path("hosts/<str:host>", Hosts.as_view({"get": "show"}), name="api-host"),
+    path("hosts/<str:host>/drain", Hosts.as_view({"put": "drain"}), name="api-host-drain"),
     path("workers", Workers.as_view({"get": "index"}), name="api-workers"),
     path("workers/<str:worker>", Workers.as_view({"get": "show"}), name="api-worker"),
     path("workers/<str:worker>/drain", Workers.as_view({"put": "drain"}), name="api-drain"),
@@ -116,6 +121,15 @@ urlpatterns = [
     path("batches", Batches.as_view({"get": "index"}), name="api-batches"),
     path("batches/<str:key>", Batches.as_view({"get": "show"}), name="api-batch"),
     path("batches/<str:key>/asked", Batches.as_view({"put": "steer"}), name="api-steer-batch"),
+    path("queues", Queues.as_view({"get": "index", "post": "create"}), name="api-queues"),
+    path(
+        "queues/<str:name>",
+        Queues.as_view({"get": "show", "patch": "change", "delete": "remove"}),
+        name="api-queue",
+    ),
+    path("queues/<str:name>/purge", Queues.as_view({"post": "purge"}), name="api-purge-queue"),
+    path("queues/<str:name>/redrive", Queues.as_view({"post": "redrive"}), name="api-redrive-queue"),
+    path("queues/<str:name>/reopen", Queues.as_view({"post": "reopen"}), name="api-reopen-queue"),
     path("accounts/<str:account_id>/use", Usage.as_view({"get": "of_account"}), name="api-account-use"),
     path("keys/<str:kid>/use", Usage.as_view({"get": "of_key"}), name="api-key-use"),
     path("use", Usage.as_view({"get": "index"}), name="api-use"),

@@ -8,7 +8,7 @@ from channels.db import database_sync_to_async
 
 from console.asked.answering import answer
 from console.database import DATABASE_FAULTS
-from console.feed.retry import RETRY_S
+from console.feed.retry import RETRY_S, until_done
 from console.projector.progress import complete_until
 from console.projector.store import read_cursor
 from signalbox.bus.client import Bus, Message
@@ -38,7 +38,7 @@ async def answer_asks(wire: Wire) -> None:
     """Until cancelled, NATS there or not."""
     answerer = _Answerer(await _connect(wire))
     try:
-        await answerer.listen()
+        await until_done(answerer.listen)
         await asyncio.Event().wait()
     finally:
         await answerer.close()

@@ -16,7 +16,9 @@ from django.utils import timezone
 
 from signalbox.program.errors import Bug
 
-_PAGES: Final = frozenset({"model", "repository", "account", "key", "job", "worker", "lane", "webhook", "batch"})
+_PAGES: Final = frozenset(
+    {"model", "repository", "account", "key", "job", "worker", "lane", "webhook", "batch", "queue"}
+)
 _NOTHING: Final[tuple[Any, ...]] = ("", [], {}, None)
 
 

@@ -21,6 +21,7 @@ KINDS: Final = (
     "key",
     "lane",
     "model",
+    "queue",
     "repository",
     "selection",
     "subscription",

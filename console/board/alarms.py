@@ -122,6 +122,13 @@ def _idle(lane: LaneRow, queues: Mapping[str, Queue], coming: set[str], now: flo
             return
 
 
+def _waiting(queue: Queue) -> str:
+    """What waits for a model, its services' queues included."""
+    jobs = [counted(queue.waiting, "job waits", "jobs wait")] if queue.waiting else []
+    items = [counted(queue.items, "item waits in a queue", "items wait in queues")] if queue.items else []
+    return ", ".join(jobs + items)
+
+
 def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Alarm]) -> None:
     href = f"/models/{model}"
     if queue.lost:
@@ -131,14 +138,14 @@ def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, fou
             f" serves {model}."
         )
         found[f"lost-jobs:{model}"] = Alarm("error", text, href=f"/jobs?state=running&q=model:{model}", what=model)
-    if queue.waiting and queue.is_paused:
-        text = f"{model} is paused and {counted(queue.waiting, 'job waits', 'jobs wait')}."
+    if (queue.waiting or queue.items) and queue.is_paused:
+        text = f"{model} is paused and {_waiting(queue)}."
         found[f"paused:{model}"] = Alarm("warning", text, href=href, what=model)
-    elif queue.waiting and not (queue.ready or queue.loading or queue.fetching):
+    elif (queue.waiting or queue.items) and not (queue.ready or queue.loading or queue.fetching):
         reason = "no worker runs" if not alive else "no worker serves it"
         if queue.is_known and not queue.replicas:
             reason = "it has no replicas"
-        text = f"{model}: {counted(queue.waiting, 'job waits', 'jobs wait')} and {reason}.{_overdue(queue, now)}"
+        text = f"{model}: {_waiting(queue)} and {reason}.{_overdue(queue, now)}"
         found[f"unserved:{model}"] = Alarm("error", text, href=href, what=model)
     elif queue.oldest_at is not None and now - queue.oldest_at > OLDEST_S:
         text = f"The oldest job of {model} has waited more than a minute.{_overdue(queue, now)}"

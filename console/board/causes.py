@@ -85,6 +85,16 @@ CAUSES: Final = {
         "/results/webhooks",
         "Its page has the receiver's answers; enable it there once the receiver works.",
     ),
+    "queue-failed": Cause(
+        "{count} of the queues could not be made as they are set: {names}.",
+        "/queues",
+        "The queue's page has the reason; change its settings, or give NATS more room.",
+    ),
+    "queue-full": Cause(
+        "{count} of the queues are full, so that puts are refused: {names}.",
+        "/queues",
+        "Have consumers commit, purge it, or give it more room; its page says who watches.",
+    ),
     "idle": Cause(
         "{count} devices are held and compute nothing while jobs wait: {names}.",
         "/workers",

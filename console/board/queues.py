@@ -7,7 +7,7 @@ count: of jobs that were cancelled or expired it then knows nothing.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -75,6 +75,8 @@ class QueueRows:
         """Of the models that somebody calls. The rows of the others change with their documents only."""
         self._since = now
         self._workers: dict[str, Worker] = {}
+        self._items: dict[str, int] = {}
+        """Of the models for which items wait in queues."""
 
     def model(self, name: str, document: Model | None, now: float) -> None:
         """What the console decided about a model; None when it was removed."""
@@ -124,6 +126,13 @@ class QueueRows:
             self._gauges[name] = gauge
         self._show(name, now)
         self._drop_idle(name)
+
+    def items(self, counts: Mapping[str, int], now: float) -> None:
+        """How many items wait for each model in queues of which it is a service."""
+        before, self._items = self._items, dict(counts)
+        for name in {name for name, _ in before.items() ^ self._items.items()}:
+            self._show(name, now)
+            self._drop_idle(name)
 
     def count(self, now: float) -> None:
         """From now on events are told: rates begin anew."""
@@ -245,8 +254,8 @@ class QueueRows:
     def _show(self, model: str, now: float) -> None:
         quiet, paused = self._registered.get(model, _UNKNOWN), self._paused.get(model)
         gauge = self._gauges.get(model, _EMPTY)
-        in_flight, prefetched = self._in_flight(model), self._prefetched(model)
-        if not quiet.is_known and gauge == _EMPTY and not in_flight:
+        in_flight, prefetched, items = self._in_flight(model), self._prefetched(model), self._items.get(model, 0)
+        if not quiet.is_known and gauge == _EMPTY and not in_flight and not items:
             self._topic.remove(model)
             return
         if gauge.is_whole:
@@ -254,13 +263,15 @@ class QueueRows:
             prefetched = min(prefetched, waiting)
         else:
             waiting, running = gauge.waiting + prefetched, max(0, in_flight - prefetched)
-        activity = self._activity(model) if waiting or running or gauge.lost else self._active.get(model)
+        is_called = waiting or running or gauge.lost or items
+        activity = self._activity(model) if is_called else self._active.get(model)
         row = replace(
             quiet,
             waiting=waiting,
             prefetched=prefetched,
             running=running,
             lost=gauge.lost,
+            items=items,
             oldest_at=gauge.oldest_at if gauge.is_whole else self._oldest_at(model, gauge),
             deadline_at=gauge.deadline_at,
             is_paused=paused is not None,
@@ -281,11 +292,12 @@ class QueueRows:
         done, failed, cancelled = (
             counts.per_s(now, self._since) for counts in (activity.done, activity.failed, activity.cancelled)
         )
+        waiting = row.waiting + row.items
         if now >= activity.stepped_at + STEP_S:
             activity.stepped_at = now
-            activity.history.append(row.waiting)
+            activity.history.append(waiting)
         else:
-            activity.history[-1] = max(activity.history[-1], row.waiting)
+            activity.history[-1] = max(activity.history[-1], waiting)
         behind = self._behind(model) if row.prefetched and not row.running else None
         shrink = done + failed + cancelled - arrived
         return {

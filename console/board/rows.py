@@ -92,15 +92,15 @@ class Queue(Row, frozen=True):
     """One model's queue; the row's key is the model.
 
     waiting: accepted and not begun. prefetched: those of them that a worker has pulled. running: begun and not ended.
-    lost: begun on a worker that is gone, and to run again.
-    behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when the longest waiting job was
-    accepted; None if none waits, or it is not known. deadline_at: until when the first one at NATS may begin, 0 = not
-    known. sampled, sampled_since: of how many jobs the percentiles are, and since when those have ended. Rates: a
-    second, over the last minute. drain_s: until the queue is empty at these rates; None =
-    it does not shrink. history: waiting jobs, one figure a quarter minute, oldest first. replicas: on how many GPUs it
-    shall be in memory; ready, loading, fetching, failed: on how many it is, is loaded, comes, or could not be, each GPU
-    counted once. fetch_fault: why it cannot come at present. fetched: how much of it has come, in words. load_fault:
-    why it could not be loaded.
+    lost: begun on a worker that is gone, and to run again. items: that wait in queues of which the model is a service,
+    and are no jobs yet. behind: what a worker with prefetched jobs loads or computes instead. oldest_at: when the
+    longest waiting job was accepted; None if none waits, or it is not known. deadline_at: until when the first one at
+    NATS may begin, 0 = not known. sampled, sampled_since: of how many jobs the percentiles are, and since when those
+    have ended. Rates: a second, over the last minute. drain_s: until the queue is empty at these rates; None = it does
+    not shrink. history: waiting jobs and items, one figure a quarter minute, oldest first. replicas: on how many GPUs
+    it shall be in memory; ready, loading, fetching, failed: on how many it is, is loaded, comes, or could not be, each
+    GPU counted once. fetch_fault: why it cannot come at present. fetched: how much of it has come, in words.
+    load_fault: why it could not be loaded.
     is_runnable: a signature of its versions can be run. state, label, why: in words
     (:func:`console.board.conditions.of`).
     """
@@ -109,6 +109,7 @@ class Queue(Row, frozen=True):
     prefetched: int = 0
     running: int = 0
     lost: int = 0
+    items: int = 0
     behind: str = ""
     behind_since: float = 0.0
     oldest_at: float | None = None

@@ -77,7 +77,7 @@ def of(facts: Facts, fleet: Fleet | None, now: float, position: QueuePosition = 
     why = why_waiting(queued, position, fleet, now)
     if is_delayed(queued, now):
         return Standing("waiting", "queued: delayed", why, position=position)
-    if hindrance := hindered(queued, fleet):
+    if hindrance := hindered(queued, fleet, now):
         return Standing("waiting", f"queued: {hindrance.partition(': ')[0]}", why, "warning", position)
     return Standing(state, state, "" if why == _WAITS else why, position=position)
 

@@ -13,14 +13,27 @@ from msgspec.structs import replace
 
 from console.board import fetches, workers
 from console.board.alarms import find
+from console.board.capacity import FleetStanding
 from console.board.lanes import Lanes
 from console.board.protocol import Frame, Topic, Topics
 from console.board.queues import QueueRows
+from console.board.queueservice import QueueStanding
 from console.board.rollouts import PendingRollouts
 from console.board.rows import Alarm, Figure, Transition, WorkerRow
 from signalbox.wire.messages import Desired, Job, Model, Record, State, Worker
 
-TOPICS: Final = ("lanes", "fetches", "queues", "workers", "ticker", "throughput", "health", "alarms")
+TOPICS: Final = (
+    "lanes",
+    "fetches",
+    "queues",
+    "workers",
+    "ticker",
+    "throughput",
+    "health",
+    "alarms",
+    "queuestates",
+    "scaling",
+)
 LOST_KEPT_S: Final = 600.0
 """How long a worker whose presence expired stays on the board as ``lost``."""
 TICKER_PER_FLUSH: Final = 12
@@ -84,6 +97,17 @@ class LiveView:
         self.queues.record(record, now)
         self.lanes.record(record, now)
         self._tell(transition(record, at))
+
+    def queue_stands(self, name: str, at: float | None) -> None:
+        """A queue of the queue service stands otherwise since an instant; None = it is gone."""
+        if at is None:
+            self._topic["queuestates"].remove(name)
+        else:
+            self._topic["queuestates"].set(name, QueueStanding(at))
+
+    def fleet_stands(self, at: float) -> None:
+        """What is wanted of the fleet, or what it has, stands otherwise since an instant."""
+        self._topic["scaling"].set("fleet", FleetStanding(at))
 
     def health(self, name: str, row: Figure) -> None:
         """One figure of the health strip."""

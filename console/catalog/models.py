@@ -14,6 +14,7 @@ from console.config import UPLOADS
 from console.repositories.models import Kept, Repository
 from signalbox.repositories.triton import TritonConfig
 from signalbox.wire import manifests, messages
+from signalbox.wire.scaling import Scaling
 from signalbox.wire.signatures import refusal
 from signalbox.wire.splits import TOLERANCE, Split
 from signalbox.wire.warmups import WarmUp
@@ -50,6 +51,52 @@ class ServedModel(models.Model):
         default=1,
         validators=[MaxValueValidator(1000)],
         help_text="GPUs it shall be resident on. 0: requests are refused with the reason.",
+    )
+    autoscale = models.BooleanField(
+        default=False, help_text="Replicas follow the load; 0 that an operator has set stays."
+    )
+    autoscale_min = models.PositiveIntegerField(
+        default=1,
+        validators=[MaxValueValidator(1000)],
+        help_text="0: no worker is kept for it while nobody calls it.",
+    )
+    autoscale_max = models.PositiveIntegerField(
+        default=1, validators=[MinValueValidator(1), MaxValueValidator(1000)], help_text="Most replicas."
+    )
+    queue_backlog = models.FloatField(
+        default=10.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(1_000_000.0)],
+        help_text="Waiting jobs for each replica. 0: not looked at.",
+    )
+    target_wait_s = models.FloatField(
+        default=0.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(86_400.0)],
+        help_text="Longest that the oldest job shall wait, in seconds. 0: not looked at.",
+    )
+    scale_tolerance = models.FloatField(
+        default=0.1,
+        validators=[MinValueValidator(0.0), MaxValueValidator(0.9)],
+        help_text="Part of a target by which it may be missed without a change.",
+    )
+    scale_up_window_s = models.FloatField(
+        default=0.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(3600.0)],
+        help_text="More replicas come once they were needed all through these seconds.",
+    )
+    scale_down_window_s = models.FloatField(
+        default=300.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(3600.0)],
+        help_text="Replicas go once they were not needed all through these seconds.",
+    )
+    scale_to_zero_grace_s = models.FloatField(
+        default=600.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(86_400.0)],
+        help_text="Seconds without a job until no worker is kept for it, where the least is 0.",
+    )
+    scale_up_activation = models.PositiveIntegerField(
+        default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(1000)],
+        help_text="Replicas that its first job brings.",
     )
     default_version = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: the highest version.")
     policy = models.JSONField(default=policy.everything)
@@ -116,6 +163,22 @@ class ServedModel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def scaling(self) -> Scaling:
+        """How its replicas follow its load."""
+        return Scaling(
+            is_on=self.autoscale,
+            min=self.autoscale_min,
+            max=self.autoscale_max,
+            backlog=self.queue_backlog,
+            target_wait_s=self.target_wait_s,
+            tolerance=self.scale_tolerance,
+            up_window_s=self.scale_up_window_s,
+            down_window_s=self.scale_down_window_s,
+            zero_grace_s=self.scale_to_zero_grace_s,
+            activation=self.scale_up_activation,
+        )
 
     @property
     def base_folder(self) -> str:

@@ -31,9 +31,23 @@ from signalbox.wire import messages
 from signalbox.wire.assets import JOB_MAX_BYTES
 from signalbox.wire.names import MODEL_NAME, RESERVED_MODEL_NAMES, Bucket, untoken
 
+AUTOSCALE: Final = (
+    "autoscale",
+    "autoscale_min",
+    "autoscale_max",
+    "queue_backlog",
+    "target_wait_s",
+    "scale_tolerance",
+    "scale_up_window_s",
+    "scale_down_window_s",
+    "scale_to_zero_grace_s",
+    "scale_up_activation",
+)
+"""Those of :data:`SETTINGS` that say how replicas follow the load."""
 SETTINGS = (
     "description",
     "replicas",
+    *AUTOSCALE,
     "rows_independent",
     "max_batch_size",
     "max_batch_delay_ms",
@@ -443,6 +457,9 @@ def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
     except ValidationError as error:
         faults = "; ".join(f"{field}: {' '.join(said)}" for field, said in error.message_dict.items())
         raise InvalidRequest(faults) from error
+    for least in ("autoscale_min", "scale_up_activation"):
+        if changes.keys() & {least, "autoscale_max"} and getattr(model, least) > model.autoscale_max:
+            raise InvalidRequest(f"{least}: is at most autoscale_max, which is {model.autoscale_max}.")
 
 
 def publish(model: ServedModel, change: AuditedValues) -> messages.Model:

@@ -23,6 +23,7 @@ from console.outbound.models import Subscription, Webhook
 from console.outbox.models import OutboxEntry
 from console.outbox.services import model_key, post_document, post_removals
 from console.projector import damage, store
+from console.queues.models import Queue
 from signalbox.bus.client import Bus
 from signalbox.bus.damage import find as find_damage
 from signalbox.jobs import repair
@@ -44,14 +45,17 @@ DECIDED: Final = (
     Bucket.DESIRED,
     Bucket.SUBSCRIPTIONS,
     Bucket.WEBHOOKS,
+    Bucket.QUEUES,
 )
 """Buckets that the database decides on; of ``manifests`` those of uploads."""
+_NAMED: Final = frozenset({Bucket.MODELS, Bucket.QUEUES})
+"""Whose rows are known by a name that is not their key."""
 COMPARED_ANYWAY_S: Final = 3600.0
 """Seconds between full comparisons though nothing has moved: a database may be changed by hand."""
 Moved = tuple[str, int, int, int]
 Place = tuple[datetime, str]
 _BEGINNING: Final[Place] = (datetime.min.replace(tzinfo=UTC), "")
-Decided = ServedModel | ApiKey | DesiredState | StoredUpload | Subscription | Webhook
+Decided = ServedModel | ApiKey | DesiredState | StoredUpload | Subscription | Webhook | Queue
 """A row with a document."""
 
 
@@ -187,13 +191,13 @@ class ConsoleReconciler:
         now = self._clock()
         seen_at = row.updated_at.timestamp()
         if await self._may_have_gone(row.pk, seen_at, now):
-            log.warning("reconciler.job_forgotten", job=row.pk, model=row.model)
+            log.warning("reconciler.job_forgotten", job=row.pk, trace=row.trace, model=row.model)
             await self._show(repair.forgotten(_record_of(row), now=now), row.revision)
             return 1
         failed = await repair.fail_vanished(self._bus, self._records, _record_of(row), now=now)
         if failed is None:
             return 0
-        log.warning("reconciler.job_lost", job=row.pk, model=row.model)
+        log.warning("reconciler.job_lost", job=row.pk, trace=row.trace, model=row.model)
         await self._show(failed.record, failed.revision)
         return 1
 
@@ -235,6 +239,8 @@ def _rows(bucket: Bucket) -> QuerySet[Any]:
         return Subscription.objects.all()
     if bucket is Bucket.WEBHOOKS:
         return Webhook.objects.select_related("account")
+    if bucket is Bucket.QUEUES:
+        return Queue.objects.all()
     return DesiredState.objects.all()
 
 
@@ -243,6 +249,8 @@ def _key_of(row: Decided) -> str:
         return model_key(row.name)
     if isinstance(row, StoredUpload):
         return names.version_key(row.model, row.number)
+    if isinstance(row, Queue):
+        return names.token(row.name)
     return desired_key(row.kind, row.name) if isinstance(row, DesiredState) else row.id
 
 
@@ -269,7 +277,7 @@ def _repost(bucket: Bucket, pks: list[Any], held: Mapping[str, bytes]) -> int:
                 continue
             doc = row.document()
             if key not in waiting and not _is_same(held.get(names.key(bucket, key)), doc):
-                post_document(bucket, key, doc, name=row.name if bucket is Bucket.MODELS else "")
+                post_document(bucket, key, doc, name=row.name if bucket in _NAMED else "")
                 count += 1
     return count
 

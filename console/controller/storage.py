@@ -1,6 +1,7 @@
 """Metrics of the storage of NATS."""
 
 import asyncio
+import time
 from typing import Final
 
 from signalbox.bus import storage
@@ -11,6 +12,13 @@ from signalbox.program.errors import SignalboxError
 EVERY_S: Final = 30.0
 _USED: Final = metrics.gauge("stream_bytes", "Bytes a stream holds.", "stream")
 _LIMIT: Final = metrics.gauge("stream_limit_bytes", "Most bytes a stream may hold.", "stream")
+_MESSAGES: Final = metrics.gauge("stream_messages", "Messages a stream holds.", "stream")
+_CONSUMERS: Final = metrics.gauge("stream_consumers", "Consumers of a stream.", "stream")
+_LATE: Final = metrics.gauge(
+    "stream_late_replicas", "Replicas of a stream that lag behind their leader or are away.", "stream"
+)
+_ASKED_S: Final = metrics.gauge("nats_answer_seconds", "How long NATS took to tell of its streams, all together.")
+_OF_STREAMS: Final = (_USED, _LIMIT, _MESSAGES, _CONSUMERS, _LATE)
 
 
 async def keep_measured(bus: Bus) -> None:
@@ -22,12 +30,16 @@ async def keep_measured(bus: Bus) -> None:
 
 async def measure(bus: Bus) -> None:
     """Read the figures once. While NATS does not answer the metrics are absent, not stale."""
+    began_s = time.monotonic()
     try:
         found = await storage.read(bus)
     except SignalboxError:
-        _USED.clear()
-        _LIMIT.clear()
+        for gauge in _OF_STREAMS:
+            gauge.clear()
+        _ASKED_S.set(float("nan"))
         return
+    _ASKED_S.set(time.monotonic() - began_s)
     for filled in found:
-        _USED.labels(filled.stream).set(filled.used_bytes)
-        _LIMIT.labels(filled.stream).set(filled.limit_bytes)
+        figures = filled.used_bytes, filled.limit_bytes, filled.messages, filled.consumers, filled.late_replicas
+        for gauge, figure in zip(_OF_STREAMS, figures, strict=True):
+            gauge.labels(filled.stream).set(figure)

@@ -27,8 +27,10 @@ from console.feed.jobs import JobEvents
 from console.feed.leases import Leases
 from console.feed.programs import Programs
 from console.feed.queues import WatchedQueues
+from console.feed.queueservice import ServiceQueues
 from console.feed.results import Results
 from console.feed.retry import RETRY_S, for_ever, until_done
+from console.feed.scaling import FleetScaling
 from console.feed.tables import Tables
 from console.feed.watched import WatchedJobs
 from signalbox.bus.client import Bus, Message
@@ -46,6 +48,8 @@ FLUSH_S: Final = 0.1
 TICK_S: Final = 1.0
 HEALTH_S: Final = 5.0
 """Between two readings of what the health strip shows, while a browser watches."""
+RECALL_S: Final = 60.0
+"""Between two readings of what is wanted of the fleet, though no event told of another."""
 AWAY_S: Final = 2.0
 """A link that is back within this time is no alarm."""
 _AWAY: Final = (
@@ -90,7 +94,10 @@ class Feed:
         self.tables = Tables(self.view, self._queues, clock)
         self.tables.changed = self._watched.look_again
         self._results = Results(self.view)
-        self.programs.has_outbound_work = self._results.has_work
+        self._service_queues = ServiceQueues(self.view, clock)
+        self.scaling = FleetScaling(self.view, self._watched.look_again)
+        self._reconnected = asyncio.Event()
+        self.programs.has_outbound_work = lambda: self._results.has_work() or self._service_queues.has_work()
         self._jobs = JobEvents(self.view, self._queues, self._watched, clock)
         self._gauges: Gauges | None = None
         self._storage = StorageFigure()
@@ -112,7 +119,7 @@ class Feed:
         if self.is_blind:
             return None
         queues = self.view.queues
-        return Fleet(self.tables.model(model), queues.is_paused(model), queues.workers())
+        return Fleet(self.tables.model(model), queues.is_paused(model), queues.workers(), hosts=self.scaling.hosts())
 
     async def locate(self, job_id: str, job: QueuedJob) -> QueuePosition:
         """Where a queued job stands, as far as NATS tells it soon. Raises nothing."""
@@ -127,6 +134,8 @@ class Feed:
         finally:
             await self.tables.close()
             await self._results.close()
+            await self._service_queues.close()
+            await self.scaling.close()
             if self.bus is not None:
                 with contextlib.suppress(SignalboxError):
                     await self.bus.close()
@@ -176,6 +185,7 @@ class Feed:
         else:
             self.view.health("workers", workers(self.view.workers()))
             self.view.health("lanes", gpus(self.view.lanes.rows()))
+            self.scaling.age(now)
 
     def _is_away(self, now: float) -> bool:
         """Whether NATS is, and not only unread as this process has just started."""
@@ -201,12 +211,15 @@ class Feed:
         await until_done(partial(self._leases.recall, bus))
         await self.tables.start(bus)
         await self._results.start(bus)
+        await self._service_queues.start(bus)
+        await self.scaling.start(bus)
         for name, keep in (
             ("leases", partial(self._leases.keep, bus)),
             ("gauges", partial(self._queues.keep, self._gauges)),
             ("jobs", partial(self._jobs.keep, bus, self.hub)),
             ("watched jobs", self._watched.keep),
             ("health", partial(self._keep_health, bus)),
+            ("scaling", self._keep_scaling),
         ):
             group.create_task(for_ever(name, keep), name=f"live {name}")
 
@@ -218,7 +231,17 @@ class Feed:
                 log.warning("live.nats_unreachable", reason=error.public_message)
                 await asyncio.sleep(RETRY_S)
 
+    async def _keep_scaling(self) -> None:
+        """What is wanted is read anew after each reconnect, and at times: an event may have been missed."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RECALL_S):
+                    await self._reconnected.wait()
+            self._reconnected.clear()
+            await until_done(self.scaling.recall)
+
     def _on_reconnect(self) -> None:
+        self._reconnected.set()
         self._leases.mark_stale()
         self._queues.mark_all()
         self._watched.doubt()

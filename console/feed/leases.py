@@ -1,6 +1,7 @@
 """Follows the leases of GPUs into the board's lanes: their history, their state, and each write."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -16,6 +17,8 @@ from signalbox.program import log
 from signalbox.wire.messages import Lease
 from signalbox.wire.names import Bucket, Header, event_of_key, key, untoken
 
+AGAIN_S: Final = 60.0
+"""Between two readings of all leases, though no event may have been missed as far as is known here."""
 TTL_S: Final = 20.0
 """Lease time shown where a write does not say its own."""
 
@@ -41,9 +44,11 @@ class Leases:
         await self._read(bus)
 
     async def keep(self, bus: Bus) -> None:
-        """Reads the leases again whenever they are stale."""
+        """Reads the leases again whenever they are stale, and at times: a lease that is free is written no more."""
         while True:
-            await self._stale.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S):
+                    await self._stale.wait()
             self._stale.clear()
             await until_done(partial(self._read, bus))
 

@@ -17,8 +17,9 @@ _STOPPED: Final = {
     " old rows are not deleted, and the audit is not noted. Decisions are published by the console itself.",
     PROJECTOR: "The projector does not run: jobs that have come or changed since are missing in the job list, or stand"
     " there as they were.",
-    OUTBOUND: "The outbound program does not run: ends of jobs go to no stream and no webhook, and batches of files do"
-    " not go on. Records of subscribed accounts wait for it, for as long as SIGNALBOX_ENDS_HELD_S says.",
+    OUTBOUND: "The outbound program does not run: ends of jobs go to no stream and no webhook, batches of files do not"
+    " go on, and queues are neither made nor changed nor forwarded to services. Records of subscribed accounts wait for"
+    " it, for as long as SIGNALBOX_ENDS_HELD_S says.",
 }
 
 

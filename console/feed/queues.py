@@ -6,10 +6,11 @@ Only those are asked for: a model that nobody calls costs nothing.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from console.board.view import LiveView
+from console.board.queues import QueueRows
 from console.feed.gauges import Gauges
+from console.feed.queuegauges import QueueGauges
 from console.feed.retry import RETRY_S
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
@@ -23,10 +24,17 @@ DISCOVER_S: Final = 60.0
 _NEVER: Final = float("-inf")
 
 
+class _View(Protocol):
+    """What shows queues."""
+
+    @property
+    def queues(self) -> QueueRows: ...
+
+
 class WatchedQueues:
     """Reads the gauges of the models that may have jobs."""
 
-    def __init__(self, view: LiveView, clock: Callable[[], float]) -> None:
+    def __init__(self, view: _View, clock: Callable[[], float]) -> None:
         self._view = view
         self._clock = clock
         self.synced = asyncio.Event()
@@ -34,6 +42,8 @@ class WatchedQueues:
         self.dirty: set[str] = set()
         """Models whose gauge is to be read again."""
         self._unread: set[str] = set()
+        self._metrics = QueueGauges()
+        self._shown_at = _NEVER
         self._discovered_at = self._swept_at = _NEVER
         self._wake = asyncio.Event()
 
@@ -59,6 +69,9 @@ class WatchedQueues:
                 continue
             await self._read(gauges)
             self.synced.set()
+            if self._shown_at != self._swept_at:
+                self._shown_at = self._swept_at
+                self._metrics.show(self._view.queues.called(), self._clock())
             await asyncio.sleep(GAUGE_S)
             if not self.dirty:
                 self._wake.clear()

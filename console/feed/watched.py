@@ -5,6 +5,7 @@ wishes and other jobs of its model: after a change of these it is looked at agai
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,7 @@ from console.board.rows import WatchedJob
 from console.board.standings import Facts
 from console.board.view import LiveView
 from signalbox.bus.client import Bus
+from signalbox.jobs import joblog
 from signalbox.jobs.queues import Queues
 from signalbox.jobs.reasons import UNPLACED, Fleet, QueuedJob, QueuePosition, locate
 from signalbox.jobs.records import Found, Records
@@ -24,6 +26,9 @@ from signalbox.wire.names import JOB_ID
 
 PREFIX: Final = "job:"
 PACE_S: Final = 1.0
+DOUBT_S: Final = 15.0
+"""So often the records are read in any case: NATS loses an event where its stream changes its leader, or between two
+nodes, and no connection tells of it."""
 LOCATE_S: Final = 0.5
 """Longest time in which a page waits for a place: what is not known then is shown as unknown."""
 
@@ -84,9 +89,16 @@ class WatchedJobs:
         self._due.set()
 
     async def keep(self) -> None:
-        """Looks at jobs whenever something has changed."""
+        """Looks at jobs whenever something has changed, or may have."""
+        clock = asyncio.get_running_loop().time
+        doubt_at = clock() + DOUBT_S
         while True:
-            await self._due.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(doubt_at):
+                    await self._due.wait()
+            if clock() >= doubt_at:
+                doubt_at = clock() + DOUBT_S
+                self.doubt()
             self._due.clear()
             for job_id in list(self._found):
                 await self._look(job_id)
@@ -99,12 +111,12 @@ class WatchedJobs:
             return UNPLACED
         try:
             async with asyncio.timeout(LOCATE_S):
-                if seq is None and fleet.serving:
+                if seq is None and fleet.is_served(self._clock()):
                     queued = await self._records.queued(job_id)
                     seq = queued.seq if queued is not None else None
                 return await locate(self._queues, job, seq, fleet, self._clock())
         except (SignalboxError, TimeoutError) as error:
-            log.info("live.place_unknown", job=job_id, reason=str(error))
+            log.info("live.place_unknown", **self._ids(job_id), reason=str(error))
             return UNPLACED
 
     async def _look(self, job_id: str) -> None:
@@ -123,8 +135,12 @@ class WatchedJobs:
         try:
             return await self._records.find(job_id) if self._records is not None else None
         except SignalboxError as error:
-            log.warning("live.job_not_read", job=job_id, reason=error.public_message)
+            log.warning("live.job_not_read", **self._ids(job_id), reason=error.public_message)
             return None
+
+    def _ids(self, job_id: str) -> dict[str, str]:
+        found = self._found.get(job_id)
+        return joblog.ids(found.record) if found is not None else joblog.only_id(job_id)
 
     def _show(self, job_id: str, position: QueuePosition) -> None:
         found, topic = self._found.get(job_id), self._view.topics.topics.get(PREFIX + job_id)

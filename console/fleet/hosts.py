@@ -9,7 +9,7 @@ import msgspec
 from console.asking import ask
 from console.board.conditions import Condition
 from console.board.rows import LoadedVersion, WorkerRow
-from console.fleet import workers
+from console.fleet import agents, workers
 from signalbox.bus.client import Bus
 from signalbox.program.errors import InvalidRequest, NotFound
 from signalbox.wire import messages, names
@@ -64,7 +64,8 @@ def hosts() -> list[Host]:
     """Hosts with workers, or with a cache that was written a short while ago, by name. Raises :class:`Unavailable`."""
     caches = {cache.host: cache for cache in ask("caches of hosts", lambda bus: _read(bus, "*"))}
     here = _workers_by_host()
-    found = [_host(name, here.get(name, ()), caches.get(name)) for name in caches.keys() | here.keys()]
+    known = caches.keys() | here.keys() | agents.present().keys()
+    found = [_host(name, here.get(name, ()), caches.get(name)) for name in known]
     return sorted(found, key=lambda host: (host.name, host.id))
 
 
@@ -79,7 +80,7 @@ def page(
         raise InvalidRequest(f"state: one of {', '.join(STATES)}.")
     caches = ask("the cache of a host", lambda bus: _read(bus, names.token(host)))
     here = _workers_by_host().get(host, ())
-    if not (caches or here):
+    if not (caches or here or host in agents.present()):
         raise NotFound(f"There is no host {host[:150]!r} with a worker.")
     found = _host(host, here, caches[0] if caches else None)
     reports = _reports(here)

@@ -7,7 +7,7 @@ from signalbox.wire import messages, steering
 
 
 class DesiredState(models.Model):
-    """Desired state of one worker or of one model's queue, published in KV ``desired``; workers report what they do.
+    """Desired state of one worker, host or model's queue, published in KV ``desired``; workers report what they do.
 
     Of a ``prefetch``: until when a model's version is loaded ahead of need; 0 = the one that requests get. Of a
     ``pin``: the version that stays in memory. hosts: ids, empty = all.
@@ -15,6 +15,7 @@ class DesiredState(models.Model):
 
     WORKER = "worker"
     MODEL = "model"
+    HOST = "host"
     PREFETCH = "prefetch"
     PIN = "pin"
 
@@ -38,7 +39,7 @@ class DesiredState(models.Model):
         return f"{self.kind} {self.name}: {self.is_on}"
 
     def document(self) -> messages.Desired | steering.Prefetch | steering.Pin:
-        """What is published: draining for a worker, paused for a model, what is loaded ahead of need or stays."""
+        """What is published: draining for a worker or host, paused for a model, what is loaded ahead or stays."""
         if self.kind == self.PIN:
             return steering.Pin(
                 model=self.name,
@@ -53,10 +54,10 @@ class DesiredState(models.Model):
             return steering.Prefetch(
                 model=self.name, version=self.version, until=until, by=self.actor_name, hosts=tuple(self.hosts)
             )
-        is_worker = self.kind == self.WORKER
+        is_drain = self.kind in {self.WORKER, self.HOST}
         return messages.Desired(
-            is_draining=self.is_on and is_worker,
-            is_paused=self.is_on and not is_worker,
+            is_draining=self.is_on and is_drain,
+            is_paused=self.is_on and not is_drain,
             actor=self.actor_name,
             reason=self.reason,
             updated_at=self.updated_at.timestamp(),

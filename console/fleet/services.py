@@ -9,7 +9,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act
 from console.catalog import services as catalog
-from console.fleet import workers
+from console.fleet import agents, workers
 from console.fleet.models import DesiredState
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
@@ -25,6 +25,17 @@ def drain(actor: Actor, worker: str, *, is_draining: bool, reason: str = "") -> 
     """
     return _desire(
         actor, Act.WORKERS_DRAIN, DesiredState.WORKER, worker, reason, is_on=is_draining, must_exist=workers.must_exist
+    )
+
+
+def drain_host(actor: Actor, host: str, *, is_draining: bool, reason: str = "") -> DesiredState:
+    """Ask a host's agent to hand its devices over and keep no worker, or to take part again. host: its, or its agent's.
+
+    Raises :class:`NotFound` if no such host is here.
+    """
+    name = agents.name_of(host)
+    return _desire(
+        actor, Act.WORKERS_DRAIN, DesiredState.HOST, name, reason, is_on=is_draining, must_exist=agents.must_exist
     )
 
 

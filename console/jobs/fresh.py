@@ -11,6 +11,7 @@ from console.feed.running import running
 from console.jobs import fold
 from console.jobs.models import Job
 from signalbox.bus.client import Bus
+from signalbox.jobs import joblog
 from signalbox.jobs.records import Found, Records
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
@@ -30,7 +31,7 @@ def find(job_id: str) -> Job | None:
         # On the loop of the server, which this connection belongs to.
         row = async_to_sync(_ask)(bus, job_id)
     except (SignalboxError, TimeoutError, msgspec.MsgspecError) as error:
-        log.warning("jobs.record_read_failed", job=job_id, reason=str(error))
+        log.warning("jobs.record_read_failed", **joblog.only_id(job_id), reason=str(error))
         return None
     return _unsaved(row) if row is not None else None
 

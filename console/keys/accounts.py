@@ -33,8 +33,9 @@ BOUNDS: Final = {
     "waiting": 1_000_000,
     "idempotency_keys": 2**31 - 1,
     "result_bytes": 2**50,
+    "queue_bytes": 2**50,
 }
-"""The highest value of each share; 0 = what the gateways' settings give every account."""
+"""The highest value of each share; 0 = what :class:`signalbox.wire.messages.Share` says."""
 MOST_KEYS: Final = 1000
 """Of one account, ended ones too: a change publishes each of them, in one transaction."""
 MOST_DOCUMENT: Final = KEPT_MAX_BYTES - KIB
@@ -57,6 +58,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     idempotency_keys: int = 0
     result_bytes: int = 0
+    queue_bytes: int = 0
 
 
 def find(account_id: str) -> Account:

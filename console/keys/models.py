@@ -19,8 +19,8 @@ class Account(models.Model):
     """A customer: owns the jobs that any of its keys submitted. What it may use and hold counts for all its keys.
 
     id: what jobs carry as ``account_id``; of an account that was made with a key, that key's id. models_allowed:
-    names or ``prefix*``, empty = all that are open. stored_bytes, waiting, idempotency_keys, result_bytes: what it may
-    hold at once (:class:`signalbox.wire.messages.Share`); 0 = what the gateways' settings give every account.
+    names or ``prefix*``, empty = all that are open. stored_bytes, waiting, idempotency_keys, result_bytes, queue_bytes:
+    what it may hold at once, and what 0 is: :class:`signalbox.wire.messages.Share`.
     webhook_hosts: that a job of it may name for a webhook of its own (:mod:`console.outbound.hosts`).
     disabled_at: since when its keys are refused, until it is enabled. deleted_at: its keys have ended for good, its
     name is free again, and its row stays for its jobs and the audit. cancels_jobs: its open jobs are being cancelled.
@@ -34,6 +34,7 @@ class Account(models.Model):
     waiting = models.PositiveIntegerField(default=0)
     idempotency_keys = models.PositiveIntegerField(default=0)
     result_bytes = models.PositiveBigIntegerField(default=0)
+    queue_bytes = models.PositiveBigIntegerField(default=0)
     webhook_hosts = models.JSONField(default=list)
     created_at = models.DateTimeField(default=timezone.now)
     created_by = models.CharField(max_length=150)
@@ -72,10 +73,10 @@ class Account(models.Model):
 class ApiKey(models.Model):
     """One key of a consumer. id is its public part, safe to show and to log.
 
-    account: what it submits belongs to it; a key stays in its account, and so does its replacement. networks: CIDR
-    blocks, empty = everywhere. pepper: which one it was made under (``keys.pepper_id``). last_used_at: to the minute.
-    lifetime: how long it was made for, whatever has ended it earlier; its replacement gets as much. None = for ever.
-    replaced_at: since when another has its name.
+    account: what it submits belongs to it; a key stays in its account, and so does its replacement. queues_allowed:
+    names of its account's queues, empty = all of them. networks: CIDR blocks, empty = everywhere. pepper: which one it
+    was made under (``keys.pepper_id``). last_used_at: to the minute. lifetime: how long it was made for, whatever has
+    ended it earlier; its replacement gets as much. None = for ever. replaced_at: since when another has its name.
     """
 
     id = models.CharField(primary_key=True, max_length=32)
@@ -85,6 +86,7 @@ class ApiKey(models.Model):
     pepper = models.CharField(max_length=20, default="1")
     scopes = models.JSONField(default=list)
     models_allowed = models.JSONField(default=list)
+    queues_allowed = models.JSONField(default=list)
     networks = models.JSONField(default=list)
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="keys")
     rotated_from = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="successors")
@@ -162,6 +164,7 @@ class ApiKey(models.Model):
             share=self.account.share,
             is_disabled=self.account.disabled_at is not None,
             webhook_hosts=tuple(self.account.webhook_hosts),
+            queues=tuple(self.queues_allowed),
         )
 
 

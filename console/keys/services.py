@@ -21,12 +21,17 @@ from signalbox.program import keys
 from signalbox.program.errors import Conflict, InvalidRequest, Misconfigured, NotFound
 from signalbox.wire.asks import SCOPE
 from signalbox.wire.names import Bucket
+from signalbox.wire.queues import MOST_QUEUES
 
 SCOPE_WORDS: Final = {
     "jobs:submit": "submit jobs and predictions",
     "jobs:read": "read its own jobs and results",
     "jobs:cancel": "cancel its own jobs",
     "jobs:urgent": "ask for priority hi, and so overtake everybody else's jobs",
+    "queues:put": "put items into queues",
+    "queues:get": "get, count and search items of queues, and see how queues stand",
+    "queues:watch": "watch queues, and commit items or give them back",
+    "queues:manage": "delete and truncate items of queues, end their streams, and read their rear queues",
     SCOPE: "load and unload the models it may call, and give imported ones other versions and labels",
 }
 SCOPES: Final = tuple(SCOPE_WORDS)
@@ -36,13 +41,13 @@ MAX_DAYS: Final = 365
 MAX_OVERLAP_DAYS: Final = 7
 """How long a key that was replaced may go on."""
 _MOST_NETWORKS: Final = 50
-_INHERITED: Final = ("name", "owner", "scopes", "models_allowed", "networks", *LIMITS)
+_INHERITED: Final = ("name", "owner", "scopes", "models_allowed", "queues_allowed", "networks", *LIMITS)
 """Fields that a key has from the one it replaces."""
 
 
 class KeyGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a key allows. models: names or ``prefix*``, empty = all that are open. networks: CIDR blocks, empty =
-    everywhere.
+    """What a key allows. models: names or ``prefix*``, empty = all that are open. queues: names of its account's,
+    empty = all of them. networks: CIDR blocks, empty = everywhere.
 
     account: id of the one it belongs to, empty = one of its own. days: until it expires. rate per ``per_s`` seconds,
     quota per ``quota_window_s`` seconds; 0 = unlimited.
@@ -58,6 +63,7 @@ class KeyGrant(msgspec.Struct, frozen=True, kw_only=True):
     quota: int = 0
     quota_window_s: int = 86_400
     days: int = DEFAULT_DAYS
+    queues: Sequence[str] = ()
     networks: Sequence[str] = ()
 
 
@@ -77,6 +83,7 @@ def create(actor: Actor, grant: KeyGrant) -> tuple[ApiKey, str]:
         now = timezone.now()
         name = grant.name.strip()
         account = _account(actor, grant, kid)
+        _check_queues(account, grant.queues)
         key = ApiKey(
             id=kid,
             account=account,
@@ -85,6 +92,7 @@ def create(actor: Actor, grant: KeyGrant) -> tuple[ApiKey, str]:
             owner=grant.owner.strip() or actor.name,
             scopes=list(grant.scopes),
             models_allowed=list(grant.models),
+            queues_allowed=list(grant.queues),
             networks=_blocks(grant.networks),
             **{field: getattr(grant, field) for field in LIMITS},
             lifetime=timedelta(days=grant.days),
@@ -227,6 +235,14 @@ def _check(grant: KeyGrant) -> None:
         raise InvalidRequest(
             f"rate and quota: 0 or more; their windows: at least one second; each at most {MOST_COUNT}."
         )
+
+
+def _check_queues(account: Account, queues: Sequence[str]) -> None:
+    if len(set(queues)) < len(queues) or len(queues) > MOST_QUEUES:
+        raise InvalidRequest(f"queues: name each once, at most {MOST_QUEUES}.")
+    there = account.queues.filter(pk__in=queues).values_list("pk", flat=True)
+    if missing := sorted(set(queues) - set(there)):
+        raise InvalidRequest(f"queues: account {account.name} has no {', '.join(missing)[:200]}.")
 
 
 def _check_days(days: int) -> None:

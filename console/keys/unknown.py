@@ -95,6 +95,7 @@ def take_in(actor: Actor, kid: str) -> ApiKey:
         pepper=doc.pepper,
         scopes=list(doc.scopes),
         models_allowed=list(doc.models),
+        queues_allowed=list(doc.queues),
         networks=list(doc.networks),
         account=account,
         **{field: getattr(doc, field) for field in LIMITS},

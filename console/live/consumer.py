@@ -43,7 +43,7 @@ _CLOSED: Final = metrics.counter(
 )
 _GONE: Final = (OSError, RuntimeError)
 """What a server raises for a socket that is closed: the first as ASGI specifies, the other as uvicorn does."""
-ACTS: Final = {**dict.fromkeys(TOPICS, Act.SYSTEM_VIEW), "ticker": Act.JOBS_VIEW}
+ACTS: Final = {**dict.fromkeys(TOPICS, Act.SYSTEM_VIEW), "ticker": Act.JOBS_VIEW, "queuestates": Act.QUEUES_VIEW}
 """What each topic asks of its viewer."""
 
 

@@ -107,6 +107,8 @@ def _alarm(entry: OutboxEntry) -> Alarm:
         what, href = f"The secret of webhook {entry.key.partition('.')[0]}", "/results/webhooks"
     elif entry.bucket == Bucket.SUBSCRIPTIONS:
         what, href = f"Subscription {entry.key}", "/results"
+    elif entry.bucket == Bucket.QUEUES:
+        what, href = f"Queue {entry.subject_name}", f"/queues/{entry.subject_name}"
     elif entry.bucket == Bucket.KEYS:
         what, href = f"API key {entry.key}", f"/keys/{entry.key}"
     text = f"{what} is not published to the fleet: {outbox.why_waiting(entry)}"

@@ -10,6 +10,7 @@ from console.feed.fronts import Own
 from console.feed.running import running
 from console.live.database import projected, unpublished
 from signalbox.front.front import Receive, Scope, Send
+from signalbox.program.looplag import LoopWatch
 from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
 
@@ -21,6 +22,7 @@ class Lifespan:
         self.refused_connections: Own | None = None
         """Connections that the listener of this process turns away, where it is told."""
         self._feeding = Background()
+        self._watch: LoopWatch | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Speaks the lifespan protocol of ASGI."""
@@ -43,6 +45,7 @@ class Lifespan:
             refused_connections=self.refused_connections,
         )
         running.feed = feed
+        self._watch = LoopWatch(abort_s=None).start()
         self._feeding.start(feed.run(), name="live feed")
         self._feeding.start(answer_asks(wire or settings.CONSOLE), name="answers to gateways")
         return feed
@@ -50,6 +53,8 @@ class Lifespan:
     async def stop(self) -> None:
         """Ends the feed and waits for it. Idempotent."""
         running.feed = None
+        if self._watch is not None:
+            self._watch.stop()
         await self._feeding.cancel()
 
 

@@ -1,4 +1,4 @@
-"""One controller of several lists repositories: the one that holds an advisory lock of PostgreSQL.
+"""One controller of several lists repositories, and one scales models: who holds an advisory lock of PostgreSQL.
 
 The lock ends with its connection, so a controller that dies or loses the database makes room for another. Two that list
 at once for a moment do no harm: registrations are idempotent. SQLite has one controller.
@@ -14,14 +14,16 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from console.database import DATABASE_FAULTS
 from signalbox.program import log
 
-_LOCK: Final = 0x5B_4E_07_1C_E0
-"""Any number that no other program takes in this database."""
+LISTING: Final = 0x5B_4E_07_1C_E0
+SCALING: Final = 0x5B_4E_07_1C_E1
+"""Any numbers that no other program takes in this database: what is led."""
 
 
 class Leadership:
-    """Asked before each round, by whichever thread."""
+    """Asked before each round, by whichever thread. of: what is led, :data:`LISTING` or :data:`SCALING`."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: int = LISTING) -> None:
+        self._lock = of
         self._connection: BaseDatabaseWrapper | None = None
         self._turn = threading.Lock()
         self._is_over = False
@@ -38,7 +40,8 @@ class Leadership:
                 self._close()
                 raise
         if is_ours != was_ours:
-            log.info("noticing.leads" if is_ours else "noticing.follows")
+            what = "noticing" if self._lock == LISTING else "scaling"
+            log.info(f"{what}.leads" if is_ours else f"{what}.follows")
         return is_ours
 
     def resign(self) -> None:
@@ -63,7 +66,7 @@ class Leadership:
             if self._connection is not None:
                 cursor.execute("SELECT 1")  # the session, and with it the lock, is still there
                 return True
-            cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+            cursor.execute("SELECT pg_try_advisory_lock(%s)", [self._lock])
             (is_ours,) = cursor.fetchone()
         if is_ours:
             self._connection = own

@@ -1,16 +1,12 @@
 """What the outbound program and the gateways tell of results that go out, read from NATS at each request."""
 
 from collections import deque
-from typing import Final, TypeVar
+from typing import Final
 
-import msgspec
-
-from console.asking import ask
-from signalbox.bus.client import Bus, Stored
+from console.asking import ask, decoded, documents
+from signalbox.bus.client import Bus
 from signalbox.program.errors import NotFound
 from signalbox.wire import names
-from signalbox.wire.events import is_removal
-from signalbox.wire.messages import Doc, decode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Batch, Delivery, HookState
 
@@ -22,12 +18,11 @@ _WINDOW: Final = 1000
 _WIDER: Final = 8
 _AT_ONCE: Final = 1000
 _WHAT: Final = "results"
-D = TypeVar("D", bound=Doc)
 
 
 def states() -> dict[str, HookState]:
     """How deliveries go, by webhook. Raises :class:`Unavailable`."""
-    return ask(_WHAT, lambda bus: _documents(bus, Bucket.HOOK_STATES, HookState))
+    return ask(_WHAT, lambda bus: documents(bus, Bucket.HOOK_STATES, HookState))
 
 
 def state(hook: str) -> HookState | None:
@@ -35,7 +30,7 @@ def state(hook: str) -> HookState | None:
 
     async def read(bus: Bus) -> HookState | None:
         found = await bus.direct_get(Bucket.HOOK_STATES.stream, names.key(Bucket.HOOK_STATES, names.token(hook)))
-        return _read(HookState, found) if found is not None else None
+        return decoded(HookState, found) if found is not None else None
 
     return ask(_WHAT, read)
 
@@ -47,7 +42,7 @@ def attempts(hook: str) -> list[Delivery]:
 
 def batches() -> list[tuple[str, Batch]]:
     """Batches by key, those that have not ended first, then the newest. Raises :class:`Unavailable`."""
-    found = ask(_WHAT, lambda bus: _documents(bus, Bucket.BATCHES, Batch))
+    found = ask(_WHAT, lambda bus: documents(bus, Bucket.BATCHES, Batch))
     return sorted(found.items(), key=lambda one: (bool(one[1].ended_at), -one[1].created_at))[:MOST_BATCHES]
 
 
@@ -58,22 +53,12 @@ def batch(key: str) -> Batch:
     async def read(bus: Bus) -> Batch:
         subject = names.key(Bucket.BATCHES, names.batch_key(names.untoken(account), names.token(batch_id)))
         found = await bus.direct_get(Bucket.BATCHES.stream, subject) if batch_id else None
-        document = _read(Batch, found) if found is not None else None
+        document = decoded(Batch, found) if found is not None else None
         if document is None:
             raise NotFound(f"There is no batch {key[:100]!r}, or no longer.")
         return document
 
     return ask(_WHAT, read)
-
-
-async def _documents(bus: Bus, bucket: Bucket, type_: type[D]) -> dict[str, D]:
-    prefix = names.key(bucket, "")
-    found = {}
-    for stored in await bus.list_latest(bucket.stream, [f"{prefix}>"]):
-        document = _read(type_, stored)
-        if document is not None:
-            found[stored.subject.removeprefix(prefix)] = document
-    return found
 
 
 async def _attempts(bus: Bus, hook: str) -> list[Delivery]:
@@ -94,17 +79,7 @@ async def _from(bus: Bus, subject: str, start: int) -> list[Delivery]:
     while True:
         asked = {"seq": start, "next_by_subj": subject, "batch": _AT_ONCE}
         page = await bus.direct_batch(Stream.DELIVERIES, asked)
-        kept.extend(one for one in (_read(Delivery, stored) for stored in page) if one is not None)
+        kept.extend(one for one in (decoded(Delivery, stored) for stored in page) if one is not None)
         if len(page) < _AT_ONCE:
             return list(kept)
         start = page[-1].seq + 1
-
-
-def _read(type_: type[D], stored: Stored) -> D | None:
-    """The document; None where it was removed, or another release wrote it."""
-    if is_removal(stored.headers) or not stored.data:
-        return None
-    try:
-        return decode(type_, stored.data)
-    except msgspec.MsgspecError:
-        return None

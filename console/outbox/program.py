@@ -10,6 +10,7 @@ from console.outbox.publisher import Publisher
 from signalbox.bus.client import Bus
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError
+from signalbox.program.looplag import LoopWatch
 from signalbox.program.settings import Wire
 from signalbox.program.tasks import TaskGroup
 from signalbox.wire.names import program_alive
@@ -52,12 +53,14 @@ async def _until_signalled(settings: Wire, name: str, parts: Parts) -> None:
     loop = asyncio.get_running_loop()
     for sent in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sent, stop.set)
+    watch = LoopWatch(abort_s=None).start()
     async with TaskGroup() as group:
         running = group.create_task(_run(settings, name, parts))
         stopped = group.create_task(stop.wait())
         await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
         running.cancel()
         stopped.cancel()
+    watch.stop()
     log.info("program.stopped", name=name)
 
 

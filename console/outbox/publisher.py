@@ -145,11 +145,16 @@ class Publisher:
         elif entry.kind == OutboxEntry.BATCH:
             await batches.ask(self._bus, entry.key, entry.body)
         elif entry.kind == OutboxEntry.DELIVER:
-            await self._bus.publish(names.ask_delivery(entry.key), entry.body.encode())
+            await self._tell(names.ask_delivery(entry.key), entry.body)
         elif entry.kind == OutboxEntry.EVICT:
-            await self._bus.publish(names.ask_evict(entry.key), entry.body.encode())
+            await self._tell(names.ask_evict(entry.key), entry.body)
         else:
-            await self._bus.publish(names.ask_release(entry.key))
+            await self._tell(names.ask_release(entry.key), entry.body)
+
+    async def _tell(self, subject: str, body: str) -> None:
+        """What no stream keeps: it counts as published once the server has it, and not where NATS is away."""
+        await self._bus.publish(subject, body.encode())
+        await self._bus.flush()
 
     async def _refused(self, entry: OutboxEntry, error: SignalboxError) -> None:
         """An act on a job that cannot be done is over, with its reason; anything else is tried again, and later."""

@@ -19,6 +19,7 @@ from console.keys.figures import Sums
 from console.pages import flash, usage
 from console.pages.forms import AccountForm, refusals_in
 from console.pages.sudo import asks_password
+from console.queues import reading
 from console.web.guards import sees
 from console.web.middleware import actor_of
 
@@ -114,6 +115,7 @@ def detail(request: HttpRequest, account_id: str) -> HttpResponse:
         "account": account,
         "rows": [(key, key.state()) for key in keys],
         "usage": of_account(account.pk),
+        "queued_bytes": reading.bytes_of(account.pk),
         "use": usage.of_account(request, account.pk),
         "why_unpublished": accounts.unpublished(account),
         "history": AuditEntry.objects.filter(of_keys | Q(target_kind="account", target=account.pk))[:50],

@@ -19,7 +19,7 @@ from console.catalog import files, joining, policy, selection, services, triton,
 from console.catalog.models import ServedModel
 from console.deletion import listing as deletion
 from console.feed.running import running
-from console.fleet import hosts, listing, serving, steering, workers
+from console.fleet import hosts, listing, replicas, serving, steering, workers
 from console.fleet import services as fleet
 from console.jobs.models import Job
 from console.outbox import services as outbox
@@ -38,6 +38,16 @@ from signalbox.wire.names import Bucket
 JOINED: Final = "Join requests of several callers into one run"
 
 LIMIT_LABELS: Final = {
+    "autoscale": "Autoscale",
+    "autoscale_min": "Least replicas (min)",
+    "autoscale_max": "Most replicas (max)",
+    "queue_backlog": "Backlog of a replica (queue[backlog])",
+    "target_wait_s": "Target wait (s)",
+    "scale_tolerance": "Tolerance",
+    "scale_up_window_s": "Scale-up window (s)",
+    "scale_down_window_s": "Scale-down window (s)",
+    "scale_to_zero_grace_s": "Grace at zero (s)",
+    "scale_up_activation": "Activation replicas",
     "rows_independent": JOINED,
     "max_batch_size": "Largest batch",
     "max_batch_delay_ms": "Batch delay (ms)",
@@ -120,7 +130,18 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
         """Exactly the fields the service takes."""
 
         model = ServedModel
-        fields = services.SETTINGS
+        fields = tuple(name for name in services.SETTINGS if name not in services.AUTOSCALE)
+        labels = LIMIT_LABELS
+
+
+class AutoscaleForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic when it runs
+    """How replicas follow the load."""
+
+    class Meta:
+        """Those settings alone."""
+
+        model = ServedModel
+        fields = services.AUTOSCALE
         labels = LIMIT_LABELS
 
 
@@ -213,6 +234,8 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "undoable": deletion.undoable(name),
         "undo_s": settings.CONSOLE.deleted_kept_s,
         "pin": steering.pin_of(name),
+        "replicas": (placed := replicas.of(name)),
+        "replica_warnings": replicas.warnings(name, placed),
         "hosts": sorted({hosts.id_of(row.host) for row in workers.present().values() if row.state != "lost"}),
         "pending": list(feed.view.rollouts.pending(name)) if (feed := running.feed) else [],
         "uncounted": feed.view.rollouts.uncounted(name) if feed is not None else (),
@@ -237,10 +260,20 @@ def version(request: HttpRequest, name: str, number: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def change_settings(request: HttpRequest, name: str) -> HttpResponse:
     """Change replicas, batching and limits."""
+    return _settings(request, name, SettingsForm, "Settings")
+
+
+@require_http_methods(["GET", "POST"])
+def change_autoscale(request: HttpRequest, name: str) -> HttpResponse:
+    """Change how replicas follow the load."""
+    return _settings(request, name, AutoscaleForm, "Autoscaling")
+
+
+def _settings(request: HttpRequest, name: str, form_type: type[forms.ModelForm], what: str) -> HttpResponse:  # type: ignore[type-arg]  # not generic when it runs
     actor = actor_of(request)
     authorize(actor, Act.MODELS_SETTINGS, place=("model", name))
     model = services.find(name)
-    form = SettingsForm(request.POST or None, instance=model)
+    form = form_type(request.POST or None, instance=model)
     if form.is_valid():
         changes = {field: form.cleaned_data[field] for field in form.changed_data}
         with refusals_in(form):
@@ -249,7 +282,7 @@ def change_settings(request: HttpRequest, name: str) -> HttpResponse:
                 return _done(request, name, "Saved")
             messages.success(request, "Nothing changed.")
             return redirect("model", name=name)
-    context = {"form": form, "model": model}
+    context = {"form": form, "model": model, "what": what}
     return render(request, "models/settings.html", context, status=400 if form.is_bound else 200)
 
 

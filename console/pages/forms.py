@@ -70,6 +70,9 @@ class AccountForm(forms.Form):
         "Results (bytes)",
         "Of its latest results, where room for results is short. 0: as the gateways are set.",
     )
+    queue_bytes = _share(
+        "queue_bytes", "Queues (bytes)", "Of items in its queues, source and sink. 0: as many as its queues take."
+    )
 
 
 @contextmanager

@@ -4,12 +4,14 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
 
 from console.accounts.acts import Act
-from console.fleet import hosts
+from console.fleet import agents, hosts, services
+from console.pages import flash
 from console.web.guards import sees
+from console.web.middleware import actor_of
 from signalbox.program import words
 from signalbox.program.errors import InvalidRequest, Unavailable
 
@@ -21,7 +23,7 @@ _MOST_ASKED: Final = 100
 def index(request: HttpRequest) -> HttpResponse:
     """Every host, and how much of its disk cache is used; without NATS it says that they are not known."""
     try:
-        return render(request, "workers/hosts.html", {"hosts": hosts.hosts()})
+        return render(request, "workers/hosts.html", {"hosts": hosts.hosts(), "agents": agents.present()})
     except Unavailable as error:
         return render(request, "workers/hosts.html", {"error": error.public_message})
 
@@ -47,6 +49,8 @@ def detail(request: HttpRequest, host: str) -> HttpResponse:
     cache = page.host.cache
     context |= {
         "page": page,
+        "agent": agents.present().get(host),
+        "desired": agents.desired_of(agents.name_of(host)),
         "repositories": sorted({one.repository for one in cache.versions}) if cache is not None else (),
         "unlisted": cache.count - len(cache.versions) if cache is not None else 0,
         "first": number > 1 and f"?{urlencode(asked)}",
@@ -54,3 +58,13 @@ def detail(request: HttpRequest, host: str) -> HttpResponse:
         "note": words.counted(page.found, "version"),
     }
     return render(request, "workers/host.html", context)
+
+
+@require_POST
+def drain(request: HttpRequest, host: str) -> HttpResponse:
+    """Drain a host, or have it take part again."""
+    is_draining, reason = request.POST.get("draining") == "1", request.POST.get("reason", "")
+    desired = services.drain_host(actor_of(request), host, is_draining=is_draining, reason=reason)
+    done = f"{host} is asked to {'drain' if is_draining else 'take part again'}"
+    flash.say(request, done, services.why_unpublished(desired))
+    return redirect("hosts")

@@ -48,6 +48,9 @@ class KeyForm(forms.Form):
         help_text="Names, or beginnings of names like <code>team-*</code>. Empty: all that its account may use. A model"
         " of a repository that is not open to the account must be named here.",
     )
+    queues = WordsField(
+        required=False, help_text="Names of its account's queues, for the scopes of queues. Empty: all of them."
+    )
     networks = WordsField(
         required=False, help_text="CIDR blocks, e.g. 192.0.2.0/24 10.0.0.0/8. Empty: from everywhere."
     )

@@ -18,6 +18,7 @@ from console.fleet.models import DesiredState
 from console.jobs import listing, query
 from console.keys.models import Account, ApiKey
 from console.palette.places import ACTS, PLACES, VERBS, Place, Verb
+from console.queues.models import Queue
 from console.views import services as views
 from signalbox.program.words import counted
 from signalbox.wire.access import is_among
@@ -180,6 +181,11 @@ def _accounts(text: str, _: Sequence[str]) -> list[Thing]:
     return [Thing(*row) for row in rows.values_list("pk", "name", "pk")[:_OF_A_KIND]]
 
 
+def _queues(text: str, _: Sequence[str]) -> list[Thing]:
+    rows = Queue.objects.filter(Q(name__icontains=text) | Q(group__icontains=text))
+    return [Thing(*row) for row in rows.values_list("name", "name", "account__name")[:_OF_A_KIND]]
+
+
 def _jobs(text: str, only: Sequence[str]) -> list[Thing]:
     if not _ID.match(text):
         return []
@@ -196,6 +202,7 @@ _KINDS: Final[dict[str, Callable[[str, Sequence[str]], list[Thing]]]] = {
     "host": _hosts,
     "key": _keys,
     "account": _accounts,
+    "queue": _queues,
     "job": _jobs,
 }
 _SHOWN: Final = (
@@ -203,6 +210,7 @@ _SHOWN: Final = (
     ("job", Act.JOBS_VIEW, "/jobs/{}"),
     ("key", Act.KEYS_VIEW, "/keys/{}"),
     ("account", Act.ACCOUNTS_VIEW, "/accounts/{}"),
+    ("queue", Act.QUEUES_VIEW, "/queues/{}"),
     ("worker", Act.SYSTEM_VIEW, "/workers/{}"),
     ("host", Act.SYSTEM_VIEW, "/workers/-/hosts/{}"),
 )

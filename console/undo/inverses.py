@@ -20,6 +20,8 @@ from console.keys.models import Account
 from console.operators import services as operators
 from console.outbound import subscriptions, webhooks
 from console.outbound.models import Subscription, Webhook
+from console.queues import services as queues
+from console.queues.models import Queue
 
 
 class Inverse(NamedTuple):
@@ -52,9 +54,11 @@ def _pause(entry: AuditEntry) -> Inverse | None:
 
 def _drain(entry: AuditEntry) -> Inverse | None:
     def run(actor: Actor, reason: str) -> object:
-        return fleet.drain(actor, entry.target, is_draining=entry.before["is_on"], reason=reason)
+        switch = fleet.drain_host if entry.target_kind == DesiredState.HOST else fleet.drain
+        return switch(actor, entry.target, is_draining=entry.before["is_on"], reason=reason)
 
-    return _desired(entry, DesiredState.WORKER, run)
+    kind = DesiredState.HOST if entry.target_kind == DesiredState.HOST else DesiredState.WORKER
+    return _desired(entry, kind, run)
 
 
 def _desired(entry: AuditEntry, kind: str, run: Callable[[Actor, str], object]) -> Inverse | None:
@@ -208,6 +212,23 @@ def _results(entry: AuditEntry) -> Inverse | None:
     )
 
 
+def _queue(entry: AuditEntry) -> Inverse | None:
+    queue = Queue.objects.filter(pk=entry.target).first()
+    if queue is None or not entry.before:
+        return None
+    terms = msgspec.to_builtins(queues.terms_of(queue))
+    if not entry.before.keys() <= terms.keys():
+        return None
+    was = {name: value for name, value in entry.before.items() if not name.endswith(_FOLLOWS) or value}
+    return Inverse(
+        {name: terms[name] for name in entry.before},
+        lambda actor, why: queues.change(actor, queue.pk, was, reason=why),
+        lambda: queues.why_unpublished(queue.pk),
+    )
+
+
+_FOLLOWS: Final = ("_max_length", "_max_payload_size_kb")
+"""Settings of a queue's side of which one is 0, as it follows from the other."""
 _BESIDE: Final = {"rows_independent", "differs"}
 """What the audit of an act on versions says of joined requests beside it."""
 _BY_ACT: Final[dict[str, Callable[[AuditEntry], Inverse | None]]] = {
@@ -217,6 +238,7 @@ _BY_ACT: Final[dict[str, Callable[[AuditEntry], Inverse | None]]] = {
     Act.MODELS_SETTINGS: _settings,
     Act.MODELS_ROLLOUT: _rollout,
     Act.RESULTS_SWITCH: _results,
+    Act.QUEUES_MANAGE: _queue,
     Act.USERS_MANAGE: _operator,
     Act.ACCOUNTS_MANAGE: _account,
     Act.ACCOUNTS_DELETE: _disabled,

@@ -21,13 +21,14 @@ from console.database import one_of
 from console.fleet.models import DesiredState
 from console.keys.models import Account
 from console.outbound.models import Subscription, Webhook
+from console.queues.models import Queue
 from console.undo import inverses
 from console.undo.inverses import Inverse
 from signalbox.program.errors import Conflict, NotFound, SignalboxError
 
 KEPT: Final = timedelta(days=1)
 """How long an act can be taken back."""
-CONFIRMED: Final = frozenset({Act.USERS_MANAGE, Act.ACCOUNTS_MANAGE, Act.ACCOUNTS_DELETE})
+CONFIRMED: Final = frozenset({Act.USERS_MANAGE, Act.ACCOUNTS_MANAGE, Act.ACCOUNTS_DELETE, Act.QUEUES_MANAGE})
 """Acts whose inverse asks for the password if it was entered too long ago, as they do themselves."""
 
 
@@ -133,5 +134,7 @@ def _lock(entry: AuditEntry) -> None:
         Webhook.objects.select_for_update().filter(pk=entry.target).first()
     elif entry.target_kind == "subscription":
         Subscription.objects.select_for_update().filter(pk=entry.target).first()
+    elif entry.target_kind == "queue":
+        Queue.objects.select_for_update().filter(pk=entry.target).first()
     elif entry.target_kind == "user":
         User.objects.select_for_update().filter(username=entry.target).first()

@@ -95,4 +95,4 @@ class OwnedJobs:
 
     async def give_up(self, job: Job) -> None:
         """Cancel a job whose caller has left, if no worker has claimed it. Best effort: raises nothing of ours."""
-        await withdraw(self._records, job, now=self._wall())
+        await withdraw(self._bus, self._records, job, now=self._wall())

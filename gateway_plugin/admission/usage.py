@@ -7,6 +7,7 @@ missing, and the next one names the keys that are still in use.
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -87,10 +88,14 @@ class KeyUse:
     async def close(self) -> None:
         """Tell what is left and stop. Idempotent."""
         await self._telling.cancel()
-        await self.tell()
+        with suppress(SignalboxError):
+            await self.tell()
 
     async def tell(self) -> None:
-        """Tell what was used since the last time."""
+        """Tell what was used since the last time; while NATS is away that is counted on. Raises as
+        :meth:`Bus.publish`."""
+        if not self._bus.is_connected:
+            return
         for used, calls, refused in self._counts.taken():
             counted = KeyCalls(calls=calls, refused=refused)
             await self._bus.publish(names.KEY_USE, msgspec.json.encode(used), headers={Header.CALLS: header(counted)})
@@ -98,7 +103,8 @@ class KeyUse:
     async def _tell_often(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
-            await self.tell()
+            with suppress(SignalboxError):  # what was counted until now is lost, what comes is told
+                await self.tell()
 
 
 def _bounded(reasons: Counter[str]) -> dict[str, int]:

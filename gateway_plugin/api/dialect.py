@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from functools import lru_cache
 from typing import Final, Protocol
 
+from gateway_plugin.admission.pool import Pool
 from gateway_plugin.jsonresponses import JsonResponse, StreamResponse
 from gateway_plugin.request import Request
 from signalbox.program.errors import SignalboxError
@@ -48,6 +49,30 @@ class Uploads(Protocol):
 
     async def upload(self, request: Request, key: ApiKey, body: AsyncGenerator[bytes, None]) -> JsonResponse:
         """The answer to a request whose key is good. Raises errors of ours, and what ``body`` does."""
+
+
+class Socket(Protocol):
+    """What a websocket sends, from when it is open until it is closed. Frames that come are nothing to it."""
+
+    async def next(self) -> bytes | None:
+        """The next frame, as soon as there is one; None: there will be no more. Raises errors of ours."""
+
+    def check(self, key: ApiKey) -> None:
+        """Raise the error of ours that ends it. key: the caller's, as it is known now."""
+
+    async def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class Sockets(Dialect, Protocol):
+    """A dialect that some requests speak over a websocket. places: what open ones are taken from."""
+
+    @property
+    def places(self) -> Pool:
+        """One for each."""
+
+    async def open(self, request: Request, key: ApiKey) -> Socket:
+        """The websocket that a request asks for, whose key is good. Raises errors of ours."""
 
 
 class Dialects:

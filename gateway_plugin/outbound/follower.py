@@ -4,13 +4,15 @@ A job's end has a subject of its own, and is written only where nothing lies the
 tried again after any failure, and two followers write it once. How far the follower is, is kept about once a second;
 what came since is read again by the next one. While nobody is subscribed it reads nothing, and begins with what was
 stored from the moment of the first subscription on.
+
+Where traces are exported it reads for them too, and hands them over after the ends. No record waits for that.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,13 +25,17 @@ from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus, Delivery, Stored
 from signalbox.bus.table import Table
 from signalbox.bus.writes import GroupedWrite
+from signalbox.jobs import joblog
 from signalbox.jobs.cursor import StreamCursor
 from signalbox.program import log
-from signalbox.program.errors import QueueFull, SignalboxError, StaleRevision, TooLarge
+from signalbox.program.errors import Misconfigured, QueueFull, SignalboxError, StaleRevision, TooLarge
 from signalbox.wire import names
 from signalbox.wire.messages import Record, decode, encode
 from signalbox.wire.names import OUTBOUND, Bucket, Header, Stream
 from signalbox.wire.outbound import End, Subscription, Webhook
+
+if TYPE_CHECKING:
+    from gateway_plugin.outbound.traces import TraceExporter
 
 SWEEP: Final = 500
 """Records looked at between two reports of the position."""
@@ -52,8 +58,8 @@ class _Ended(NamedTuple):
 async def follow(bus: Bus, settings: OutboundSettings) -> None:
     """The task ``results``: until cancelled. Raises what NATS refuses; it may then be called again."""
     follower = Follower(bus, settings)
-    await follower.start()
     try:
+        await follower.start()
         await follower.run()
     finally:
         await follower.close()
@@ -72,9 +78,10 @@ class Follower:
         self._position = Position(bus)
         self._room = ResultsRoom(bus, settings.account_bytes, before=self._position.keep)
         self._wake = asyncio.Event()
-        self._is_broken = False
+        self._is_broken = self._is_watched = False
         self._loop = asyncio.get_running_loop()
         self._keep_at = 0.0
+        self._traces = _trace_exporter(settings)
 
     async def start(self) -> None:
         """Learn who is subscribed. Raises as :meth:`Table.start`."""
@@ -89,13 +96,15 @@ class Follower:
         self._bus.forget_reconnect(self._break)
         await self._subscriptions.close()
         await self._webhooks.close()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
 
     async def run(self) -> None:
         """Until cancelled. Raises what NATS refuses."""
         while True:
             self._is_broken = False
-            if self._coverage.is_watched:
-                await self._session()
+            if self._coverage.is_watched or self._traces is not None:
+                await self._session(is_watched=self._coverage.is_watched)
             else:
                 await self._rest()
 
@@ -120,15 +129,17 @@ class Follower:
 
     # ------------------------------------------------------------------------------ reading
 
-    async def _session(self) -> None:
-        """Read with one consumer; returns when it must be made anew, or nobody is subscribed any more."""
+    async def _session(self, *, is_watched: bool) -> None:
+        """Read with one consumer; returns when it must be made anew, or when the first is subscribed, or no one any
+        more. is_watched: somebody is; else it reads for traces alone, and keeps no position."""
+        self._is_watched = is_watched
         cursor = StreamCursor(self._bus, Stream.STATE, OUTBOUND, self._wake.set)
         try:
             await self._room.measure()
             start = await self._begin(cursor)
             gauges.FOLLOWER_LAG.set(await cursor.open(start))
             log.info("outbound.following", start=start)
-            while not self._is_broken and self._coverage.is_watched:
+            while self._is_going_on:
                 if cursor.refusal:
                     log.warning("outbound.refused", reason=cursor.refusal)
                     return
@@ -139,7 +150,7 @@ class Follower:
                     await self._until_more(cursor)
         finally:
             await cursor.close()
-            if not self._is_broken:
+            if not self._is_broken and is_watched:
                 with contextlib.suppress(SignalboxError):  # what came since is read again
                     await self._position.keep()
 
@@ -148,9 +159,9 @@ class Follower:
         while True:
             self._wake.clear()
             cursor.park()
-            if len(cursor) or self._is_broken or not self._coverage.is_watched or cursor.refusal:
+            if len(cursor) or not self._is_going_on or cursor.refusal:
                 return
-            due = None if self._position.is_kept else self._keep_at
+            due = None if self._position.is_kept or not self._is_watched else self._keep_at
             try:
                 async with asyncio.timeout_at(due):
                     await self._wake.wait()
@@ -159,8 +170,16 @@ class Follower:
             else:
                 return
 
+    @property
+    def _is_going_on(self) -> bool:
+        return not self._is_broken and self._coverage.is_watched == self._is_watched
+
     async def _begin(self, cursor: StreamCursor) -> int:
-        """From where to read: where the last follower was, or where somebody subscribed."""
+        """From where to read: where the last follower was, or where somebody subscribed; for traces alone, from now."""
+        if not self._is_watched:
+            await self._position.read()
+            await self._position.rest()
+            return await self._first_since(cursor, datetime.now(UTC).timestamp())
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.STATE}")
         created, last = str(info["created"]), int(info["state"]["last_seq"])
         kept = await self._position.read()
@@ -192,7 +211,8 @@ class Follower:
 
     async def _take(self, found: Sequence[Delivery]) -> None:
         """Write the ends among these, and note that all of it is done."""
-        ended = [one for delivery in found if (one := self._wanted(delivery)) is not None]
+        read = [one for delivery in found if (one := self._ended(delivery)) is not None]
+        ended = [one for one in read if self._coverage.takes(one.record)]
         for group in _groups(ended):
             await self._write(group)
             self._position.reached(group[-1].seq + 1)
@@ -201,9 +221,11 @@ class Follower:
             self._position.reached(found[-1].seq + 1)
             gauges.FOLLOWER_LAG.set(found[-1].left)
             await self._keep()
+        if self._traces is not None and read:
+            self._traces.export([one.record for one in read])
 
-    def _wanted(self, delivery: Delivery) -> _Ended | None:
-        """The record, if its job's end is to be sent out."""
+    def _ended(self, delivery: Delivery) -> _Ended | None:
+        """The record, if its job has ended and was not deleted."""
         text = delivery.headers.get(Header.RECORD, "")
         if not text or any(state in text for state in _OPEN):
             return None
@@ -213,9 +235,7 @@ class Follower:
             gauges.ENDS_LOST.labels("unreadable").inc()
             log.warning("outbound.unreadable_record", seq=delivery.seq, reason=str(error))
             return None
-        if record.deleted_at or not self._coverage.takes(record):
-            return None
-        return _Ended(record, delivery.seq)
+        return None if record.deleted_at else _Ended(record, delivery.seq)
 
     async def _write(self, group: Sequence[_Ended]) -> None:
         bodies = await self._bodies(group)
@@ -247,7 +267,7 @@ class Follower:
                     refused.append(end)
                 elif isinstance(outcome, TooLarge):
                     gauges.ENDS_LOST.labels("too_large").inc()
-                    log.error("outbound.end_too_large", job=end.request_id, size_bytes=len(write.data))
+                    log.error("outbound.end_too_large", **joblog.ids(end), size_bytes=len(write.data))
                 elif not isinstance(outcome, StaleRevision):  # which says that it was written before
                     failed = failed or outcome
             if failed is not None:
@@ -271,13 +291,24 @@ class Follower:
                 _add(found, again)
             else:
                 gauges.ENDS_LOST.labels("gone").inc()
-                log.error("outbound.record_gone", job=one.record.id)
+                log.error("outbound.record_gone", **joblog.ids(one.record))
         return found
 
     async def _keep(self) -> None:
-        if self._loop.time() >= self._keep_at:
+        if self._is_watched and self._loop.time() >= self._keep_at:
             self._keep_at = self._loop.time() + KEPT_EVERY_S
             await self._position.keep()
+
+
+def _trace_exporter(settings: OutboundSettings) -> "TraceExporter | None":
+    """None where none are exported. Raises :class:`Misconfigured` where what exports them is not installed."""
+    if not settings.traces_url:
+        return None
+    try:
+        from gateway_plugin.outbound.traces import TraceExporter
+    except ModuleNotFoundError as error:
+        raise Misconfigured(f"Traces need {error.name}: pip install 'signalbox[traces]'.") from error
+    return TraceExporter(settings.traces_url, slow_s=settings.traces_slow_s)
 
 
 def _groups(ended: Sequence[_Ended]) -> Iterator[list[_Ended]]:

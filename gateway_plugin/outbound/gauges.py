@@ -19,3 +19,6 @@ ENDS_LOST: Final = metrics.counter(
 FOLLOWER_LAG: Final = metrics.gauge(
     "outbound_follower_lag", "Records in STATE that the follower has yet to look at; 0 where nobody is subscribed."
 )
+SPANS: Final = metrics.counter(
+    "outbound_spans", "Spans of traces handed to the collector: sent, failed (it did not take them).", "outcome"
+)

@@ -59,3 +59,27 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
     batches_at_once: Annotated[
         int, Meta(ge=1, le=64, description="Batches of files that are done at once, one of each account.")
     ] = 8
+    service_window: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="Items of a queue that one of its services has at once; never more than two runs of each "
+            "device that serves the model, and a quarter of the model's `max_queue`.",
+        ),
+    ] = 256
+    traces_url: Annotated[
+        str,
+        Meta(
+            description="OTLP/HTTP endpoint that traces of ended jobs are sent to (`http://host:4318/v1/traces`); "
+            "empty = none. Needs the extra `traces`; headers and certificates as the SDK's `OTEL_EXPORTER_OTLP_*` say."
+        ),
+    ] = ""
+    traces_slow_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="A job that took longer from acceptance to end has its trace sent though its caller did not "
+            "sample it, as a failed one has; 0 = no time does.",
+        ),
+    ] = 0.0

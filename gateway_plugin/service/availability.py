@@ -35,6 +35,8 @@ class Availabilities:
         if model.replicas <= 0:
             return Availability("END", "UNAVAILABLE", "The model has no replicas.")
         if not self._workers.serving(model):
+            if self._workers.may_come:  # a caller who waits until it is available would wait for ever
+                return Availability("AVAILABLE")
             return Availability("START", "UNAVAILABLE", f"no worker serves {model.name}")
         if residencies is None:
             states: Collection[str] = self._workers.states_of(model.name, version)

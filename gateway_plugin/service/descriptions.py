@@ -103,7 +103,8 @@ class Descriptions:
         return why_waiting(_queued(record), position, self._fleet(record.model), self._wall())
 
     def _fleet(self, model: str) -> Fleet:
-        return Fleet(self._catalog.find(model), self._workers.is_paused(model), list(self._workers.present))
+        workers = self._workers
+        return Fleet(self._catalog.find(model), workers.is_paused(model), list(workers.present), workers.hosts)
 
 
 def _queued(record: Record) -> QueuedJob:

@@ -30,7 +30,8 @@ PACE_S: Final = 1.0
 """Time for each change that is shown of one job, so that one which comes late does not delay the next. The end comes at
 once."""
 HEARTBEAT_S: Final = 15.0
-"""Longest silence. The key is looked at again as often."""
+"""Longest silence. The key is looked at again as often, and the job: NATS loses an event where its stream changes its
+leader, or between two nodes, and no connection tells of it."""
 _SLICES: Final = 20
 """Parts of all followers that look again one after another, so that they do not all do so at once."""
 _SHOWN: Final = ("phase", "position", "is_longer_than_usual")
@@ -188,6 +189,7 @@ class Following:
             if now >= look_at:
                 require_scope(self._keyring.require_unended(key), READ)
                 look_at = now + HEARTBEAT_S
+                one.is_doubtful = True
             await _within(one.ended, pace_at - clock())
             await _within(one.changed, min(look_at - clock(), self._left_s(found)))
 

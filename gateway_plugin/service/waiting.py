@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from signalbox.bus.client import Bus, Message, Subscription
+from signalbox.jobs import joblog
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError, Unavailable
@@ -161,7 +162,7 @@ class Waiters:
             return
         end = await self.look_up(job_id)
         if end is not None and not waiting[0].done():
-            log.info("gateway.lost_reply_found", job_id=job_id)
+            log.info("gateway.lost_reply_found", **joblog.ids(end.record))
             waiting[0].set_result(end)
 
 

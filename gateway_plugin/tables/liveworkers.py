@@ -1,25 +1,37 @@
 """The workers that would run a job, from their presence: for texts and estimates, never for decisions."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from signalbox.bus.table import Table
-from signalbox.jobs import delivery, waiting
+from signalbox.jobs import delivery, starts, waiting
 from signalbox.wire.messages import Desired, Model, Worker
 from signalbox.wire.names import token
+from signalbox.wire.scaling import Host
 
 
 class LiveWorkers:
-    """Answers questions about workers from their presence."""
+    """Answers questions about workers from their presence. hosts: None where nobody asks which workers come."""
 
-    def __init__(self, workers: Table[Worker], desired: Table[Desired]) -> None:
+    def __init__(self, workers: Table[Worker], desired: Table[Desired], hosts: Table[Host] | None = None) -> None:
         self._workers = workers
         self._desired = desired
+        self._hosts = hosts
 
     @property
     def present(self) -> Iterable[Worker]:
         """Every worker that there is."""
         return self._workers.items().values()
+
+    @property
+    def hosts(self) -> Collection[Host]:
+        """Every host whose agent starts workers."""
+        return list(self._hosts.items().values()) if self._hosts is not None else ()
+
+    @property
+    def may_come(self) -> bool:
+        """Whether there is no worker, and a host starts one as soon as there is a job."""
+        return next(iter(self.present), None) is None and starts.may_come(self.hosts)
 
     @property
     def generation(self) -> int:

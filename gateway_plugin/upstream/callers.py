@@ -64,6 +64,10 @@ class Callers:
             self.counts.refuse(key.id, error)
             raise
 
+    def still(self, key: ApiKey) -> ApiKey:
+        """A caller's key as it is known now. Raises as :meth:`Keyring.require_unended`."""
+        return self._keyring.require_unended(key)
+
 
 def require_single(lines: Iterable[tuple[bytes, bytes]]) -> None:
     """Raise :class:`Unauthorized` where a credential comes twice: a gateway may have looked at the other one.

@@ -21,6 +21,8 @@ from gateway_plugin.request import headers_of
 from gateway_plugin.settings import GatewaySettings
 from gateway_plugin.upstream.callers import Callers, require_single
 from gateway_plugin.upstream.unpacking import is_packed, unpacked
+from signalbox.front import traffic
+from signalbox.front.traffic import Traffic
 from signalbox.program.errors import (
     DeadlineExceeded,
     SignalboxError,
@@ -62,6 +64,7 @@ class GrpcUpstream:
         self._limit_bytes = settings.max_upstream_bytes
         self._is_healthy = is_healthy
         self._outcomes = Outcomes()
+        self._traffic = Traffic(traffic.GRPC)
         self._reading = Turns(max(2, settings.max_bodies_bytes // settings.max_upstream_bytes))
         calls: dict[str, Callable[[object, Context], Any]] = {n: self._serve(n, m) for n, m in methods.items()}
         calls |= {name: _open(answer) for name, answer in open_methods.items()}
@@ -110,7 +113,10 @@ class GrpcUpstream:
             with PoolShare(self._bodies, account) as share:
                 message = await self._read(account, context)
                 share.take(len(message))
-                return await method(GrpcCall(key, headers, message, context.time_remaining(), share.take))
+                self._traffic.received(len(message))
+                reply = await method(GrpcCall(key, headers, message, context.time_remaining(), share.take))
+                self._traffic.sent(len(reply.message))
+                return reply
         except grpc.aio.AbortError:
             raise
         except Exception as error:

@@ -12,12 +12,14 @@ from gateway_plugin.admission.addresses import FRONT_S_WORD
 from gateway_plugin.admission.keyring import SUBMIT
 from gateway_plugin.admission.limits import Rate
 from gateway_plugin.admission.pool import Pool, PoolShare
-from gateway_plugin.api.dialect import Dialect, Dialects, Uploads
+from gateway_plugin.api.dialect import Dialect, Dialects, Sockets, Uploads
 from gateway_plugin.hooks.dispatcher import ANSWER_SECONDS, Outcomes, count_refusal, counted
 from gateway_plugin.jsonresponses import JsonResponse, StreamResponse
 from gateway_plugin.request import Request, headers_of
+from gateway_plugin.service.queues import PUT
 from gateway_plugin.upstream.body import BodyTooLargeError, ClientLeftError, Receive, RequestBody
 from gateway_plugin.upstream.callers import Callers, require_single
+from gateway_plugin.upstream.sockets import SocketUpstream
 from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import InvalidRequest, TooLarge
@@ -29,6 +31,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 _NO_INPUTS_BYTES: Final = 65_536
 """The largest body of a key that submits nothing."""
+_SENDING: Final = frozenset({SUBMIT, PUT})
+"""Scopes of keys that send inputs or items."""
 _UPLOAD_HOLDS_BYTES: Final = 1024 * 1024
 """What an upload has in memory at any time."""
 _MOST_WAITING: Final = 64
@@ -43,7 +47,7 @@ class HttpUpstream:
     """Answers requests of a gateway that has let them through, or of callers themselves.
 
     bodies: what bodies in flight are taken from. answer_s: longest time of an answer,
-    the body's way here included. uploads: what takes bodies as they come.
+    the body's way here included. uploads: what takes bodies as they come. sockets: the dialect that has websockets.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class HttpUpstream:
         *,
         answer_s: float,
         uploads: Uploads | None = None,
+        sockets: Sockets | None = None,
     ) -> None:
         self._dialects = dialects
         self._uploads = uploads
@@ -62,9 +67,13 @@ class HttpUpstream:
         self._answer_s = answer_s
         self._name = "edge" if callers.is_front else "upstream"
         self._outcomes = Outcomes()
+        self._sockets = SocketUpstream(dialects, sockets, callers, answer_s=answer_s, name=self._name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. A client that leaves ends its call."""
+        if scope["type"] == "websocket":
+            await self._sockets(scope, receive, send)
+            return
         exchange: Exchange = scope[EXCHANGE]
         exchange.begin(self._answer_s)
         headers = headers_of(scope["headers"])
@@ -174,7 +183,8 @@ class HttpUpstream:
                         bound="upload",
                         limit_bytes=uploads.most_bytes,
                     ) from error
-            most = dialect.limit_bytes if SUBMIT in key.scopes else min(_NO_INPUTS_BYTES, dialect.limit_bytes)
+            may_send = not _SENDING.isdisjoint(key.scopes)
+            most = dialect.limit_bytes if may_send else min(_NO_INPUTS_BYTES, dialect.limit_bytes)
             try:
                 request.raw_body = await body.read(most, share)
             except BodyTooLargeError as error:

@@ -5,11 +5,13 @@ The report is a header of the message that lists the keys in use; a console that
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
+from signalbox.program.errors import SignalboxError
 from signalbox.wire import names
 from signalbox.wire.messages import header
 from signalbox.wire.names import Header
@@ -24,5 +26,6 @@ async def report(bus: Bus, refused_connections: Callable[[], RefusedConnections 
         found = refused_connections()
         if found is not None:
             reported = header(replace(found, name=bus.instance))
-            await bus.publish(names.KEY_USE, b"[]", headers={Header.FRONT: reported})
+            with suppress(SignalboxError):
+                await bus.publish(names.KEY_USE, b"[]", headers={Header.FRONT: reported})
         await asyncio.sleep(EVERY_S)

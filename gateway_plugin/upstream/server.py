@@ -8,13 +8,20 @@ from typing import Final, Self
 
 import uvicorn
 
+from gateway_plugin.api.queues.paths import may_be_watch
 from gateway_plugin.hooks.dispatcher import count_refusal
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Application, Front
+from signalbox.front.sockets import SocketBounds
+from signalbox.front.traffic import EDGE
 from signalbox.program.errors import Misconfigured
 from signalbox.wire.refused import RefusedConnections
 
 _FOR_EVER_S: Final = 1_000_000  # a connection without a request is the gate's to close
+_PING_S: Final = 10.0
+_SOCKETS: Final = SocketBounds(may_open=may_be_watch, silence_s=3 * _PING_S, most_bytes=256 * 1024)
+_FRAME_BYTES: Final = 4096
+"""Largest frame of a client's: clients have nothing to say but pings."""
 
 
 class _Server(uvicorn.Server):
@@ -42,15 +49,16 @@ class HttpServer:
         *,
         listen: str,
         bounds: HttpBounds | None = None,
+        name: str = EDGE,
         has_proxy: bool = False,
         is_shared: bool = False,
     ) -> Self:
         """Listens on ``host:port`` (port 0: any) for any ASGI application.
 
-        bounds, has_proxy: see :class:`Front`. is_shared: on a port that another process of ours may have as well.
+        bounds, name, has_proxy: see :class:`Front`. is_shared: on a port that another process of ours may have as well.
         Raises :class:`Misconfigured` when the address cannot be had.
         """
-        front = Front(bounds or HttpBounds(), refused=count_refusal, has_proxy=has_proxy)
+        front = Front(bounds or HttpBounds(), refused=count_refusal, name=name, has_proxy=has_proxy, sockets=_SOCKETS)
         bare = uvicorn.Config(app, http="httptools", log_config=None)
         bare.load()
         is_listening = asyncio.Event()
@@ -61,7 +69,11 @@ class HttpServer:
         config = uvicorn.Config(
             front.app(app),
             http=front.protocol(bare.http_protocol_class),
-            ws="none",
+            ws="websockets-sansio",
+            ws_max_size=_FRAME_BYTES,
+            ws_ping_interval=_PING_S,
+            ws_ping_timeout=None,  # who is busy with what it got does not answer; who says nothing at all is cut
+            ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -92,6 +104,7 @@ class HttpServer:
         if not done:
             self._front.give_up()
         await self._serving
+        self._front.give_up()  # of refused ones that linger the server's own list knows nothing
 
 
 def _bind(listen: str, *, is_shared: bool) -> socket.socket:

@@ -4,7 +4,6 @@ A write that fails says whether it can have been stored: :class:`Unavailable` is
 a perhaps. The traps this module exists to avoid are in docs/wire.md.
 """
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
@@ -116,13 +115,15 @@ class Bus(Requests):
     async def publish(
         self, subject: str, data: bytes = b"", *, headers: Mapping[str, str] | None = None, reply: str = ""
     ) -> None:
-        """Send a core message, at most once, to the present subscribers. It is dropped silently when disconnected."""
+        """Send a core message, at most once, to the present subscribers. It is dropped silently when disconnected.
+
+        Raises :class:`Unavailable` where NATS takes nothing, and much waits for it already.
+        """
         if not self.connection.is_open:
             return
         self.send(subject, reply.encode(), header_fields(headers) if headers else b"", data)
         if self.connection.unsent_bytes > _UNSENT_LIMIT_BYTES:
-            async with asyncio.timeout(self._timeout_s):
-                await self.connection.round_trip(self._timeout_s)
+            await self.flush()
 
     # ------------------------------------------------------------------------------ reading
 

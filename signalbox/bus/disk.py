@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from signalbox.program import readiness
+from signalbox.program import health
 from signalbox.program.errors import Unavailable
 
 POLL_S: Final = 0.25
@@ -46,10 +46,10 @@ class Reserve:
         self._read_at = float("-inf")
         self._is_low = False
         if self._room is not None:
-            readiness.add(self)
+            health.READY.add(self)
 
     def faults(self) -> list[str]:
-        """Why no new job is taken, see :mod:`signalbox.program.readiness`."""
+        """Why no new job is taken, see :mod:`signalbox.program.health`."""
         return [_LOW] if self.is_low else []
 
     @property

@@ -23,6 +23,8 @@ from signalbox.wire.messages import Job, decode
 from signalbox.wire.names import Header
 
 _LAST_SEQUENCE: Final = re.compile(r"wrong last sequence: (\d+)")
+_ACCOUNT_FULL: Final = 10002
+"""All streams of the account together hold as much as it may."""
 _ID_IN_PROCESS: Final = 10158
 _LIMITS: Final = re.compile(r"maximum (messages|bytes)")
 
@@ -100,7 +102,7 @@ def write_refused(error: ApiError) -> SignalboxError:
     if error.err_code in {10071, 10164}:
         found = _LAST_SEQUENCE.search(error.description)
         return StaleRevision(int(found.group(1)) if found else None, **facts)
-    if error.err_code == 10077 and _LIMITS.search(error.description):
+    if error.err_code == _ACCOUNT_FULL or (error.err_code == 10077 and _LIMITS.search(error.description)):
         return QueueFull(retry_after_s=1.0, **facts)
     if error.err_code == 10054:
         return TooLarge("The message is larger than its stream takes.", **facts)

@@ -20,7 +20,7 @@ from signalbox.bus.transport import encryption
 from signalbox.bus.transport.connection import Connection
 from signalbox.bus.transport.frames import status
 from signalbox.bus.transport.interface import Events, Transport
-from signalbox.program import log, readiness, tasks
+from signalbox.program import health, log, tasks
 from signalbox.program.errors import Ambiguous, Misconfigured, TooLarge, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.names import NATS_STALLED
@@ -235,12 +235,12 @@ class Requests:
             raise Unavailable("NATS does not answer.", retry_after_s=1.0) from error
 
     def faults(self) -> list[str]:
-        """Why this connection cannot do its work now, see :mod:`signalbox.program.readiness`."""
+        """Why this connection cannot do its work now, see :mod:`signalbox.program.health`."""
         return self.stalls.faults() if self.connection.is_open else [_AWAY]
 
     async def _end(self) -> None:
         """Wait for open requests (each has its deadline), then end the connection."""
-        readiness.remove(self)
+        health.READY.remove(self)
         open_requests = [answer for answer, _, _ in self._waiting.values()]
         if open_requests and self.connection.is_open:
             await asyncio.wait(open_requests, timeout=self._timeout_s)
@@ -265,7 +265,8 @@ class Requests:
             )
             if self._unauthorised.is_set():
                 raise Misconfigured(
-                    f"NATS refuses user {settings.nats_user!r}: check SIGNALBOX_NATS_USER and SIGNALBOX_NATS_PASSWORD."
+                    f"NATS refuses user {settings.nats_user!r}: check SIGNALBOX_NATS_USER and "
+                    "SIGNALBOX_NATS_PASSWORD or _SEED."
                 )
             if not connecting.done():
                 reason = self._last_error or "no answer"
@@ -273,7 +274,7 @@ class Requests:
             connecting.result()
             self.connection.listen((self._inbox + b">").decode(), self._answer)
             await self.flush()
-            readiness.add(self)
+            health.READY.add(self)
         except BaseException:
             self._is_closing = True
             await tasks.end([connecting])

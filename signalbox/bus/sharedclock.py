@@ -1,6 +1,8 @@
 """UTC as NATS has it: one clock for all programs, so that a machine with a wrong clock ends no job early or late.
 
-It is measured at the start and every half minute, and continued by CLOCK_BOOTTIME in between, which has no steps.
+It is measured at the start and every half minute, and continued by CLOCK_BOOTTIME in between, which has no steps. An
+answer bounds it by when it was asked for and when it came; the clock moves no further than those bounds make it, so a
+slow answer moves nothing, and two programs differ by the fastest answers that each has seen.
 What must be exclusive never uses it, but CLOCK_BOOTTIME alone (ADR 0145).
 """
 
@@ -17,8 +19,6 @@ from signalbox.program.tasks import Background
 from signalbox.wire.names import Stream
 
 PERIOD_S: Final = 30.0
-_PAUSE_S: Final = 2.0
-"""An answer that took longer is not used: it says too little about when it was given."""
 _WRONG_S: Final = 2.0
 """A machine's clock that is off by more is reported."""
 
@@ -61,10 +61,10 @@ class SharedClock:
         info = await self._bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
         answered_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         self.queued = info["state"]["messages"]
-        if answered_at - asked_at < _PAUSE_S or not self._is_measured:
-            self._offset = unix_time(info["ts"]) - (asked_at + answered_at) / 2
-            self._is_measured = True
-            self._compare()
+        least, most = (unix_time(info["ts"]) - at for at in (answered_at, asked_at))
+        self._offset = min(max(self._offset, least), most) if self._is_measured else (least + most) / 2
+        self._is_measured = True
+        self._compare()
 
     def _compare(self) -> None:
         by_s = time.time() - self.now()

@@ -13,11 +13,14 @@ WATCHED: Final = tuple(stream for stream in SHARES if stream != Stream.EVENTS)
 
 
 class StreamFill(NamedTuple):
-    """One stream. limit_bytes: its ``max_bytes``, the same on every node."""
+    """One stream. limit_bytes: its ``max_bytes``, the same on every node. late_replicas: those that lag or are away."""
 
     stream: str
     used_bytes: int
     limit_bytes: int
+    messages: int = 0
+    consumers: int = 0
+    late_replicas: int = 0
 
     @property
     def share(self) -> float:
@@ -32,5 +35,8 @@ async def read(bus: Bus) -> list[StreamFill]:
         info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
         limit = info["config"].get("max_bytes", -1)
         if limit > 0:
-            found.append(StreamFill(str(stream), info["state"]["bytes"], limit))
+            state, replicas = info["state"], (info.get("cluster") or {}).get("replicas") or ()
+            late = sum(not replica.get("current") or replica.get("offline", False) for replica in replicas)
+            counts = state["messages"], state.get("consumer_count", 0), late
+            found.append(StreamFill(str(stream), state["bytes"], limit, *counts))
     return sorted(found, key=lambda filled: filled.share, reverse=True)

@@ -64,7 +64,7 @@ async def check(bus: Bus) -> list[str]:
     faults = []
     for declared in STREAMS:
         name = declared["name"]
-        info = await _info(bus, name)
+        info = await stream_info(bus, name)
         if info is None:
             faults.append(f"stream {name} does not exist")
             continue
@@ -74,7 +74,7 @@ async def check(bus: Bus) -> list[str]:
             del config["max_bytes"]  # how much disk there is, is the operator's to say
         if name in AGES and found.get("max_age", 0) > 0:
             config |= _aged(found["max_age"])  # and how long these are kept
-        faults += _differences(config, found)
+        faults += differences(config, found)
     return faults
 
 
@@ -82,7 +82,7 @@ async def last_sequences(bus: Bus) -> dict[str, int]:
     """The last sequence of each existing stream whose first one ``apply`` sets; 0 = the stream has lost even that."""
     found = {}
     for declared in STREAMS:
-        info = await _info(bus, declared["name"])
+        info = await stream_info(bus, declared["name"])
         if info is not None and declared["subjects"]:
             found[declared["name"]] = int(info["state"]["last_seq"])
     return found
@@ -175,7 +175,7 @@ async def _sources_connected(bus: Bus) -> None:
 async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
     """Make one stream as declared; returns what was done, empty for nothing."""
     name = config["name"]
-    info = await _info(bus, name)
+    info = await stream_info(bus, name)
     if info is None:
         await _create(bus, config, {}, first_seq)
         return "created"
@@ -184,7 +184,7 @@ async def _declare(bus: Bus, config: Config, first_seq: int) -> str:
         await _create(bus, config, found, first_seq)
         return "numbered"
     config = config | _still_held(config, info)
-    if _differences(config, found):
+    if differences(config, found):
         await bus.request_json(f"$JS.API.STREAM.UPDATE.{name}", found | config)
         return "changed"
     return ""
@@ -215,14 +215,16 @@ async def _create(bus: Bus, config: Config, found: Config, first_seq: int) -> No
         await bus.request_json(f"$JS.API.STREAM.CREATE.{name}", config)
 
 
-async def _info(bus: Bus, name: str) -> dict[str, Any] | None:
+async def stream_info(bus: Bus, name: str) -> dict[str, Any] | None:
+    """What the server tells of a stream; None where there is none. Raises as :meth:`Bus.request_json`."""
     try:
         return await bus.request_json(f"$JS.API.STREAM.INFO.{name}")
     except NotFound:
         return None
 
 
-def _differences(config: Config, found: Config) -> list[str]:
+def differences(config: Config, found: Config) -> list[str]:
+    """Where a stream as it was found differs from its declaration, one phrase a field."""
     return [
         f"{config['name']}: {field} is {_shown(found.get(field))}, declared {_shown(value)}"
         for field, value in sorted(config.items())

@@ -7,10 +7,11 @@ from typing import Any, Self, Unpack, overload
 
 from numpy.typing import NDArray
 
-from signalbox.client.calls import Calls
+from signalbox.client.calls import DEFAULT_GROUP, Calls
 from signalbox.client.flight import Flight
 from signalbox.client.fronts import REFRESH_S, Balance
 from signalbox.client.jobs import Acted, Event, Job, JobFilter, PredictOptions, Priority, Submission, SubmitOptions
+from signalbox.client.queues.asyncqueue import AsyncQueue
 from signalbox.client.tensors import Arrays
 from signalbox.client.transport import AsyncTransport
 from signalbox.program.errors import SignalboxError
@@ -169,3 +170,10 @@ class AsyncClient:
     async def metadata(self, model: str) -> dict[str, Any]:
         """What a model takes and gives: ``inputs`` and ``outputs``, each with name, datatype and shape."""
         return await self._transport.run(self._calls.metadata(model))
+
+    def queue(self, name: str, *, group: str = DEFAULT_GROUP, uid: str | None = None) -> AsyncQueue:
+        """A durable queue; nothing is sent yet. group: whose share of its items this consumer gets.
+
+        uid: of the consumer, the same after it was started again (default: a new one). Both are 1 to 64 letters, digits
+        and ``_.-``, else :class:`ValueError`."""
+        return AsyncQueue(self._calls.queue(name, group, uid), self._transport)

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from signalbox.client import predictions
 from signalbox.client.delivery import Delivery
-from signalbox.client.exchange import Emit, Pause, Read, Request, Response, Steps
+from signalbox.client.exchange import Emit, Open, Pause, Read, Request, Response, Steps
 from signalbox.client.faults import document, kind, problem, retry_after_s
 from signalbox.client.fronts import Balance, Fronts
 from signalbox.client.jobs import (
@@ -28,6 +28,7 @@ from signalbox.client.jobs import (
     jobs_of,
 )
 from signalbox.client.predictions import JSON
+from signalbox.client.queues.calls import QueueCalls
 from signalbox.client.sse import Reader, ServerSent
 from signalbox.client.tensors import BINARY, Arrays, as_json, decode
 from signalbox.program.errors import (
@@ -52,6 +53,8 @@ GRACE_S: Final = 10.0
 MOST_FAILURES: Final = 10
 """Of a stream of events, one after another, each with its repeats: a minute, while no front is there."""
 PAGE: Final = 200
+DEFAULT_GROUP: Final = "eas"
+"""Of a queue's consumers; each queue has it."""
 _RESULT: Final = "/result"
 
 
@@ -253,8 +256,12 @@ class Calls:
         """What a model takes and gives."""
         return document((yield from self._send(Request("GET", f"/v2/models/{quote(model, safe='')}"))))
 
+    def queue(self, name: str, group: str, uid: str | None) -> QueueCalls:
+        """Calls of a queue's source, by one consumer."""
+        return QueueCalls(self._delivery, name, group=group, uid=uid, timeout_s=self._timeout_s)
+
     def _open(self, request: Request) -> Steps[Response]:
-        return self._delivery.send(request, self._timeout_s, is_stream=True)
+        return self._delivery.send(request, self._timeout_s, how=Open)
 
     def _send(self, request: Request, timeout_s: float | None = None) -> Steps[Response]:
         return self._delivery.send(request, self._timeout_s if timeout_s is None else timeout_s)

@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from signalbox.client.exchange import Open, Pause, Request, Response, Send, Steps
+from signalbox.client.exchange import Open, Pause, Request, Response, Send, Steps, Upgrade
 from signalbox.client.faults import fault, retry_after_s
 from signalbox.client.fronts import REST_S, Front, Fronts
 from signalbox.program.errors import (
+    Ambiguous,
     Conflict,
     LimitExceeded,
     NotServing,
@@ -15,6 +16,7 @@ from signalbox.program.errors import (
     Unavailable,
 )
 
+How = type[Send] | type[Open] | type[Upgrade]
 BACKOFF_S: Final = 0.2
 """Pause once every front has failed, doubled each time, where no front says how long."""
 
@@ -31,10 +33,10 @@ class Delivery:
         self._retries = retries
         self._clock = clock
 
-    def send(self, request: Request, timeout_s: float, *, is_stream: bool = False) -> Steps[Response]:
+    def send(self, request: Request, timeout_s: float, *, how: How = Send) -> Steps[Response]:
         """The answer, with a status below 400, all tries together within ``timeout_s``.
 
-        is_stream: only its head, the body is to be read. Raises the error that the last answer stands for.
+        how: :class:`Open` = only its head, the body is to be read. Raises the error that the last answer stands for.
         """
         ends, tried, repeats = self._clock() + timeout_s, list[Front](), 0
         while True:
@@ -43,8 +45,7 @@ class Delivery:
             rest_s = 0.0
             try:
                 left_s = max(0.001, ends - self._clock())
-                make = Open if is_stream else Send
-                response: Response = yield make(front.target, request, left_s)
+                response: Response = yield how(front.target, request, left_s)
                 if response.status < 400:
                     return response
                 error, told_s = fault(response), retry_after_s(response)
@@ -73,4 +74,6 @@ def _helps(request: Request, error: SignalboxError, told_s: float | None) -> boo
     """Whether a repeat may succeed."""
     if isinstance(error, Conflict):  # the first request with the same Idempotency-Key is being accepted
         return request.has_key and told_s is not None
+    if request.is_once and isinstance(error, Ambiguous):
+        return False
     return isinstance(error, Unavailable | LimitExceeded)

@@ -11,12 +11,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to any front. Sending it twice does no harm: a submission has an Idempotency-Key."""
+    """A request to any front. Sending it twice does no harm: a submission has an Idempotency-Key.
+
+    is_once: it does, so it is repeated only where nothing was done.
+    """
 
     method: str
     path: str
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_once: bool = False
 
     @property
     def has_key(self) -> bool:
@@ -64,6 +68,32 @@ class Read(NamedTuple):
     """Read on in what was opened last; gives bytes, None at its end. Raises as :class:`Send`."""
 
 
+class Upgrade(NamedTuple):
+    """Open a websocket; gives a :class:`Response`, with status 101, or with why not and a body. Raises as
+    :class:`Send`, and :class:`ImportError` where the extra ``queues`` is not installed.
+    """
+
+    target: Target
+    request: Request
+    timeout_s: float
+
+
+class Receive(NamedTuple):
+    """Wait for the next message of the websocket that was opened last; gives bytes, or :class:`Closed`.
+
+    keeps: also what had come when the connection broke.
+    """
+
+    keeps: bool
+
+
+class Closed(NamedTuple):
+    """How a websocket ended. code: of RFC 6455, 1006 = the connection broke."""
+
+    code: int
+    reason: str
+
+
 class Pause(NamedTuple):
     """Let time pass."""
 
@@ -83,6 +113,6 @@ class Emit(NamedTuple):
     item: Any
 
 
-Effect = Send | Open | Read | Pause | Resolve | Emit
+Effect = Send | Open | Read | Upgrade | Receive | Pause | Resolve | Emit
 Steps = Generator[Effect, Any, T]
 """A call: yields effects, is sent what they give, and returns the call's result."""

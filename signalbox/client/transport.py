@@ -5,14 +5,17 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing, contextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx
 
-from signalbox.client.exchange import Effect, Emit, Open, Pause, Read, Resolve, Response, Send, Steps
+from signalbox.client.exchange import Effect, Emit, Open, Pause, Read, Receive, Resolve, Response, Send, Steps, Upgrade
 from signalbox.program.errors import Ambiguous, Bug, DeadlineExceeded, SignalboxError, Unavailable
+
+if TYPE_CHECKING:
+    from signalbox.client.sockets import AsyncSocket, SyncSocket
 
 T = TypeVar("T")
 CONNECT_S: Final = 5.0
@@ -48,7 +51,7 @@ class SyncTransport:
         """What a call emits, one after another."""
         if self._process != os.getpid():
             self._own()
-        with closing(steps), closing(_Stream(self._client)) as stream:
+        with closing(steps), closing(_Stream(self._client, self._options)) as stream:
             effect = next(steps, None)
             while effect is not None:
                 try:
@@ -71,6 +74,10 @@ class SyncTransport:
                 return stream.open(effect)
             case Read():
                 return stream.read()
+            case Upgrade():
+                return stream.socket.open(effect)
+            case Receive():
+                return stream.socket.receive(effect)
             case Resolve(host, port):
                 with _looked_up(host):
                     return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
@@ -82,10 +89,12 @@ class SyncTransport:
 
 
 class _Stream:
-    """The response that was opened last."""
+    """The response, or the websocket, that was opened last."""
 
-    def __init__(self, client: httpx.Client) -> None:
+    def __init__(self, client: httpx.Client, options: Mapping[str, Any]) -> None:
         self._client = client
+        self._options = options
+        self._socket: SyncSocket | None = None
         self._response: httpx.Response | None = None
         self._chunks: Iterator[bytes] = iter(())
 
@@ -100,7 +109,17 @@ class _Stream:
         with _translated("the front of the stream"):
             return next(self._chunks, None)
 
+    @property
+    def socket(self) -> "SyncSocket":
+        if self._socket is None:
+            with _extra():
+                from signalbox.client.sockets import SyncSocket
+            self._socket = SyncSocket(self._options["headers"]["Authorization"], self._options["verify"])
+        return self._socket
+
     def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
         if self._response is not None:
             self._response.close()
 
@@ -109,7 +128,8 @@ class AsyncTransport:
     """For asyncio; used in one event loop. connections: most at a time."""
 
     def __init__(self, urls: str | Sequence[str], key: str, connections: int, tls: ssl.SSLContext | None) -> None:
-        self._client = httpx.AsyncClient(**_options(urls, key, connections, tls))
+        self._options = _options(urls, key, connections, tls)
+        self._client = httpx.AsyncClient(**self._options)
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -124,7 +144,7 @@ class AsyncTransport:
     async def iterate(self, steps: Steps[None]) -> AsyncGenerator[Any, None]:
         """What a call emits, one after another."""
         with closing(steps):
-            async with aclosing(_AsyncStream(self._client)) as stream:
+            async with aclosing(_AsyncStream(self._client, self._options)) as stream:
                 effect = next(steps, None)
                 while effect is not None:
                     try:
@@ -146,6 +166,10 @@ class AsyncTransport:
                 return await stream.open(effect)
             case Read():
                 return await stream.read()
+            case Upgrade():
+                return await stream.socket.open(effect)
+            case Receive():
+                return await stream.socket.receive(effect)
             case Resolve(host, port):
                 with _looked_up(host):
                     loop = asyncio.get_running_loop()
@@ -158,10 +182,12 @@ class AsyncTransport:
 
 
 class _AsyncStream:
-    """The response that was opened last."""
+    """The response, or the websocket, that was opened last."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx.AsyncClient, options: Mapping[str, Any]) -> None:
         self._client = client
+        self._options = options
+        self._socket: AsyncSocket | None = None
         self._response: httpx.Response | None = None
         self._chunks: AsyncIterator[bytes] | None = None
 
@@ -176,7 +202,17 @@ class _AsyncStream:
         with _translated("the front of the stream"):
             return None if self._chunks is None else await anext(self._chunks, None)
 
+    @property
+    def socket(self) -> "AsyncSocket":
+        if self._socket is None:
+            with _extra():
+                from signalbox.client.sockets import AsyncSocket
+            self._socket = AsyncSocket(self._options["headers"]["Authorization"], self._options["verify"])
+        return self._socket
+
     async def aclose(self) -> None:
+        if self._socket is not None:
+            await self._socket.aclose()
         if self._response is not None:
             await self._response.aclose()
 
@@ -260,6 +296,14 @@ def _looked_up(host: str) -> Generator[None, None, None]:
         yield
     except (OSError, UnicodeError) as error:
         raise Unavailable(f"The name {host} of the fronts has no address: {error}. Is the URL right?") from error
+
+
+@contextmanager
+def _extra() -> Generator[None, None, None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError("A watch needs a websocket: pip install 'signalbox[queues]'.") from error
 
 
 def _addresses(found: list[Any]) -> list[str]:

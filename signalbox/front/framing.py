@@ -8,6 +8,7 @@ RFC 9112; RFC 9110, 7.8.
 """
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 _TOKEN: Final = rb"[!#-'*+\-.0-9A-Z^_`a-z|~]++"
@@ -62,6 +63,7 @@ class Framing:
     __slots__ = (
         "_excess",
         "_left",
+        "_may_open",
         "_most_bytes",
         "_most_fields",
         "_trailer_bytes",
@@ -74,10 +76,12 @@ class Framing:
         "part",
     )
 
-    def __init__(self, *, most_bytes: int, most_fields: int) -> None:
-        """most_bytes, most_fields: of a head."""
+    def __init__(self, *, most_bytes: int, most_fields: int, may_open: Callable[[bytes], bool] | None = None) -> None:
+        """most_bytes, most_fields: of a head. may_open: whether a request may become a websocket, by its head; None =
+        any that asks."""
         self._most_bytes = most_bytes
         self._most_fields = most_fields
+        self._may_open = may_open
         self.held = bytearray()
         self._begin()
 
@@ -187,10 +191,15 @@ class Framing:
         offers = fields.count(b"\r\nupgrade:")
         if not offers:
             return head
-        if offers == 1 and self.part is AT_END and head.startswith(b"GET ") and _WEBSOCKET.search(fields):
+        if offers == 1 and self._is_of_websocket(head, fields):
             self.may_upgrade = True
             return head
         return _OFFER.sub(b"", head)
+
+    def _is_of_websocket(self, head: bytes, fields: bytes) -> bool:
+        if self.is_old or self.part is not AT_END or not head.startswith(b"GET ") or not _WEBSOCKET.search(fields):
+            return False
+        return self._may_open is None or self._may_open(head)
 
     def _read_coding(self, fields: bytes) -> None:
         if self.is_old or b"\r\ncontent-length:" in fields:

@@ -1,6 +1,7 @@
 """The gates of one listener, for a server that takes a protocol class (uvicorn: ``http``) and an ASGI application.
 
-The application finds its :class:`signalbox.front.gate.Exchange` in the scope, under :data:`EXCHANGE`.
+The application finds its :class:`signalbox.front.gate.Exchange` in the scope, under :data:`EXCHANGE`; of a websocket,
+where the listener has bounds for them, its :class:`signalbox.front.sockets.OpenSocket`.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ from typing import Any, Final
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.connections import ADDRESS, Connections
 from signalbox.front.gate import Gate, Shared, current
+from signalbox.front.sockets import SocketBounds
+from signalbox.front.traffic import EDGE, Traffic
 from signalbox.program import log, metrics
 from signalbox.wire.refused import RefusedConnections
 
@@ -23,6 +26,7 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 EXCHANGE: Final = "signalbox.exchange"
 _TICK_S: Final = 1.0
 _OPEN: Final = metrics.gauge("http_connections", "Open connections of HTTP clients.")
+_SOCKETS: Final = metrics.gauge("http_websockets", "Of them, websockets.")
 
 
 class Front:
@@ -33,17 +37,20 @@ class Front:
         bounds: HttpBounds,
         *,
         refused: Callable[[str], None],
+        name: str = EDGE,
         has_proxy: bool = False,
+        sockets: SocketBounds | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """refused: told the reason of each refusal.
+        """refused: told the reason of each refusal. name: what its bytes are counted under.
 
         has_proxy: clients come through a proxy of ours, so that the addresses of connections say nothing.
+        sockets: bounds of websockets, None = the application's own.
         """
         self._connections = Connections(
             most=bounds.http_connections, per_address=0 if has_proxy else bounds.http_connections_per_address
         )
-        self._shared = Shared(bounds, refused, self._enter, self._leave)
+        self._shared = Shared(bounds, refused, self._enter, self._leave, Traffic(name), sockets=sockets)
         self._wall = wall
         self._timer: asyncio.TimerHandle | None = None
         self._is_draining = False
@@ -62,9 +69,13 @@ class Front:
         """The application, which tells the gate when a request is answered."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            gate = current.get() if scope["type"] == "http" else None
+            gate = current.get() if scope["type"] in {"http", "websocket"} else None
             if gate is None:
                 await inner(scope, receive, send)
+                return
+            if scope["type"] == "websocket":
+                scope[EXCHANGE] = gate.begin_socket(is_draining=self._is_draining)
+                await _hold_open(gate, inner, scope, receive, send)
                 return
             exchange = scope[EXCHANGE] = gate.begin()
 
@@ -88,8 +99,10 @@ class Front:
         return self._connections.refused_connections()
 
     def drain(self) -> None:
-        """Make each answer from now on its connection's last."""
+        """Make each answer from now on its connection's last, and ask websockets to end."""
         self._is_draining = True
+        for gate in list(self._shared.gates):
+            gate.drain()
 
     def give_up(self) -> None:
         """Cuts every connection, and cancels the tasks that answer them."""
@@ -132,6 +145,21 @@ class Front:
         finally:  # whatever happens, the times of all connections go on
             is_needed = self._shared.gates or self._connections.refused_connections() is not None
             self._timer = loop.call_later(_TICK_S, self._tick) if is_needed else None
+
+
+async def _hold_open(gate: Gate, inner: Application, scope: Scope, receive: Receive, send: Send) -> None:
+    """Count a websocket while its application runs, and tell the gate when it is open."""
+
+    async def reported(message: Message) -> None:
+        await send(message)
+        if message["type"] == "websocket.accept":
+            gate.socket_opened()
+
+    _SOCKETS.inc()
+    try:
+        await inner(scope, receive, reported)
+    finally:
+        _SOCKETS.dec()
 
 
 def _check(gate: Gate, now: float) -> None:

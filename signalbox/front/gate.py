@@ -2,7 +2,7 @@
 
 It stands between asyncio's transport and the protocol that a server makes for each connection, and hands on one
 request at a time, as :mod:`signalbox.front.framing` reads it. A connection that becomes another protocol's (a
-websocket's) is from then on only counted.
+websocket's) is from then on counted, and held to :mod:`signalbox.front.sockets` where its listener has bounds for them.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ import msgspec
 from signalbox.front.bounds import MOST_HEAD_FIELDS, HttpBounds
 from signalbox.front.connections import FULL, share_of
 from signalbox.front.framing import AT_END, AT_HEAD, Framing, Refusal
+from signalbox.front.sockets import OpenSocket, SocketBounds
+from signalbox.front.traffic import Traffic
 from signalbox.front.transport import GatedTransport
 
 HEAD_TIME: Final = "deadline_exceeded:head"
@@ -47,20 +49,27 @@ _ENDED: Final = "ended"
 current: Final[ContextVar["Gate | None"]] = ContextVar("signalbox.front.gate", default=None)
 """The gate of the connection whose request a task answers."""
 
+_TOO_EARLY: Final = Refusal(
+    400, "invalid_request:http", "Frames came before the websocket was open; wait for the answer to its handshake."
+)
+
 
 class Shared(msgspec.Struct):
     """What the gates of one listener share. gates: those with a connection.
 
     refused: told the reason of each refusal. enter, leave: count a connection by its address; enter says why there
-    is no room for it. lingering: connections that are being turned away.
+    is no room for it. traffic: counts bytes. lingering: connections that are being turned away. sockets: bounds of
+    websockets, None = they bound themselves.
     """
 
     bounds: HttpBounds
     refused: Callable[[str], None]
     enter: Callable[[str], str]
     leave: Callable[[str], None]
+    traffic: Traffic
     gates: set["Gate"] = msgspec.field(default_factory=set)
     lingering: int = 0
+    sockets: SocketBounds | None = None
 
 
 class Exchange:
@@ -115,7 +124,12 @@ class Gate(asyncio.Protocol):
         self._make = make
         self._time = asyncio.get_running_loop().time
         bounds = shared.bounds
-        self._framing = Framing(most_bytes=bounds.http_head_bytes, most_fields=MOST_HEAD_FIELDS)
+        self._framing = Framing(
+            most_bytes=bounds.http_head_bytes,
+            most_fields=MOST_HEAD_FIELDS,
+            may_open=shared.sockets.may_open if shared.sockets else None,
+        )
+        self._socket: OpenSocket | None = None
         self._mode: str = _SERVING
         self._inner: asyncio.Protocol | None = None
         self._exchange: Exchange | None = None
@@ -124,7 +138,8 @@ class Gate(asyncio.Protocol):
         self._is_resting = False
         self._is_answered = False
         self._is_half_closed = False
-        self._is_paused = self._is_inner_paused = self._is_going_on = False
+        self._is_paused = self._is_inner_paused = self._is_going_on = self._is_stuck = False
+        self._is_opening = False
         self._marked_bytes = -1
         self._unsent = (0, 0.0)
 
@@ -149,6 +164,7 @@ class Gate(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hands on what the server may see."""
+        self._shared.traffic.received(len(data))
         if self._mode is _SERVING:
             try:
                 piece = self._framing.feed(data)
@@ -157,7 +173,12 @@ class Gate(asyncio.Protocol):
                 return
             self._hand_on(piece)
         elif self._mode is _TUNNEL and self._inner is not None:
-            self._inner.data_received(data)
+            if self._socket is not None:
+                self._socket.heard(len(data))
+            if self._is_opening:
+                self._refuse(_TOO_EARLY)
+            else:
+                self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
         """The client sends no more. Requests that are whole are still answered: it may read on."""
@@ -183,11 +204,13 @@ class Gate(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client takes its answer more slowly than it is made."""
+        self._is_stuck = True
         if self._inner is not None:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         """The client has taken most of its answer."""
+        self._is_stuck = False
         if self._inner is not None:
             self._inner.resume_writing()
 
@@ -199,11 +222,17 @@ class Gate(asyncio.Protocol):
         mode = self._mode
         return (mode is not _SERVING and mode is not _TUNNEL) or self._transport.is_closing()
 
-    def wrote(self) -> None:
+    def wrote(self, size_bytes: int) -> None:
         """The server sends. If that tells the client to send its body, the time for that begins anew."""
+        self._shared.traffic.sent(size_bytes)
         if self._framing.is_waiting:
             self._framing.is_waiting = False
             self._restart_body()
+
+    def _say(self, data: bytes) -> None:
+        """Send what is the gate's own."""
+        self._shared.traffic.sent(len(data))
+        self._transport.write(data)
 
     def close(self) -> None:
         """The server has no more to send."""
@@ -228,7 +257,12 @@ class Gate(asyncio.Protocol):
         """The connection is another protocol's from now on."""
         self._inner = cast("asyncio.Protocol", protocol)
         self._mode = _TUNNEL
-        self._deadline = math.inf
+        # Until the application hears of it: the protocol may have refused the request without an answer.
+        if self._shared.sockets is None:
+            self._deadline = math.inf
+        else:
+            self._deadline = self._time() + self._shared.bounds.http_head_s
+            self._is_opening = True
 
     def hold(self, *, is_paused: bool) -> None:
         """Pause reading for the server, or resume it. While it is paused no body counts as late."""
@@ -251,6 +285,23 @@ class Gate(asyncio.Protocol):
         self._exchange = Exchange(self._time)
         return self._exchange
 
+    def begin_socket(self, *, is_draining: bool) -> OpenSocket | None:
+        """Begin a websocket. None where its listener has no bounds for them."""
+        if self._shared.sockets is None:
+            return None
+        self._deadline = math.inf
+        self._socket = OpenSocket(self._shared.sockets, self._time(), is_draining=is_draining)
+        return self._socket
+
+    def socket_opened(self) -> None:
+        """The answer to a websocket's handshake is sent, and its client may send frames."""
+        self._is_opening = False
+
+    def drain(self) -> None:
+        """The listener stops: a websocket is asked to end."""
+        if self._socket is not None:
+            self._socket.drain()
+
     def answered(self, exchange: Exchange) -> None:
         """Note that the answer of an exchange is whole."""
         if exchange is not self._exchange or self._mode is not _SERVING:
@@ -267,6 +318,7 @@ class Gate(asyncio.Protocol):
     def check(self, now: float) -> None:
         """Called every second: ends what takes too long. now: the loop's time."""
         if self._mode is _TUNNEL:
+            self._check_socket(now)
             return
         if self._is_half_closed and self._mode is _SERVING and self._is_gone():
             self.abort()
@@ -285,6 +337,14 @@ class Gate(asyncio.Protocol):
             self._deadline = math.inf
             self._expire()
 
+    def _check_socket(self, now: float) -> None:
+        reason = HEAD_TIME if now >= self._deadline else ""
+        if self._socket is not None:
+            reason = self._socket.check(now, is_stuck=self._is_stuck, is_unread=self._is_paused)
+        if reason:
+            self._shared.refused(reason)
+            self.abort()
+
     def _ask_whether_there(self) -> None:
         """A client that has closed and one that has closed its sending half look alike until something is sent.
 
@@ -296,7 +356,7 @@ class Gate(asyncio.Protocol):
         if exchange.ask is not None:
             exchange.ask()
         elif not exchange.is_started and not self._framing.is_old:
-            self._transport.write(_INTERIM)
+            self._say(_INTERIM)
             asyncio.get_running_loop().call_later(_INTERIM_S, lambda: self.check(self._time()))
 
     def _is_gone(self) -> bool:
@@ -389,7 +449,7 @@ class Gate(asyncio.Protocol):
             self._framing.has_more = False
             if held and self._inner is not None:
                 self._framing.held.clear()
-                self._inner.data_received(held)
+                self.data_received(held)
         else:
             self._shared.refused("invalid_request:http")
 
@@ -449,7 +509,7 @@ class Gate(asyncio.Protocol):
             self.abort()
             return
         if not self._is_answered:
-            self._transport.write(_answer(refusal.status, refusal.text))
+            self._say(_answer(refusal.status, refusal.text))
         self._discard()
         self._end_inner(None)
 
@@ -463,7 +523,7 @@ class Gate(asyncio.Protocol):
         self._shared.lingering += 1
         whose = "the gateway" if reason == FULL else "your address"
         text = f"Too many connections of {whose} are open; use those again, or come back in a moment."
-        self._transport.write(_answer(503, text))
+        self._say(_answer(503, text))
         self._discard()
 
     def _discard(self) -> None:

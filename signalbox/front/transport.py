@@ -68,7 +68,7 @@ class GatedTransport(asyncio.Transport):
             if _LENGTH in bytes(data):
                 self._held = data
                 return
-        self._gate.wrote()
+        self._gate.wrote(len(self._held) + len(data))
         if self._held:
             held, self._held = self._held, b""
             self._transport.writelines([held, data])

@@ -4,6 +4,7 @@ Both are compare-and-set on the record, where the first terminal state wins: a j
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from signalbox.bus.client import Bus
@@ -50,11 +51,10 @@ async def cancel(bus: Bus, records: Records, found: Found, *, by: str, clock: Ca
     raise Unavailable("The job changes too quickly to be cancelled.", retry_after_s=1.0)
 
 
-async def withdraw(records: Records, job: Job, *, now: float) -> None:
+async def withdraw(bus: Bus, records: Records, job: Job, *, now: float) -> None:
     """Cancel a job whose caller has left, if no worker has claimed it. Best effort: raises nothing of ours."""
     record = life.cancelled(life.first_record(job, State.QUEUED), now=now)
-    try:
+    with suppress(SignalboxError):
         await records.write(record, expect=0)
-    except SignalboxError:
-        return
-    joblog.ended(record)
+        joblog.ended(record)
+        await bus.publish(names.cancel(record.id))

@@ -1,9 +1,11 @@
 """Changing a job that waits: a higher class, a moved deadline. Both are one compare-and-set on its ``queued`` record.
 
-A class is part of a message's subject, so a raised job gets a second message, in the higher class. Whichever message a
-worker gets first, the claim arbitrates: the job has one attempt at a time and one end, and a worker that gets the other
-message beside that computes for nothing at most. After the end both go, as everything looks for a job's messages by
-its id. A deadline needs no message: committing and reconciler judge by the record's.
+A class is part of a message's subject, so a raised job gets a second message, in the higher class, which says so. The
+worker that gets that reads the job's record first and removes the message below, which would else come to a worker for
+the first time when the job has long ended. Whichever message a worker gets first, the claim arbitrates: the job has one
+attempt at a time and one end, and a worker that gets the other message beside that computes for nothing at most. After
+the end all go, as everything looks for a job's messages by its id. A deadline needs no message: committing and
+reconciler judge by the record's.
 """
 
 from collections.abc import Awaitable, Callable
@@ -89,5 +91,5 @@ async def _raise(bus: Bus, records: Records, record: Record, seen_s: float) -> i
         return queued.seq
     if boottime() - seen_s > TRUSTED_S:  # this process slept: the job may have ended, and been forgotten
         raise Unavailable("The job was changed, but not moved up yet; ask again.", retry_after_s=1.0)
-    raised = replace(job, priority=record.priority, deadline_at=record.deadline_at)
+    raised = replace(job, priority=record.priority, deadline_at=record.deadline_at, is_raised=True)
     return (await submit(bus, raised, queued.data)).seq

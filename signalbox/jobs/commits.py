@@ -370,6 +370,6 @@ class Commits:
         if change.may_write_over(found, is_attended=is_attended):
             return True
         COMMITS.labels("lost_race").inc()
-        log.info("commit.superseded", job=attempt.job.id, worker=self._worker, token=self._token)
+        log.info("commit.superseded", **joblog.ids(attempt.job), worker=self._worker, token=self._token)
         change.outcome = WriteOutcome.LOST
         return False

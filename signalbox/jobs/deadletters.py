@@ -22,7 +22,7 @@ from signalbox.bus import table
 from signalbox.bus.client import Bus, Delivery
 from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.bus.transport.frames import parse_headers, status, status_text
-from signalbox.jobs import life, payloads
+from signalbox.jobs import joblog, life, payloads
 from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
 from signalbox.program import log, metrics
@@ -41,7 +41,6 @@ ACCOUNT_SHARE: Final = 0.25
 """Part of ``DLQ_PARTS`` that the inputs of one account may take."""
 UNREADABLE: Final = "unreadable"
 """Error of a letter that is a message of ``JOBS`` which was no job."""
-_PENDING: Final = "Nats-Num-Pending"
 _SPACE: Final = uuid.UUID("5b0cb1a4-5a7d-4f3e-9a52-6f1f3c1f9d10")
 """Namespace of the ids of redriven jobs."""
 
@@ -120,7 +119,7 @@ async def keep(bus: Bus, job: Job, body: bytes, notice: DeadLetter) -> None:
     await bus.write(names.dead_letter(job.model, job.id), body, headers=headers)
     log.warning(
         "dead_letter.kept",
-        job=job.id,
+        **joblog.ids(job),
         model=job.model,
         code=notice.error.code,
         attempt=notice.attempt,
@@ -137,7 +136,7 @@ async def keep_unreadable(bus: Bus, delivery: Delivery, why: str) -> None:
         names.dead_letter(names.untoken(model), job_id), delivery.data, headers={Header.LETTER: header(notice)}
     )
     await remove(bus, delivery.seq)
-    log.error("dead_letter.no_job", job=job_id, model=names.untoken(model), why=why)
+    log.error("dead_letter.no_job", **joblog.only_id(job_id), model=names.untoken(model), why=why)
 
 
 async def _with_input(bus: Bus, job: Job, ref: PayloadRef, notice: DeadLetter) -> DeadLetter:
@@ -193,7 +192,7 @@ async def page(bus: Bus, *, model: str = "", after: int = 0, size: int = 50) -> 
     head, _ = await bus.collect(f"$JS.API.DIRECT.GET.{Stream.DLQ}", request, lambda h, b: found.append(stored_of(h, b)))
     if status(head) not in {204, 404}:
         raise Bug(f"Batched get: {status(head)} {status_text(head)}")
-    is_more = bool(found) and int(parse_headers(head).get(_PENDING, 0)) > 0
+    is_more = bool(found) and int(parse_headers(head).get(Header.NUM_PENDING, 0)) > 0
     letters = await _with_redrives(bus, [_letter(stored) for stored in found])
     return Page(letters, found[-1].seq if is_more else None)
 
@@ -280,7 +279,7 @@ def _letter(stored: Stored) -> Letter:
         notice = decode(DeadLetter, stored.headers[Header.LETTER])
         job = decode(Job, stored.headers[Header.JOB])
     except (KeyError, msgspec.MsgspecError) as error:
-        log.warning("dead_letter.unreadable", job=job_id, reason=str(error))
+        log.warning("dead_letter.unreadable", **joblog.only_id(job_id), reason=str(error))
     return Letter(job_id, names.untoken(model), stored.seq, stored.time, job, notice, stored.data)
 
 
@@ -368,7 +367,8 @@ async def redrive(
         # Asked for twice at once: the other has written the same. A different mark is another redrive's.
         if (again := await find(bus, job_id)).redriven is None or again.redriven.job != new_id:
             raise Conflict("It is being redriven by somebody else; look again.") from error
-    log.info("dead_letter.redriven", job=new_id, redrive_of=letter.id, model=letter.model)
+    trace = letter.job.trace if letter.job is not None else ""
+    log.info("dead_letter.redriven", job=new_id, trace=trace, redrive_of=letter.id, model=letter.model)
     return Redrive(new_id, is_new=found is None)
 
 
@@ -454,7 +454,7 @@ async def discard(bus: Bus, job_id: str) -> None:
     await _purge(bus, Stream.DLQ_PARTS, names.redriven(job_id))
     if not purged:
         raise NotFound(f"There is no dead letter of a job {job_id!r}, or no longer.")
-    log.info("dead_letter.discarded", job=job_id)
+    log.info("dead_letter.discarded", **joblog.only_id(job_id))
 
 
 async def _purge(bus: Bus, stream: Stream, subject: str) -> int:

@@ -15,7 +15,8 @@ from signalbox.wire import names
 from signalbox.wire.messages import Job, Record, State
 
 SOON_S: Final = 30.0
-"""Seconds; of a job that is due sooner the gateway tells: ``STATE`` is read each few seconds."""
+"""Seconds; of a job that is due sooner the gateway tells the worker that reconciles: ``STATE`` is read each few
+seconds. Of a later one it tells when: hosts start a worker then, if there is none."""
 
 
 def is_delayed(record: Record) -> bool:
@@ -35,5 +36,5 @@ async def accept(bus: Bus, records: Records, job: Job, *, now: float) -> None:
         return  # an earlier try arrived after all
     except Ambiguous as error:
         raise unknown(job, error) from error
-    if job.not_before - now < SOON_S and bus.is_connected:
-        bus.send(names.delayed(job.id), b"", b"", b"")
+    if bus.is_connected:
+        bus.send(names.delayed(job.id), b"", b"", b"" if job.not_before - now < SOON_S else b"%.3f" % job.not_before)

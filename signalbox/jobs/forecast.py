@@ -5,14 +5,17 @@ begun, and the queue. A load ahead of need does not count: runs go on beside it.
 of zero, since a job that has not started is not said to start now: None also stands for a job with nothing before it.
 A run or load that takes longer than usual ends at an unknown time: where that matters no time is told, and the reason
 is. So an estimate does not rise because a run goes on. What is not in memory has to be fetched and loaded first
-(:mod:`signalbox.jobs.coldstart`), where its device is held by nobody else.
+(:mod:`signalbox.jobs.coldstart`), where its device is held by nobody else; where there is no worker, one has to start
+before (:mod:`signalbox.jobs.starts`).
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from signalbox.jobs.coldstart import ColdStart, cold_start
+from signalbox.jobs.starts import Coming, coming, left_s
 from signalbox.wire.messages import Model, Residency, Worker
+from signalbox.wire.scaling import Host
 
 _IN_MEMORY: Final = frozenset({"ready", "spare"})
 _UNCERTAIN: Final = frozenset({"failed", "loading"})
@@ -60,16 +63,20 @@ def starts_in(
     now: float,
     *,
     fleet: Collection[Worker] = (),
+    hosts: Collection[Host] = (),
 ) -> Forecast:
     """When a job starts.
 
     workers: at the model's homes, see :func:`signalbox.jobs.waiting.serving`. ahead: jobs before it in the queue; None
     when a worker has pulled it already. now: UTC seconds. fleet: all workers that there are, by whose figures it is
-    known how long a fetch and a load take.
+    known how long a fetch and a load take. hosts: that start workers.
     """
     if ahead is None:
         return _pulled(model, version, [w for w in _holders(workers) if w.waiting.get(model.name)], now, fleet)
-    outlooks = [o for w in _able(workers, fleet) if (o := _outlook(model, version, w, now, fleet)) is not None]
+    found = [_outlook(model, version, w, now, fleet, left_s(w, hosts, now)) for w in _able(workers, fleet)]
+    if not workers:
+        found = [_start(model, version, one, fleet, now) for one in coming(hosts, fleet, now)]
+    outlooks = [o for o in found if o is not None]
     wait_s = _wait_s([o for o in outlooks if not o.is_late], ahead)
     if all(not o.is_late for o in outlooks):
         return Forecast(wait_s or None)
@@ -126,8 +133,19 @@ def _pulled(model: Model, version: int, workers: Iterable[Worker], now: float, f
     return Forecast(max(starts_s) or None)
 
 
-def _outlook(model: Model, version: int, worker: Worker, now: float, fleet: Collection[Worker]) -> _Outlook | None:
-    """The outlook of a worker's device; None where it first does something of unknown length."""
+def _start(model: Model, version: int, one: Coming, fleet: Collection[Worker], now: float) -> _Outlook | None:
+    """The outlook of a worker that is being started; None where it is not known when it is ready."""
+    if one.left_s is None:
+        return None
+    outlook = _outlook(model, version, one.worker, now, fleet, one.left_s)
+    return outlook._replace(is_late=one.is_late) if outlook is not None else None
+
+
+def _outlook(
+    model: Model, version: int, worker: Worker, now: float, fleet: Collection[Worker], start_s: float = 0.0
+) -> _Outlook | None:
+    """The outlook of a worker's device; None where it first does something of unknown length. start_s: until it is
+    ready."""
     free_s = _left_s(worker, now)
     cold = _cold(model, version, worker, fleet)
     if free_s is None or cold is None:
@@ -139,7 +157,7 @@ def _outlook(model: Model, version: int, worker: Worker, now: float, fleet: Coll
         if not rate:
             return None
         free_s += count / rate
-    free_s = max(free_s, cold.files_s) + cold.load_s
+    free_s = max(free_s, start_s, cold.files_s) + cold.load_s
     own = worker.waiting.get(model.name, 0)
     return _Outlook(free_s, own, worker.rates.get(model.name, 0.0), _is_late(worker))
 

@@ -1,6 +1,7 @@
 """Log lines of a job on its way through the programs: one at acceptance, one at its end, one for every step at DEBUG.
 
-Every line names the job (``job``), so one search follows it through all programs; ``docs/operations.md`` lists the
+Every line names the job (``job``) and its caller's trace (``trace``), as does any other line about one job
+(:func:`ids`), so one search follows it through all programs; ``docs/operations.md`` lists the
 events. Nothing is built for a line that is not written: at INFO a step costs one comparison. Inputs, results, keys
 and the texts of errors (they may quote an input) are never in a line.
 """
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from signalbox.program import log
 from signalbox.wire.messages import Job, Record, State
+from signalbox.wire.outbound import End
 
 _NEVER_SLOW_S: Final = float("inf")
 
@@ -70,8 +72,18 @@ def ended(record: Record, *, slow_s: float = _NEVER_SLOW_S) -> None:
         )
 
 
+def ids(job: Job | Record | End) -> dict[str, str]:
+    """The fields by which any line about a job is found: its id and its caller's trace."""
+    return {"job": job.request_id if isinstance(job, End) else job.id, "trace": job.trace}
+
+
+def only_id(job_id: str) -> dict[str, str]:
+    """The fields of :func:`ids` where nothing but the job's id is at hand: its record is gone or cannot be read."""
+    return {"job": job_id, "trace": ""}
+
+
 def _named(job: Job | Record) -> dict[str, Any]:
-    return {"job": job.id, "model": job.model, "version": job.version, "trace": job.trace}
+    return {**ids(job), "model": job.model, "version": job.version}
 
 
 def _attempt(record: Record) -> dict[str, Any]:

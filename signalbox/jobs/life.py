@@ -190,6 +190,7 @@ def redriven(job: Job, job_id: str, *, now: float, deadline_s: float, ref: Paylo
         trace="",
         redrive_of=job.id,
         not_before=0.0,
+        is_raised=False,
     )
 
 
@@ -197,8 +198,7 @@ def changed(record: Record, *, priority: Priority, deadline_at: float) -> Record
     """The record of a waiting job in a higher class, or with another deadline.
 
     Raises :class:`Conflict` once a worker has it, and for a lower class: the message in the higher one stays. One that
-    waits for another attempt is not raised: its second message would be new to a worker, which would neither wait until
-    ``retry_at`` nor run it alone.
+    waits for another attempt is not raised: it stays with the worker that had it, and is no sooner its turn.
     """
     if _must_be_open(record).state is not State.QUEUED:
         raise Conflict(

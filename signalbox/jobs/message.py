@@ -7,7 +7,7 @@ from signalbox.bus.stalls import BOUND, WHY
 from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision
 from signalbox.wire import names
 from signalbox.wire.messages import Job, header
-from signalbox.wire.names import Header, Stream
+from signalbox.wire.names import PRIORITIES, Header, Stream
 
 _REPEATS: Final = 2
 GONE: Final = frozenset({10043, 10057})
@@ -57,6 +57,17 @@ async def remove(bus: Bus, seq: int) -> None:
     except SignalboxError as error:
         if error.facts.get("err_code") not in GONE:
             raise
+
+
+async def remove_below(bus: Bus, job: Job, seq: int) -> None:
+    """Remove what a raised job was raised from: its messages in lower classes, stored before this one at ``seq``.
+
+    The job stays in the queue by this one, so it need not have ended. Idempotent; what it leaves goes after the end.
+    """
+    for priority in PRIORITIES[PRIORITIES.index(job.priority) + 1 :]:
+        found = await bus.leader_get(Stream.JOBS, names.job(job.model, priority, job.account_id, job.id))
+        if found is not None and found.seq < seq:
+            await remove(bus, found.seq)
 
 
 def unknown(job: Job, cause: SignalboxError) -> Ambiguous:

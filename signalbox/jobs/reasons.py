@@ -12,11 +12,13 @@ from typing import Final, NamedTuple
 
 from signalbox.jobs.forecast import Forecast, in_front, starts_in
 from signalbox.jobs.queues import Queues
+from signalbox.jobs.starts import coming
 from signalbox.jobs.waiting import Decision, hindrance, serving
 from signalbox.program.errors import SignalboxError
 from signalbox.program.words import counted
 from signalbox.wire.messages import Model, Worker
 from signalbox.wire.names import Priority
+from signalbox.wire.scaling import Host
 
 
 class QueuedJob(NamedTuple):
@@ -32,16 +34,21 @@ class QueuedJob(NamedTuple):
 
 @dataclass(frozen=True)
 class Fleet:
-    """What a job of one model waits for. model: None = there is none. workers: all that are present."""
+    """What a job of one model waits for. model: None = there is none. workers, hosts: all that are present."""
 
     model: Model | None
     is_paused: bool
     workers: Collection[Worker]
+    hosts: Collection[Host] = ()
 
     @cached_property
     def serving(self) -> list[Worker]:
         """The workers that would run the model's jobs."""
         return serving(self.model, self.workers) if self.model is not None else []
+
+    def is_served(self, now: float) -> bool:
+        """Whether a worker would run the model's jobs, or is being started. now: UTC seconds."""
+        return bool(self.serving) or (self.model is not None and bool(coming(self.hosts, self.workers, now)))
 
 
 class QueuePosition(NamedTuple):
@@ -72,7 +79,7 @@ async def locate(queues: Queues, job: QueuedJob, seq: int | None, fleet: Fleet, 
     """
     if job.not_before > now:
         return QueuePosition(wait_s=_rounded(job.not_before - now))
-    if seq is None or not fleet.serving:
+    if seq is None or not fleet.is_served(now):
         return UNPLACED
     try:
         ahead = (await queues.position(job.model, job.priority, seq)).ahead
@@ -85,22 +92,24 @@ def estimated(job: QueuedJob, ahead: int | None, fleet: Fleet, now: float) -> Qu
     """Where it stands with so many jobs before it; None = a worker has pulled it."""
     wait_s, is_late = Forecast()
     if fleet.model is not None and fleet.model.is_enabled and not fleet.is_paused:
-        wait_s, is_late = starts_in(fleet.model, job.version, fleet.serving, ahead, now, fleet=fleet.workers)
+        wait_s, is_late = starts_in(
+            fleet.model, job.version, fleet.serving, ahead, now, fleet=fleet.workers, hosts=fleet.hosts
+        )
     return QueuePosition(ahead, None if wait_s is None else _rounded(wait_s), ahead is None, is_late)
 
 
-def hindered(job: QueuedJob, fleet: Fleet) -> str:
-    """Why no worker can begin it now, in words that follow "waiting:"; empty where one can."""
+def hindered(job: QueuedJob, fleet: Fleet, now: float) -> str:
+    """Why no worker can begin it now (UTC seconds), in words that follow "waiting:"; empty where one can."""
     model = fleet.model
     decided = Decision(model.is_enabled, model.replicas, fleet.is_paused) if model is not None else None
-    return hindrance(job.model, job.version, decided, fleet.workers)
+    return hindrance(job.model, job.version, decided, fleet.workers, fleet.hosts, now)
 
 
 def why_waiting(job: QueuedJob, position: QueuePosition, fleet: Fleet, now: float) -> str:
     """Why no worker has begun it yet, in words."""
     if is_delayed(job, now):
         return f"waiting until {instant(job.not_before)}: not before"
-    if why := hindered(job, fleet):
+    if why := hindered(job, fleet, now):
         return f"waiting: {why}"
     if job.attempt:
         reason = f": {job.error}" if job.error else ""

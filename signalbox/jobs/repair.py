@@ -69,7 +69,7 @@ async def repair(bus: Bus, records: Records, record: Record, revision: int, *, n
         found = await records.read(record.id)
         if found is None or found[1] != revision:
             return Repair(Fate.MOVED, record)  # it was claimed, ended and acknowledged between two reads
-        log.error("reconciler.vanished", job=record.id, model=record.model, attempt=record.attempt)
+        log.error("reconciler.vanished", **joblog.ids(record), model=record.model, attempt=record.attempt)
         if not is_over and record.input is not None:
             return await _queue_again(bus, records, record, revision, now)
         ended = _end_of(record, now) if is_over else life.failed(record, _LOST, now=now)

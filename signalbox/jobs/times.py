@@ -262,6 +262,16 @@ def split(job: Timed) -> Times:
     )
 
 
+def waited_ms(record: Record) -> float:
+    """What :func:`split` calls waited, 0 where there was none; for every job that ends."""
+    waited = 0.0
+    for parts in (*(one.parts for one in record.attempts), record.parts):
+        for name, ms in parts.items():
+            if name not in _NOT_WAITED:
+                waited += ms
+    return waited
+
+
 def started_ms(phases: Mapping[str, float]) -> float | None:
     """When the last run began; None if it never did.
 

@@ -1,11 +1,13 @@
 """Says why no worker begins a model's jobs now: the same words for the job API and the console. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from signalbox.jobs.fetches import fetch_of
+from signalbox.jobs.starts import coming, why_none
 from signalbox.wire import placement
 from signalbox.wire.messages import Model, Worker
+from signalbox.wire.scaling import Host
 
 _MAY_RUN: Final = frozenset({"ready", "loading", "spare", "crowded"})
 
@@ -30,10 +32,17 @@ def serving(model: Model, workers: Iterable[Worker]) -> list[Worker]:
     return [worker for worker in found if worker.device.id in homes]
 
 
-def hindrance(model: str, version: int, decided: Decision | None, workers: Iterable[Worker]) -> str:
+def hindrance(
+    model: str,
+    version: int,
+    decided: Decision | None,
+    workers: Collection[Worker],
+    hosts: Collection[Host] = (),
+    now: float = 0.0,
+) -> str:
     """Why a job of a model's version is not begun now, in words that follow "waiting:"; empty where it can be.
 
-    decided: None where there is no such model. workers: presence.
+    decided: None where there is no such model. workers, hosts: presence. now: UTC seconds.
     """
     if decided is None:
         return f"there is no model {model}"
@@ -42,10 +51,13 @@ def hindrance(model: str, version: int, decided: Decision | None, workers: Itera
     if decided.replicas <= 0:
         return f"the model {model} has no replicas"
     serving = able(model, workers)
-    if not serving:
-        return f"no worker serves {model}"
+    is_coming = not serving and bool(coming(hosts, workers, now))
+    if not serving and not is_coming:
+        return ": ".join(filter(None, (f"no worker serves {model}", why_none(hosts))))
     if decided.is_paused:
         return f"{model} is paused by an operator"
+    if is_coming:
+        return f"no worker serves {model} yet: one is being started"
     known = [one for worker in serving for one in worker.models if (one.model, one.version) == (model, version)]
     states = {one.state for one in known}
     if states & _MAY_RUN:

@@ -7,7 +7,8 @@ such sequences, and no token may be given twice.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ import msgspec
 
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.ops import snapshots
+from signalbox.ops import queuebackup, snapshots
 from signalbox.ops.replicas import wait_current
 from signalbox.ops.snapshots import SavedStream
 from signalbox.program.errors import Misconfigured
@@ -37,6 +38,7 @@ KEPT: Final = (
     *(b.stream for b in (Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_SECRETS, Bucket.HOOK_STATES)),
     Bucket.BATCHES.stream,
     Stream.FILES,
+    *(b.stream for b in (Bucket.QUEUES, Bucket.QUEUE_MARKS, Bucket.QUEUE_STATES)),
     Stream.DELIVERIES,
     Stream.EVENTS,
 )
@@ -58,52 +60,64 @@ Say = Callable[[str], None]
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """What is in a folder. taken_at: UTC unix seconds. counted: last sequence of each of :data:`COUNTED`."""
+    """What is in a folder. taken_at: UTC unix seconds. counted: last sequence of each of :data:`COUNTED`.
+
+    queues: streams of the account of queues, in the order of saving.
+    """
 
     format: int
     taken_at: float
     server: str
     streams: tuple[SavedStream, ...]
     counted: dict[str, int]
+    queues: tuple[SavedStream, ...] = ()
 
 
-async def take(bus: Bus, folder: Path, say: Say) -> Backup:
+async def take(bus: Bus, folder: Path, say: Say, *, queue_bus: Bus | None = None) -> Backup:
     """Save everything into a new folder. Without its last file, the manifest, it is not a backup.
 
-    Raises :class:`Misconfigured` where the folder is not new, and as :func:`signalbox.ops.snapshots.save`.
+    queue_bus: to the account of queues, None = it is the same one. Raises :class:`Misconfigured` where the folder is
+    not new, and as :func:`signalbox.ops.snapshots.save`.
     """
     topology.refuse_old(bus)
+    if await queuebackup.are_any(bus):
+        queuebackup.require_way(bus, queue_bus or bus)
     _make(folder)
     taken_at = time.time()
-    streams = []
-    for name in KEPT:
-        reported = _Progress(name, say)
-        streams.append(await snapshots.save(bus, name, folder / _file(name), reported.add))
-        say(f"{name}: {counted(streams[-1].state['messages'], 'message')}, {reported}")
+    of_queues = await queuebackup.save(queue_bus or bus, partial(_save, folder=folder, say=say))
+    streams = [await _save(bus, name, folder=folder, say=say) for name in KEPT]
     last = {name: await _last(bus, name) for name in COUNTED}
-    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), last)
+    made = Backup(_FORMAT, taken_at, bus.server_version, tuple(streams), last, tuple(of_queues))
     _sign(folder, made)
     return made
 
 
-async def restore(bus: Bus, folder: Path, say: Say, *, replicas: int | None = None) -> Backup:
+async def restore(
+    bus: Bus, folder: Path, say: Say, *, replicas: int | None = None, queue_bus: Bus | None = None
+) -> Backup:
     """Put everything back into a NATS that has none of our streams. replicas: None = as it was.
 
-    Returns when every copy is current. Raises :class:`Misconfigured` before anything is written where a file is damaged
-    or a stream exists, and :class:`Unavailable` where copies do not come.
+    queue_bus: as :func:`take` has it. Returns when every copy is current. Raises :class:`Misconfigured` before anything
+    is written where a file is damaged or a stream exists, and :class:`Unavailable` where copies do not come.
     """
     topology.refuse_old(bus)
     found = read(folder)
-    await _refuse_existing(bus)
+    of_queues = queue_bus or bus
+    if found.queues:
+        queuebackup.require_way(bus, of_queues)
+    _refuse_any([*await _existing(bus), *await queuebackup.existing(of_queues)])
     copies = replicas or max(saved.config.get("num_replicas", 1) for saved in found.streams)
+    for saved in found.queues:
+        await _put_back(of_queues, queuebackup.for_nodes(saved, copies), folder=folder, say=say)
     await _count_on(bus, found, copies)
     # JOBS, saved first, comes last: before it nothing is accepted and nothing runs.
     for saved in reversed(found.streams):
-        reported = _Progress(saved.name, say)
-        await snapshots.put_back(bus, _as_declared(saved, copies), folder / _file(saved.name), reported.add)
-        say(f"{saved.name}: {counted(saved.state['messages'], 'message')}, {reported}")
+        await _put_back(bus, _as_declared(saved, copies), folder=folder, say=say)
     say("waiting until every copy is current")
     await wait_current(bus, (*COUNTED, *KEPT), copies)
+    for number in {saved.config["num_replicas"] for saved in found.queues}:
+        same = [saved.name for saved in found.queues if saved.config["num_replicas"] == number]
+        await wait_current(of_queues, same, min(number, copies))
     return found
 
 
@@ -116,7 +130,7 @@ def read(folder: Path) -> Backup:
     names = {saved.name for saved in found.streams}
     if found.format != _FORMAT or names != set(KEPT) or set(found.counted) != set(COUNTED):
         raise Misconfigured(f"{folder} was made by another version of Signalbox; restore it with that.")
-    for saved in found.streams:
+    for saved in (*found.queues, *found.streams):
         if not snapshots.is_whole(saved, folder / _file(saved.name)):
             raise Misconfigured(f"{folder / _file(saved.name)} is damaged; take another backup.")
     return found
@@ -144,9 +158,25 @@ def _sign(folder: Path, made: Backup) -> None:
         os.close(entries)
 
 
-async def _refuse_existing(bus: Bus) -> None:
+async def _save(bus: Bus, name: str, *, folder: Path, say: Say) -> SavedStream:
+    reported = _Progress(name, say)
+    saved = await snapshots.save(bus, name, folder / _file(name), reported.add)
+    say(f"{name}: {counted(saved.state['messages'], 'message')}, {reported}")
+    return saved
+
+
+async def _put_back(bus: Bus, saved: SavedStream, *, folder: Path, say: Say) -> None:
+    reported = _Progress(saved.name, say)
+    await snapshots.put_back(bus, saved, folder / _file(saved.name), reported.add)
+    say(f"{saved.name}: {counted(saved.state['messages'], 'message')}, {reported}")
+
+
+async def _existing(bus: Bus) -> list[str]:
     names = await bus.listed("$JS.API.STREAM.NAMES", "streams")
-    there = [name for name in (*KEPT, *COUNTED) if name in names]
+    return [name for name in (*KEPT, *COUNTED) if name in names]
+
+
+def _refuse_any(there: Sequence[str]) -> None:
     if there:
         raise Misconfigured(
             f"NATS already has {', '.join(there)}, and nothing is restored over it. Give it an empty store folder "

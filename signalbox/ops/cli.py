@@ -29,14 +29,17 @@ _PROGRAMS: Final = {
     "result": ("calls.result", "Print or save a job's result, as soon as it is there."),
     "login": ("login", "Keep the address and key of a front, or of a console, in a profile."),
     "models": ("catalog.main", "Operators: list, push, import, pin, label, roll back and delete models."),
+    "queues": ("queues.main", "Operators: make, list, purge, redrive and delete queues."),
     "completion": ("completion", "Print what makes your shell complete these commands."),
     "up": ("up.main", "Start everything on this machine; Ctrl-C stops it."),
+    "host": ("host.main", "Keep workers on this machine's devices, as many as are wanted."),
     "demo": ("demo", "Send a stream of real digits, so that the board moves."),
     "doctor": ("doctor.main", "Name every weak setting of a deployment."),
     "topology": ("nats.topology", "Create or check the streams and buckets on NATS."),
     "backup": ("nats.backup", "Save what NATS keeps into a folder, while everything runs."),
     "restore": ("nats.restore", "Put a backup into a NATS that has none of our streams."),
-    "nats-users": ("nats.users", "Print the users block of a nats-server configuration."),
+    "nats-users": ("nats.users", "Print the accounts block of a nats-server configuration; make keys of hosts."),
+    "tyk-apps": ("tykapps", "Write Tyk's API definitions with the plugins' secret."),
     "dead": ("nats.dead", "Look at jobs that were given up; run them again or discard them."),
 }
 """Module of each subcommand, which brings its options (``add_arguments``) and acts (``run``), and what it does."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from signalbox.ops.programlog import ProgramLog
+from signalbox.ops.programlog import ProgramLog, Shown
 from signalbox.ops.up.datadir import DataDir
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
@@ -30,28 +30,47 @@ S = TypeVar("S", bound=Stoppable)
 
 
 class Sayer:
-    """Prints a sentence after the seconds since the start; one that cannot be written is lost."""
+    """Prints a sentence after the seconds since the start; one that cannot be written is lost.
 
-    def __init__(self) -> None:
+    shown: takes it instead, where logs go the same way: they may have filled it, and a print would wait for the reader.
+    """
+
+    def __init__(self, shown: Shown | None = None) -> None:
         self._began = time.monotonic()
+        self._shown = shown
 
     def __call__(self, sentence: str) -> None:
         """Print it."""
+        line = f"[{time.monotonic() - self._began:6.1f} s] {sentence}"
+        if self._shown is not None:
+            self._shown(f"{line}\n".encode())
+            return
         with contextlib.suppress(OSError):
-            print(f"[{time.monotonic() - self._began:6.1f} s] {sentence}", flush=True)
+            print(line, flush=True)
 
 
 def run(
-    command: str, folder: Path, make: Callable[[DataDir, Sayer], S], work: Callable[[S], Coroutine[Any, Any, None]]
+    command: str,
+    folder: Path,
+    make: Callable[[DataDir, Sayer], S],
+    work: Callable[[S], Coroutine[Any, Any, None]],
+    *,
+    shows_logs: bool = False,
 ) -> int:
     """Make a stack in ``folder`` and ``work`` on it until Ctrl-C or SIGTERM.
 
     Returns the exit status of ``signalbox COMMAND``; faults are said in words. This process's own log lines go to
-    ``logs/COMMAND.log`` in ``folder``, beside those of the programs: the terminal is for sentences.
+    ``logs/COMMAND.log`` in ``folder``, beside those of the programs: the terminal is for sentences. shows_logs: they
+    go to standard output too.
     """
+
+    def shown() -> Shown | None:
+        return Shown(sys.stdout.fileno()) if shows_logs else None
+
+    say = Sayer(shown())
     try:
-        with DataDir(folder) as data, _logged(data.path / "logs" / f"{command}.log"):
-            asyncio.run(_run(data, make, work))
+        with DataDir(folder) as data, _logged(data.path / "logs" / f"{command}.log", shown()):
+            asyncio.run(_run(data, say, make, work))
     except SignalboxError as error:
         print(f"signalbox {command}: {error.public_message}", file=sys.stderr)
         return 1
@@ -59,8 +78,8 @@ def run(
 
 
 @contextlib.contextmanager
-def _logged(path: Path) -> Iterator[None]:
-    log_file = ProgramLog(path)
+def _logged(path: Path, shown: Shown | None) -> Iterator[None]:
+    log_file = ProgramLog(path, on_output=shown)
     try:
         with os.fdopen(log_file.open(), "w", buffering=1) as lines, contextlib.redirect_stderr(lines):
             yield
@@ -77,9 +96,8 @@ def note(data: DataDir, doc: Mapping[str, Any]) -> None:
 
 
 async def _run(
-    data: DataDir, make: Callable[[DataDir, Sayer], S], work: Callable[[S], Coroutine[Any, Any, None]]
+    data: DataDir, say: Sayer, make: Callable[[DataDir, Sayer], S], work: Callable[[S], Coroutine[Any, Any, None]]
 ) -> None:
-    say = Sayer()
     stop = asyncio.Event()
     heed_signals(asyncio.get_running_loop(), stop)
     stack = make(data, say)

@@ -107,6 +107,34 @@ class ProgramLog:
         self._file.write(data)
 
 
+class Shown:
+    """Writes a program's output, line by line, to a descriptor that others write to as well; see :class:`ProgramLog`.
+
+    What finds no room there is left out: whoever reads a container's output too slowly stops no program. It is in the
+    log.
+    """
+
+    _lock: Final = threading.Lock()
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._rest = b""
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    def __call__(self, data: bytes) -> None:
+        """Write the lines that end with this piece; a longer line than :data:`PIPE_BYTES` is cut."""
+        whole, newline, self._rest = (self._rest + data).rpartition(b"\n")
+        if len(self._rest) > PIPE_BYTES:
+            whole, newline, self._rest = whole + newline + self._rest, b"\n", b""
+        with self._lock, contextlib.suppress(OSError):
+            for line in (whole + newline).splitlines(keepends=True):
+                for start in range(0, len(line), select.PIPE_BUF):
+                    if not self._poll.poll(0):
+                        return
+                    os.write(self._fd, line[start : start + select.PIPE_BUF])
+
+
 class _RotatingFile:
     """Appends, and begins a new file at the first line end after ``limit_bytes``."""
 

@@ -225,7 +225,7 @@ def _explain(_: Any, __: str, fields: MutableMapping[str, Any]) -> MutableMappin
         cause = sys.exc_info()[1]
     if isinstance(cause, BaseException):
         fields["error"] = f"{type(cause).__name__}: {cause}"
-        fields["trace"] = "".join(traceback.format_exception(cause))
+        fields["traceback"] = "".join(traceback.format_exception(cause))
     return fields
 
 

@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import FieldInfo, fields, replace
 
-from signalbox.program import redaction
+from signalbox.program import nkeys, redaction
 from signalbox.program.errors import Misconfigured
 
 PREFIX: Final = "SIGNALBOX_"
-PROGRAM_PREFIXES: Final = ("GATEWAY_", "WORKER_", "CONSOLE_", "OUTBOUND_", "UP_", "RUNNER_", "DEMO_")
+PROGRAM_PREFIXES: Final = ("GATEWAY_", "WORKER_", "CONSOLE_", "OUTBOUND_", "HOST_", "UP_", "RUNNER_", "DEMO_")
 """What follows ``SIGNALBOX_`` in another program's own settings, which only that program checks."""
 
 TOOL_VARIABLES: Final = {
@@ -54,6 +54,22 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
     ] = "nats://127.0.0.1:4222"
     nats_user: Annotated[str, Meta(description="NATS user of this program's role.")] = ""
     nats_password: Annotated[str, Meta(description="Its password.", extra=_SECRET)] = ""
+    nats_seed: Annotated[
+        str,
+        Meta(
+            description="Seed of this program's key at NATS, instead of a password; `SIGNALBOX_NATS_USER` is then the "
+            "key's name, as `signalbox nats-users --pool` gave it, or empty: it follows from the seed.",
+            extra=_SECRET,
+        ),
+    ] = ""
+    queues_nats_user: Annotated[
+        str,
+        Meta(
+            description="NATS user of this program in the account of the queue service; empty = queues are in the "
+            "account of everything else."
+        ),
+    ] = ""
+    queues_nats_password: Annotated[str, Meta(description="Its password.", extra=_SECRET)] = ""
     nats_ca_file: Annotated[
         str,
         Meta(
@@ -184,6 +200,8 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         """Violations of rules that no type expresses, one sentence each. Programs extend this."""
         if self.records_kept_s < self.results_kept_s:
             yield f"{PREFIX}RECORDS_KEPT_S must not be below {PREFIX}RESULTS_KEPT_S"
+        if self.nats_seed and self.nats_password:
+            yield f"give {PREFIX}NATS_PASSWORD or {PREFIX}NATS_SEED, not both"
         for text in self.webhook_networks:
             if not _is_network(text):
                 yield f"{PREFIX}WEBHOOK_NETWORKS wants networks like 10.20.0.0/16, with commas between them: not {text}"
@@ -244,7 +262,7 @@ def load(cls: type[S], prefix: str, env: Mapping[str, str]) -> S:
     values: dict[str, Any] = {}
     for setting in known:
         try:
-            text = _text(setting, env)
+            text = text_of(setting.name, env)
             if text is not None:
                 if setting.is_secret:
                     redaction.know(text.strip())
@@ -252,9 +270,16 @@ def load(cls: type[S], prefix: str, env: Mapping[str, str]) -> S:
         except (msgspec.ValidationError, ValueError, OSError) as error:
             faults.append(f"{setting.name}: {_reason(setting, error)}")
     _refuse(faults)
-    settings = cls(**values)
+    settings = named(cls(**values))
     _refuse(list(settings.problems()))
     return settings
+
+
+def named(settings: S) -> S:
+    """With the user that its key has at NATS, where only the key is given. Raises :class:`Misconfigured`."""
+    if not settings.nats_seed or settings.nats_user:
+        return settings
+    return replace(settings, nats_user=nkeys.user(nkeys.public(settings.nats_seed)))
 
 
 def describe(settings: Wire, prefix: str) -> str:
@@ -281,11 +306,15 @@ def _setting(name: str, field: FieldInfo) -> Setting:
     )
 
 
-def _text(setting: Setting, env: Mapping[str, str]) -> str | None:
-    from_file = env.get(f"{setting.name}_FILE")
-    text = env.get(setting.name)
+def text_of(name: str, env: Mapping[str, str]) -> str | None:
+    """What a variable says, or the file that it names with ``_FILE``; None = neither is set.
+
+    Raises :class:`ValueError` where both are, :class:`OSError` for a file that cannot be read.
+    """
+    from_file = env.get(f"{name}_FILE")
+    text = env.get(name)
     if from_file and text:
-        msg = f"give {setting.name} or {setting.name}_FILE, not both"
+        msg = f"give {name} or {name}_FILE, not both"
         raise ValueError(msg)
     if from_file:
         return Path(from_file).read_text(encoding="utf-8").strip()

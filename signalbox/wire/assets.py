@@ -84,8 +84,13 @@ _BASE: Final[Config] = {
 }
 
 
+def stream_config(name: str, subjects: list[str], description: str, **changes: Any) -> Config:
+    """A stream as the API takes it, with what is not said as all streams have it."""
+    return _BASE | {"name": name, "subjects": subjects, "description": description} | changes
+
+
 def _stream(name: Stream, subjects: list[str], description: str, **changes: Any) -> Config:
-    return _BASE | {"name": name.value, "subjects": subjects, "description": description} | changes
+    return stream_config(name.value, subjects, description, **changes)
 
 
 def _bucket(
@@ -301,6 +306,10 @@ STREAMS: Final[tuple[Config, ...]] = (
     _bucket(Bucket.HOOK_SECRETS, "What webhooks are signed with", is_event_source=False),
     _bucket(Bucket.HOOK_STATES, "How deliveries of webhooks go"),
     _bucket(Bucket.BATCHES, "Batches of files and how far they are", expires=True),
+    _bucket(Bucket.QUEUES, "Queues of the queue service"),
+    _bucket(Bucket.QUEUE_STATES, "How queues stand"),
+    _bucket(Bucket.QUEUE_MARKS, "Sides of queues that have ended"),
+    _bucket(Bucket.HOSTS, "Presence of hosts' agents", expires=True),
     EVENTS,
 )
 """Sources come before the streams that read them."""
@@ -311,7 +320,8 @@ EXPIRING: Final = frozenset(
 )
 """Buckets whose keys carry a TTL of their own."""
 COUNTED: Final = tuple(
-    bucket.stream for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.DUTIES, Bucket.CACHES)
+    bucket.stream
+    for bucket in (Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.HOSTS, Bucket.DUTIES, Bucket.CACHES)
 )
 """Leases, tickets, presence, duties, caches. A backup keeps only their numbers: running workers write the entries
 again."""

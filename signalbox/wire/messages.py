@@ -80,6 +80,7 @@ class Job(Doc, frozen=True, kw_only=True):
     outputs: names asked for; empty = all. size_bytes: of the frame.
     redrive_of: the job whose dead letter this one was made of, by a person; empty = none. tags: its owner's words for
     it. not_before: it is not to run sooner; 0 = at once. webhook: the URL that is told of its end; empty = none.
+    is_raised: this message was written as the job was raised to its class; below may be an earlier one.
     """
 
     id: str
@@ -103,6 +104,7 @@ class Job(Doc, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     not_before: float = 0.0
     webhook: str = ""
+    is_raised: bool = False
 
 
 class EndedAttempt(Doc, frozen=True, kw_only=True):
@@ -348,29 +350,33 @@ class Serving(Doc, frozen=True, kw_only=True):
 
 
 class Share(Doc, frozen=True, kw_only=True):
-    """What one account may hold at once, all its keys together; 0 = what the gateway's settings give every account.
+    """What one account may hold at once, all its keys together; 0 = what the gateway's settings give every account, and
+    of queue_bytes what its queues take.
 
     stored_bytes: inputs of its jobs that have not ended. waiting: its calls that wait for a result.
     idempotency_keys: those that are remembered. result_bytes: where room for results is short, those of the least time
-    that results are kept, in ``STATE``, and as many in ``PAYLOADS``.
+    that results are kept, in ``STATE``, and as many in ``PAYLOADS``. queue_bytes: items of its queues, source and sink.
     """
 
     stored_bytes: int = 0
     waiting: int = 0
     idempotency_keys: int = 0
     result_bytes: int = 0
+    queue_bytes: int = 0
 
 
 class ApiKey(Doc, frozen=True, kw_only=True):
     """KV ``keys``: one API key. Key: its public id. The secret is not here, only its keyed hash.
 
-    scopes: of ``jobs:submit, jobs:read, jobs:cancel, jobs:urgent`` (priority ``hi``). models: allow list, empty = all.
+    scopes: of ``jobs:submit, jobs:read, jobs:cancel, jobs:urgent`` (priority ``hi``), and of
+    ``queues:put, queues:get, queues:watch, queues:manage``. models: allow list, empty = all.
     rate per ``per_s`` seconds and quota per ``quota_window_s`` seconds; 0 = unlimited.
     account_id: of its account, which owns its jobs. account_models: what the account may use, empty = all; a call needs
     both lists. share: the account's, the same in each of its keys.
     networks: CIDR blocks it may be used from, empty = everywhere.
     is_disabled: its account is, for now; unlike an end, what the newest document says counts.
     webhook_hosts: of URLs that the account's jobs may name for their ends, in small letters; empty = none.
+    queues: the account's queues that it is for, empty = all of them.
     """
 
     id: str
@@ -392,6 +398,7 @@ class ApiKey(Doc, frozen=True, kw_only=True):
     networks: tuple[str, ...] = ()
     is_disabled: bool = False
     webhook_hosts: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
 
 
 class Idem(Doc, frozen=True, kw_only=True):
@@ -499,7 +506,9 @@ class Worker(Doc, frozen=True, kw_only=True):
     least time that results are kept, by account: the 32 accounts with most of each. budget_bytes: most that versions
     may take in its device's memory; pin_bytes: most of it that pinned ones may keep. tensorflow: version of what it
     computes with. restarts: runners that died while it held its
-    lease.
+    lease. is_leaving: its host's agent ends it soon; it serves on, and its device is nobody's home any more. kept: how
+    many models it has to serve until then, as they are not in memory where they are placed now. why: what of its runner
+    or device keeps it from work, in words; empty = nothing does, or an older program wrote it.
     """
 
     id: str
@@ -522,6 +531,8 @@ class Worker(Doc, frozen=True, kw_only=True):
     runner_rss_bytes: int = 0
     is_drain_asked: bool = False
     is_drained: bool = False
+    is_leaving: bool = False
+    kept: int = 0
     software: str = ""
     sandbox: tuple[str, ...] = ()
     run: Run | None = None
@@ -540,6 +551,7 @@ class Worker(Doc, frozen=True, kw_only=True):
     pin_bytes: int = 0
     tensorflow: str = ""
     restarts: int = 0
+    why: str = ""
 
 
 class Lease(Doc, frozen=True, kw_only=True):

@@ -9,8 +9,16 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, Literal
 
+from signalbox.program import nkeys
+
 Priority = Literal["hi", "mid", "lo"]
 PRIORITIES: Final[tuple[Priority, ...]] = ("hi", "mid", "lo")
+Side = Literal["source", "sink"]
+SIDES: Final[tuple[Side, ...]] = ("source", "sink")
+"""Of a queue: what is put in, and what comes of it."""
+Rank = Literal["hi", "lo"]
+RANKS: Final[tuple[Rank, ...]] = ("hi", "lo")
+"""Of an item in a queue: high ones are given out first."""
 
 MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 RESERVED_MODEL_NAMES: Final = frozenset(
@@ -78,6 +86,10 @@ class Bucket(StrEnum):
     HOOK_SECRETS = "hooksecrets"
     HOOK_STATES = "hookstates"
     BATCHES = "batches"
+    QUEUES = "queues"
+    QUEUE_STATES = "queuestates"
+    QUEUE_MARKS = "queuemarks"
+    HOSTS = "hosts"
 
     @property
     def stream(self) -> str:
@@ -96,6 +108,8 @@ class Header(StrEnum):
     CALLS = "Sb-Calls"
     SIZE = "Sb-Size"
     CURSOR = "Sb-Cursor"
+    TAGS = "Sb-Tags"
+    REQUEST = "Sb-Request"
     MSG_ID = "Nats-Msg-Id"
     EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
     TTL = "Nats-TTL"
@@ -106,6 +120,7 @@ class Header(StrEnum):
     LAST_SEQUENCE = "Nats-Last-Sequence"
     SUBJECT = "Nats-Subject"
     TIME_STAMP = "Nats-Time-Stamp"
+    NUM_PENDING = "Nats-Num-Pending"
     MARKER_REASON = "Nats-Marker-Reason"
     KV_OPERATION = "KV-Operation"
     ROLLUP = "Nats-Rollup"
@@ -336,6 +351,26 @@ def account_of_reader(user: str) -> str | None:
     return untoken(user.removeprefix(_READER)) if user.startswith(_READER) else None
 
 
+HOST_WORKERS: Final = 16
+"""Workers that a host may have with the key of one: eight devices, each with a holder and one that takes over."""
+_HOST_USER: Final = re.compile(r"host-[a-z2-7]{8}")
+
+
+def host_user(public_key: str) -> str:
+    """NATS user of a host, by its public key."""
+    return nkeys.user(public_key)
+
+
+def is_host_user(user: str) -> bool:
+    """Whether a NATS user is a host's, by the form of its name."""
+    return _HOST_USER.fullmatch(user) is not None
+
+
+def host_worker(host: str, number: int | str) -> str:
+    """Id of a worker of a host; of one with a key they have numbers from 1 to :data:`HOST_WORKERS`."""
+    return f"{host}-{number}"
+
+
 def reader_consumer(account: str, number: int = 1) -> str:
     """A consumer on ``RESULTS`` that an account's reader may make, from 1 to :data:`READERS`."""
     return f"{reader(account)}-{number}"
@@ -403,6 +438,98 @@ def batch_key(account: str, batch_id: str) -> str:
     return f"{token(account) or '-'}.{batch_id}"
 
 
+SCALE: Final = "scale"
+"""Key in ``desired`` of what is wanted of the fleet."""
+
+
+def desired_host(host: str) -> str:
+    """KV key in ``desired`` of what an operator decided of a host's agent."""
+    return f"host.{token(host)}"
+
+
+QUEUES_ACCOUNT: Final = "QUEUES"
+"""NATS account of the queue service: its streams, consumers and core messages. All else is in :data:`MAIN_ACCOUNT`."""
+MAIN_ACCOUNT: Final = "SIGNALBOX"
+REAR: Final = "REAR"
+"""Stream in ``QUEUES`` of the dead items of all queues."""
+
+
+def queue_stream(queue: str, side: Side) -> str:
+    """The stream in ``QUEUES`` of one side of a queue; an item's index is its sequence there."""
+    return f"Q_{token(queue)}_{side}"
+
+
+def queue_item(queue: str, side: Side, rank: Rank, request_id: str = "") -> str:
+    """Subject of an item. request_id: by which it can be asked for (its tag ``requestId``); empty = it has none."""
+    return f"q.{token(queue)}.{side}.{rank}.{token(request_id) or '-'}"
+
+
+def queue_items(queue: str, side: Side, rank: str = "*", request_id: str = "") -> str:
+    """Wildcard over the items of a side: of one rank, with one request id, or all of them."""
+    return f"q.{token(queue)}.{side}.{rank}.{token(request_id) or '*'}"
+
+
+def rank_of(subject: str) -> Rank:
+    """The rank of an item's subject."""
+    return "hi" if subject.split(".")[3] == "hi" else "lo"
+
+
+def event_of_queue(queue: str, side: Side, rank: str = "*") -> str:
+    """Core subject on which the server republishes what a side gets, headers only."""
+    return f"evt.{queue_items(queue, side, rank)}"
+
+
+def returned(queue: str = "", side: str = "*", group: str = "") -> str:
+    """Core subject in ``QUEUES`` on which a plugin tells that it has given back high items of a group, or asks whether
+    it is watched: every plugin that does listens."""
+    return f"back.{token(queue) or '*'}.{side}.{token(group) or '*'}"
+
+
+def queue_consumer(group: str, rank: Rank) -> str:
+    """The durable consumer of a group, on the stream of a side, of one rank."""
+    return f"{token(group)}-{rank}"
+
+
+def group_of_consumer(consumer: str) -> str:
+    """The inverse of :func:`queue_consumer`."""
+    return untoken(consumer.rpartition("-")[0])
+
+
+def rear_item(queue: str, side: Side, request_id: str = "") -> str:
+    """Subject in ``REAR`` of a dead item."""
+    return f"rear.{token(queue)}.{side}.{token(request_id) or '-'}"
+
+
+def rear_items(queue: str = "", side: str = "*", request_id: str = "") -> str:
+    """Wildcard over the dead items of a queue, or of a side of it."""
+    return f"rear.{token(queue) or '*'}.{side}.{token(request_id) or '*'}"
+
+
+def watching(instance: str = "*") -> str:
+    """Core subject in ``QUEUES`` on which a plugin tells of the watches that it holds."""
+    return f"watching.{instance}"
+
+
+def ask_watch(instance: str = "*") -> str:
+    """Core subject in ``QUEUES`` on which a plugin is asked to take items back from one of its watches."""
+    return f"ask.watch.{instance}"
+
+
+def queue_ack(queue: str, side: Side, consumer: str = "*", index: str = "*") -> str:
+    """Where an item is acknowledged by its index alone, by whoever knows that; the server answers a request."""
+    return f"$JS.ACK.{queue_stream(queue, side)}.{consumer}.1.{index}.0.0.0"
+
+
+def queue_mark(queue: str, side: Side) -> str:
+    """KV key in ``queuemarks``."""
+    return f"{token(queue)}.{side}"
+
+
+def ask_queue(queue: str = "*") -> str:
+    """Core subject on which an operator asks for an act on a queue."""
+    return f"ask.queue.{queue if queue == '*' else token(queue)}"
+
+
 def key(bucket: Bucket, name: str) -> str:
     """Subject behind a KV key. ``name`` may hold dots that separate already safe tokens."""
     return f"$KV.{bucket.value}.{name}"
@@ -431,6 +558,11 @@ EVENT_STATE: Final = "evt.st"
 def event_of_jobs(model: str | None = None) -> str:
     """Core subject of accepted jobs (headers only), of one model or of all."""
     return f"{EVENT_JOBS}.{token(model)}.>" if model else f"{EVENT_JOBS}.>"
+
+
+def model_of_event(subject: str) -> str:
+    """The model of an accepted job, of which :func:`event_of_jobs` tells."""
+    return untoken(subject.split(".")[2])
 
 
 def event_of_state(job_id: str = "") -> str:
@@ -478,7 +610,7 @@ INPUT_REFUSED: Final = "refused.input"
 
 
 def delayed(job_id: str = "*") -> str:
-    """Core subject on which gateways tell of a delayed job that is due soon."""
+    """Core subject on which gateways tell of a delayed job: empty where it is due soon, else when (UTC seconds)."""
     return f"delayed.{job_id}"
 
 
@@ -512,6 +644,8 @@ PROJECTOR: Final = "projector"
 AUDIT_HEADS: Final = "audit.*"
 AUDIT_HEAD: Final = "audit.head"
 """Subject in ``AUDIT`` of the notes of the console's audit."""
+POSITION: Final = "position"
+"""The key in ``duties`` of how far the reconciler has read."""
 RECONCILER: Final = "reconciler"
 """The reconciler's key in ``duties``, and its short-lived consumers on ``JOBS`` and ``STATE``."""
 

@@ -11,11 +11,14 @@ from typing import Final, Literal, NamedTuple
 from signalbox.program.errors import Bug
 from signalbox.wire.names import (
     AUDIT_HEAD,
+    HOST_WORKERS,
     INPUT_REFUSED,
     KEY_USE,
+    MAIN_ACCOUNT,
     NATS_STALLED,
     OUTBOUND,
     PROJECTOR,
+    QUEUES_ACCOUNT,
     READERS,
     RECONCILER,
     Bucket,
@@ -23,19 +26,29 @@ from signalbox.wire.names import (
     anew,
     ask_console,
     ask_delivery,
+    ask_queue,
+    ask_watch,
     delayed,
     event_of_results,
     event_of_state,
+    host_worker,
     payload,
     program_alive,
     reader,
     reader_consumer,
     redeliver,
+    returned,
     token,
+    watching,
 )
 
-Role = Literal["gateway", "worker", "console", "outbound", "admin"]
-ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "outbound", "admin")
+Role = Literal["gateway", "worker", "console", "outbound", "host", "admin"]
+ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "outbound", "host", "admin")
+"""Of the account ``SIGNALBOX``."""
+QueueRole = Literal["gateway-queues", "outbound-queues", "admin-queues"]
+QUEUE_ROLES: Final[tuple[QueueRole, ...]] = ("gateway-queues", "outbound-queues", "admin-queues")
+"""Of the account ``QUEUES``: the second users of programs that have to do with queues."""
+USERS: Final[tuple[Role | QueueRole, ...]] = (*ROLES, *QUEUE_ROLES)
 
 _API: Final = "$JS.API"
 OWN_RIGHTS: Final = "$SYS.REQ.USER.INFO"
@@ -56,6 +69,16 @@ class Permissions(NamedTuple):
     subscribe: tuple[str, ...]
     answers: bool = False
     """Whether it may answer each request that it gets, once, wherever the answer goes."""
+
+
+def account_of(user: str) -> str:
+    """The NATS account of a user; workers and readers are in the one of everything but queues."""
+    return QUEUES_ACCOUNT if user in QUEUE_ROLES else MAIN_ACCOUNT
+
+
+def queue_role(role: str) -> str:
+    """The role of a program's second user, in ``QUEUES``; empty where it has none."""
+    return name if (name := f"{role}-queues") in QUEUE_ROLES else ""
 
 
 def inbox(user: str) -> str:
@@ -93,6 +116,22 @@ def reader_permissions(account: str) -> Permissions:
     return Permissions(tuple(publish), (f"_INBOX_{reader(account)}.>",))
 
 
+def host_permissions(user: str) -> Permissions:
+    """What the key of a host may do: what its workers do, under their ids, and tell of the host under the key's name.
+
+    One key a host, not one a worker: its programs run as one system user, so that each could read the other's. The ids
+    are those of :func:`signalbox.wire.names.host_worker`; which devices a host has is not known when its key is made.
+    """
+    worker, host = _ROLES["worker"], _ROLES["host"]
+    shared = set(_keys(Bucket.LEASES, Bucket.WAITERS, Bucket.WORKERS, Bucket.HOSTS))
+    bound = [key for n in range(1, HOST_WORKERS + 1) for key in _bound(host_worker(user, n), ())]
+    publish = (s for s in (*worker.publish, *host.publish) if s not in shared)
+    return Permissions(
+        tuple(dict.fromkeys((*publish, *bound, f"$KV.{Bucket.HOSTS}.{token(user)}"))),
+        tuple(dict.fromkeys((*worker.subscribe, *host.subscribe, f"{inbox(user)}.>"))),
+    )
+
+
 def _bound(worker: str, gpus: Sequence[str]) -> tuple[str, ...]:
     """The keys of one worker alone."""
     name, devices = token(worker), [token(gpu) for gpu in gpus] or ["*"]
@@ -121,6 +160,37 @@ def _events(*buckets: Bucket) -> tuple[str, ...]:
     return tuple(f"evt.kv.{bucket.value}.>" for bucket in buckets)
 
 
+_QUEUE_USER: Final = Permissions(
+    # The account has streams of queues and nothing else, so that a wildcard over streams is one over queues.
+    publish=(
+        *_EVERY,
+        "q.*.*.*.*",  # put
+        "rear.*.*.*",  # dead items
+        f"{_API}.DIRECT.GET.*",
+        f"{_API}.DIRECT.GET.*.>",
+        f"{_API}.STREAM.MSG.GET.*",
+        f"{_API}.STREAM.MSG.DELETE.*",
+        f"{_API}.STREAM.PURGE.*",  # truncate
+        # A durable consumer a group and rank, which plugins make, ask, acknowledge to and remove.
+        f"{_API}.CONSUMER.CREATE.*.*.q.*.*.*.*",
+        *(f"{_API}.CONSUMER.{act}.*.*" for act in ("INFO", "MSG.NEXT", "DELETE")),
+        *(f"{_API}.CONSUMER.{act}.*" for act in ("NAMES", "LIST")),
+        "$JS.ACK.>",
+        watching(),
+        ask_watch(),
+        returned(),
+    ),
+    subscribe=(
+        "evt.q.>",
+        watching(),
+        ask_watch(),
+        returned(),
+        "$JS.ACK.*.*.1.*.0.0.0",  # commits by index at other plugins, of what is given out here
+    ),
+    answers=True,  # each other: items that a watch is to give back, and that a group is watched
+)
+"""What has to do with the items of queues."""
+
 _ROLES: Final[dict[str, Permissions]] = {
     "gateway": Permissions(
         publish=(
@@ -140,7 +210,8 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_direct(Stream.DLQ, Stream.DLQ_PARTS),
             "dlp.redriven.*",
             *_direct(
-                *(b.stream for b in (Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
+                *(b.stream for b in (Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED)),
+                *(b.stream for b in (Bucket.SERVING, Bucket.HOSTS)),
             ),
             *_leader(Stream.STATE, Stream.JOBS, Bucket.IDEM.stream),
             f"{_API}.CONSUMER.INFO.JOBS.*",  # queue position and depth
@@ -150,12 +221,16 @@ _ROLES: Final[dict[str, Permissions]] = {
             *_direct(Stream.FILES, Bucket.BATCHES.stream),
             *_leader(Stream.FILES, Bucket.BATCHES.stream),
             *_keys(Bucket.BATCHES),
+            *_direct(*(b.stream for b in (Bucket.QUEUES, Bucket.QUEUE_STATES, Bucket.QUEUE_MARKS))),
+            *_leader(Bucket.QUEUE_MARKS.stream),
+            *_keys(Bucket.QUEUE_MARKS),  # that a side of a queue has ended
         ),
         subscribe=(
             "rsp.*.*",  # ends of the jobs it waits for
             event_of_state(),
-            *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
+            *_events(Bucket.KEYS, Bucket.MODELS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING, Bucket.HOSTS),
             *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS),
+            *_events(Bucket.QUEUES, Bucket.QUEUE_STATES, Bucket.QUEUE_MARKS),
             event_of_results(),
         ),
     ),
@@ -236,6 +311,7 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Bucket.SUBSCRIPTIONS.stream,
                 Bucket.WEBHOOKS.stream,
                 Bucket.BATCHES.stream,
+                Bucket.QUEUES.stream,
             ),
             *_direct(Bucket.MANIFESTS.stream, Bucket.CACHES.stream),
             # What goes out: decided here, and how it goes. Secrets of webhooks are written, and not read.
@@ -245,9 +321,14 @@ _ROLES: Final[dict[str, Permissions]] = {
                 Stream.DELIVERIES,
             ),
             ask_delivery(),
+            # Queues: decided here, and how they stand. What ended is opened again by whom it asks.
+            *_keys(Bucket.QUEUES, Bucket.QUEUE_MARKS),
+            *_direct(*(b.stream for b in (Bucket.QUEUES, Bucket.QUEUE_STATES, Bucket.QUEUE_MARKS))),
+            ask_queue(),
             *_direct(Stream.STATE, Stream.EVENTS),  # strips and history
             *_direct(
-                *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)), Bucket.SERVING.stream
+                *(b.stream for b in (Bucket.MODELS, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED)),
+                *(b.stream for b in (Bucket.SERVING, Bucket.HOSTS)),
             ),
             f"{_API}.CONSUMER.INFO.JOBS.*",
             f"{_API}.CONSUMER.INFO.STATE.*",
@@ -313,14 +394,45 @@ _ROLES: Final[dict[str, Permissions]] = {
             "cancel.*",
             f"{_API}.CONSUMER.INFO.JOBS.*",
             *_direct(*(b.stream for b in (Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING))),
+            # Queues: makes their streams in the other account, and says how they stand.
+            *_direct(*(b.stream for b in (Bucket.QUEUES, Bucket.QUEUE_STATES, Bucket.QUEUE_MARKS))),
+            *_leader(Bucket.QUEUE_STATES.stream, Bucket.QUEUE_MARKS.stream),
+            *_keys(Bucket.QUEUE_STATES, Bucket.QUEUE_MARKS),
         ),
         subscribe=(
             event_of_state(),
             *_events(Bucket.BATCHES, Bucket.KEYS, Bucket.WORKERS, Bucket.DESIRED, Bucket.SERVING),
             *_events(Bucket.SUBSCRIPTIONS, Bucket.WEBHOOKS, Bucket.HOOK_STATES, Bucket.MODELS),
+            *_events(Bucket.QUEUES, Bucket.QUEUE_STATES, Bucket.QUEUE_MARKS),
             ask_delivery(),
+            ask_queue(),
         ),
-        answers=True,  # the console, which asks for a delivery by hand
+        answers=True,  # the console, which asks for a delivery by hand, and for acts on queues
+    ),
+    "host": Permissions(
+        publish=(
+            *_EVERY,
+            *_keys(Bucket.HOSTS),  # its own presence, and what its workers have told
+            *_direct(*(b.stream for b in (Bucket.WORKERS, Bucket.DESIRED, Bucket.HOSTS, Bucket.CACHES))),
+            *_leader(Bucket.DUTIES.stream),  # when the first worker is needed next
+        ),
+        subscribe=(
+            "evt.jobs.>",  # a job, while there is no worker
+            delayed(),  # one that will be due: a worker has to look at it
+            *_events(Bucket.WORKERS, Bucket.DESIRED, Bucket.HOSTS),
+        ),
     ),
     "admin": Permissions(publish=(">",), subscribe=(">",)),
+    "gateway-queues": _QUEUE_USER,
+    "outbound-queues": Permissions(
+        # The forwarder watches and puts as a gateway does; redriving reads and removes what is in REAR.
+        publish=(
+            *_QUEUE_USER.publish,
+            *(f"{_API}.STREAM.{act}.*" for act in ("CREATE", "UPDATE", "DELETE")),
+            *(f"{_API}.STREAM.{act}" for act in ("NAMES", "LIST")),
+        ),
+        subscribe=_QUEUE_USER.subscribe,
+        answers=True,
+    ),
+    "admin-queues": Permissions(publish=(">",), subscribe=(">",)),
 }

@@ -28,6 +28,7 @@ from tests.console.test_keys import FORM as KEY
 
 Browser = Callable[[str], Client]
 FORM = {"name": "Shop", "note": "", "stored_bytes": "0", "waiting": "0", "idempotency_keys": "0", "result_bytes": "0"}
+FORM |= {"queue_bytes": "0"}
 
 
 def published() -> dict[str, messages.ApiKey]:
@@ -47,14 +48,21 @@ def test_a_key_made_without_an_account_gets_one_of_its_own(admin: Actor) -> None
 
 
 def test_what_an_account_may_use_and_hold_is_published_with_each_of_its_keys(admin: Actor, digits: ServedModel) -> None:
-    terms = Terms(name="Shop", models=["digits"], stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5)
+    bounds: dict[str, Any] = {
+        "stored_bytes": 7,
+        "waiting": 3,
+        "idempotency_keys": 9,
+        "result_bytes": 5,
+        "queue_bytes": 4,
+    }
+    terms = Terms(name="Shop", models=["digits"], **bounds)
     shop = accounts.create(admin, terms)
     first, _ = services.create(admin, KeyGrant(name="a", account=shop.pk))
     second, _ = services.create(admin, KeyGrant(name="b", account=shop.pk))
     for kid in (first.pk, second.pk):
         document = published()[kid]
         assert (document.account_id, document.account_models) == (shop.pk, ("digits",))
-        assert document.share == messages.Share(stored_bytes=7, waiting=3, idempotency_keys=9, result_bytes=5)
+        assert document.share == messages.Share(**bounds)
 
 
 def test_a_changed_account_publishes_its_keys_anew_and_no_others(admin: Actor, digits: ServedModel) -> None:
@@ -112,6 +120,7 @@ def test_a_change_that_is_refused_publishes_nothing(admin: Actor) -> None:
         ({"waiting": 10**6 + 1}, "waiting: 0 to"),
         ({"idempotency_keys": 2**31}, "idempotency_keys: 0 to"),
         ({"result_bytes": 2**50 + 1}, "result_bytes: 0 to"),
+        ({"queue_bytes": 2**50 + 1}, "queue_bytes: 0 to"),
     ],
 )
 def test_terms_that_make_no_sense_are_refused_by_field(

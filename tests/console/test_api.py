@@ -96,6 +96,7 @@ def test_an_account_is_made_given_keys_changed_and_shown(call: Callable[[str], C
         ({"stored_bytes": 10**30}, "stored_bytes"),
         ({"idempotency_keys": -1}, "idempotency_keys"),
         ({"result_bytes": 10**30}, "result_bytes"),
+        ({"queue_bytes": -1}, "queue_bytes"),
         ({"note": "x" * 501}, "note"),
         ({"models": ["nothing"]}, "models"),
         ({"share": 1}, "share"),

@@ -191,6 +191,7 @@ def test_more_content_or_more_members_than_allowed_is_refused(tmp_path: Path) ->
         (tar(("readme.txt", b"x")), "holds no saved_model.pb"),
         (tar(("1/saved_model.pb", b"x"), ("2/saved_model.pb", b"y")), "2 SavedModels"),
     ],
+    ids=lambda value: "" if isinstance(value, bytes) else value,  # the bytes hold the time
 )
 def test_what_is_no_single_saved_model_is_refused_with_the_reason(tmp_path: Path, data: bytes, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):

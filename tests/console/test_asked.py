@@ -242,6 +242,31 @@ async def is_away(console: Console, key: messages.ApiKey) -> bool:
 
 
 @pytest.mark.django_db(transaction=True)
+async def test_a_console_that_cannot_listen_at_first_listens_a_moment_later(
+    nats: NatsServer, bus: Bus, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = system_actor("tests")
+    await in_thread(services.register, me, "digits", str(base))
+    key = await in_thread(key_of, me)
+    subscribe, refusals = Bus.subscribe, [Unavailable("NATS does not answer.")]
+
+    async def late(self: Bus, *args: Any, **more: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await subscribe(self, *args, **more)
+
+    monkeypatch.setattr(Bus, "subscribe", late)
+    program = asyncio.create_task(answer_asks(Wire(nats_url=nats.url)))
+    try:
+        async with asyncio.timeout(20):
+            while await is_away(Console(bus), key.document()):
+                pass
+    finally:
+        program.cancel()
+        await asyncio.wait([program])
+
+
+@pytest.mark.django_db(transaction=True)
 async def test_a_gateway_is_answered_once_however_many_consoles_there_are_and_503_without_one(
     tmp_path: Path, base: Path
 ) -> None:

@@ -16,6 +16,7 @@ from console.catalog.services import SETTINGS
 from console.keys.accounts import Terms as AccountTerms
 from console.keys.models import Account
 from console.keys.services import KeyGrant
+from console.queues.terms import Terms as QueueTerms
 from console.repositories.services import Terms as RepositoryTerms
 
 CONSOLE = Path(words.__file__).resolve().parents[1]
@@ -71,6 +72,7 @@ def test_every_field_that_a_service_writes_has_words() -> None:
     assert len(found) > 60, "the services are read"
     named = set(SETTINGS) | set(KeyGrant.__struct_fields__)
     named |= set(AccountTerms.__struct_fields__) | set(RepositoryTerms.__struct_fields__)
+    named |= set(QueueTerms.__struct_fields__)
     known = set(words.FIELDS) | {name for _, name in words.OF_ACT}
     assert {(module, name) for module, name in found if name not in known} == set()
     assert named - known == set()

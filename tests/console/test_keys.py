@@ -156,6 +156,7 @@ def test_a_key_may_jump_the_queue_only_where_that_was_ticked(browser: Browser, a
         "jobs:read": True,
         "jobs:cancel": True,
         "jobs:urgent": False,
+        **dict.fromkeys(("queues:put", "queues:get", "queues:watch", "queues:manage"), False),
         "models:manage": False,
     }
     assert "ask for priority hi" in page

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from console.board.queues import Gauge
 from console.board.view import LiveView
-from console.feed import faults, programs, queues, retry
+from console.feed import faults, leases, programs, queues, retry
+from console.feed import feed as feed_module
 from console.feed.feed import Feed
 from console.feed.gauges import Gauges
 from console.feed.jobs import JobEvents
 from console.feed.queues import WatchedQueues
+from console.feed.scaling import FleetScaling
 from console.feed.tables import Tables
 from console.feed.watched import WatchedJobs
 from console.outbox import program
@@ -27,7 +29,8 @@ from signalbox.jobs import delivery
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Desired, Lease, Residency
-from signalbox.wire.names import NATS_FAULT, Bucket, Stream, event_of_key, job, key, token
+from signalbox.wire.names import NATS_FAULT, SCALE, Bucket, Stream, event_of_key, job, key, token
+from signalbox.wire.scaling import ClassScale, Scale
 from tests.console.mirror import TOPICS, Viewer
 from tests.console.test_live_view import worker
 from tests.console.traffic import GPU, Railway, accepted, accepted_in_turn, submit
@@ -585,3 +588,28 @@ async def test_a_console_that_starts_before_nats_fills_its_board_later(tmp_path:
         await viewer.until(lambda: viewer.row("queues", "digits"), timeout_s=60)
         await bus.close()
     await server.stop()
+
+
+async def test_what_is_wanted_of_the_fleet_is_read_again_though_no_event_told_of_it(
+    bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "RECALL_S", 0.1)
+    monkeypatch.setattr(FleetScaling, "_receive", lambda *_: None)  # every event is lost
+    wanted = Scale(at=time.time(), classes={"t4": ClassScale(wanted=1)})
+    async with watching(wire) as (feed, viewer), asyncio.timeout(20):
+        await feed.synced.wait()
+        await put(bus, Bucket.DESIRED, SCALE, wanted)
+        await viewer.until(lambda: feed.scaling.scale == wanted)
+
+
+async def test_a_device_that_was_freed_is_idle_though_no_event_told_of_it(
+    bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "AGAIN_S", 0.1)
+    monkeypatch.setattr(leases.Leases, "receive", lambda *_: None)  # every event is lost
+    railway = Railway(bus)
+    await railway.acquire("worker-a")
+    async with watching(wire) as (_, viewer), asyncio.timeout(20):
+        await viewer.until(lambda: viewer.row("lanes", GPU.id).get("state") == "held")
+        await railway.release("")
+        await viewer.until(lambda: viewer.row("lanes", GPU.id)["state"] == "idle")

@@ -2,10 +2,12 @@
 
 import time
 
+import pytest
 from msgspec.structs import replace
 
 from console.board.rows import WatchedJob
 from console.board.view import LiveView
+from console.feed import watched as module
 from console.feed.hub import Hub
 from console.feed.watched import WatchedJobs
 from signalbox.bus.client import Bus
@@ -15,9 +17,10 @@ from signalbox.jobs.reasons import UNPLACED, QueuedJob
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, new_job_id, token
+from signalbox.wire.scaling import Host, HostDevice, Measured
 from tests.console.mirror import TOPICS, Viewer
 from tests.console.test_live_feed import watching
-from tests.console.traffic import Railway, accepted_in_turn, submit
+from tests.console.traffic import GPU, Railway, accepted_in_turn, submit
 
 T0 = 1_000.0
 
@@ -48,6 +51,23 @@ async def test_a_job_that_waits_says_its_place_then_that_it_runs_and_its_end(bus
         await viewer.until(lambda: viewer.row(topic, last)["state"] == "succeeded")
 
 
+async def test_a_job_without_a_worker_says_that_a_host_starts_one_and_when_it_begins(bus: Bus, wire: Wire) -> None:
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    (document,) = accepted_in_turn("digits", 1)
+    await submit(bus, document)
+    topic = f"job:{document.id}"
+    async with watching(wire) as (feed, viewer):
+        feed.hub.subscribe(viewer, [topic], {}, time.time())
+        await viewer.until(lambda: viewer.row(topic, document.id).get("why") == "waiting: no worker serves digits")
+        measured = Measured(start_s=60.0, load_s={"digits": 1.0}, rates={"digits": 10.0})
+        host = Host(id="h1", host="h", devices=(HostDevice(device=GPU, class_="cpu"),), measured=measured)
+        await put(bus, Bucket.HOSTS, token("h1"), host)
+        coming = "waiting: no worker serves digits yet: one is being started"
+        await viewer.until(lambda: viewer.row(topic, document.id)["why"] == coming)
+        assert viewer.row(topic, document.id)["starts"].startswith("Starts in about")
+
+
 async def test_a_job_that_ran_before_somebody_looked_is_read(bus: Bus, wire: Wire) -> None:
     railway = Railway(bus)
     await railway.lay_track({"digits": 2})
@@ -60,6 +80,26 @@ async def test_a_job_that_ran_before_somebody_looked_is_read(bus: Bus, wire: Wir
     async with watching(wire) as (feed, viewer):
         feed.hub.subscribe(viewer, [topic], {}, time.time())
         await viewer.until(lambda: viewer.row(topic, document.id).get("state") == "running")
+
+
+async def test_an_event_that_was_lost_without_a_word_from_the_connection_is_made_up_for(
+    bus: Bus, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DOUBT_S", 0.2)
+    railway = Railway(bus)
+    await railway.lay_track({"digits": 2})
+    (document,) = accepted_in_turn("digits", 1)
+    await submit(bus, document)
+    await railway.acquire("worker-a")
+    await railway.presence("worker-a")
+    claimed, revision = await railway.claim(document)
+    topic = f"job:{document.id}"
+    async with watching(wire) as (feed, viewer):
+        feed.hub.subscribe(viewer, [topic], {}, time.time())
+        await viewer.until(lambda: viewer.row(topic, document.id).get("state") == "running")
+        monkeypatch.setattr(WatchedJobs, "record", lambda *_: None)
+        await railway.end(claimed, revision)
+        await viewer.until(lambda: viewer.row(topic, document.id)["state"] == "succeeded")
 
 
 def test_a_job_has_a_topic_as_long_as_somebody_looks_at_it_and_others_are_not_told_of_it() -> None:

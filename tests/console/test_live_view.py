@@ -251,6 +251,25 @@ def test_a_model_that_is_not_registered_has_a_row_as_long_as_there_are_jobs_of_i
     assert row(board, "queues", "digits") is None
 
 
+def test_items_that_wait_for_a_service_are_its_models_backlog_with_no_worker_too() -> None:
+    board = view()
+    board.model("digits", Model(name="digits"), T0)
+    board.queues.items({"digits": 7}, T0)
+    shown = row(board, "queues", "digits")
+    assert (shown.items, shown.waiting, shown.history) == (7, 0, (7,))
+    board.age(T0 + 1, is_blind=False)
+    assert row(board, "alarms", "unserved:digits").text == "digits: 7 items wait in queues and no worker runs."
+    board.queues.gauge("digits", Gauge(1, T0), T0 + 1)
+    board.age(T0 + 2, is_blind=False)
+    words = "digits: 1 job waits, 7 items wait in queues and no worker runs."
+    assert row(board, "alarms", "unserved:digits").text == words
+    board.queues.items({"gone": 1}, T0 + 3)
+    assert (row(board, "queues", "gone").items, row(board, "queues", "gone").is_known) == (1, False)
+    board.queues.items({}, T0 + 3)
+    assert row(board, "queues", "digits").items == 0
+    assert row(board, "queues", "gone") is None
+
+
 def test_a_queue_is_busy_while_jobs_of_it_wait_or_are_in_flight() -> None:
     board = view()
     for name in ("digits", "slow", "idle"):

@@ -142,6 +142,34 @@ async def test_a_publisher_that_was_overtaken_does_not_put_the_older_state_over_
     assert messages.decode(messages.Desired, data).reason == "newer"
 
 
+async def test_what_no_stream_keeps_is_not_lost_while_nats_is_away(own_nats: NatsServer) -> None:
+    asked = {
+        names.ask_release("g1"): OutboxEntry(kind=OutboxEntry.RELEASE, key="g1"),
+        names.ask_evict("w1"): OutboxEntry(kind=OutboxEntry.EVICT, key="w1", body="digits"),
+        names.ask_delivery("h1"): OutboxEntry(kind=OutboxEntry.DELIVER, key="h1", body="job"),
+    }
+    async with await Bus.connect(Wire(nats_url=own_nats.url), role="console") as bus:
+        publisher = Publisher(bus, 5)
+        for entry in asked.values():
+            await in_thread(entry.save)
+        gone, back = asyncio.Event(), asyncio.Event()
+        bus.on_disconnect(gone.set)
+        bus.on_reconnect(back.set)
+        await own_nats.kill()
+        await gone.wait()
+        with pytest.raises(Unavailable):
+            await publisher.publish_due()
+        assert await in_thread(OutboxEntry.objects.filter(published_at=None).count) == 3
+        await own_nats.restart()
+        async with asyncio.timeout(60), await Bus.connect(Wire(nats_url=own_nats.url), role="admin") as other:
+            heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+            for subject in asked:
+                await other.subscribe(subject, lambda message: heard.put_nowait((message.subject, message.data)))
+            await back.wait()
+            assert await publisher.publish_due() == 3
+            assert [await heard.get() for _ in asked] == [(name, one.body.encode()) for name, one in asked.items()]
+
+
 async def test_postings_wait_while_nats_is_away_and_go_out_when_it_is_back(own_nats: NatsServer) -> None:
     bus = await Bus.connect(Wire(nats_url=own_nats.url), role="console")
     try:

@@ -22,12 +22,14 @@ from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel, VersionSplit
 from console.feed.feed import Feed
 from console.feed.running import running
+from console.fleet.models import DesiredState
 from console.keys import services as keys
 from console.keys.models import ApiKey, UnknownKey
 from console.operators import factors
 from console.operators import services as operators
 from console.outbound import subscriptions, webhooks
 from console.pages import once
+from console.queues import services as queues
 from console.selections import services as selections
 from console.views import services as views
 from signalbox.program.settings import Wire
@@ -38,6 +40,7 @@ from tests.console.test_archives import archive_of
 from tests.console.test_jobs import make
 from tests.console.test_keys import FORM as KEY
 from tests.console.test_live_view import worker
+from tests.console.test_queues import FORM as QUEUE
 from tests.console.test_repositories import DEFAULTS as OF_NEW_MODELS
 from tests.console.test_repositories import FORM as REPOSITORY
 from tests.console.test_rights import ACTS
@@ -47,10 +50,10 @@ from tests.rigs.models import half_plus_two
 Browser = Callable[[str], Client]
 SCRIPTS = {"live:release"}
 """Routes that answer a script of the board, in JSON: no page, so nothing to reload."""
-WITH_NATS = {"retry-job", "steer-batch"} | {
+WITH_NATS = {"retry-job", "steer-batch", "purge-queue", "redrive-queue", "reopen-queue"} | {
     f"{act}-dead-letter{many}" for act in ("redrive", "discard") for many in ("", "s")
 }
-"""Routes that ask NATS before they redirect: tests/console/test_job_acts.py, test_dead_letters.py, test_outbound.py."""
+"""Routes that ask NATS before they redirect: test_job_acts, test_dead_letters, test_outbound, test_queues have them."""
 NEW = "quite another long password"
 
 
@@ -70,6 +73,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     VersionSplit.objects.create(
         model=ServedModel.objects.get(), target="old", base=1, candidate=1, weight=0.1, started_by="admin"
     )
+    DesiredState.objects.create(kind=DesiredState.HOST, name="h1", actor_name="anna")
     job = make(1, state="running", worker="w1", gpu="GPU-1")
     waiting, ended = make(2, state="queued"), make(3, state="failed")
     chosen = selections.freeze(admin, "cancel", ids=[job.pk], is_started=False)
@@ -80,7 +84,9 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     view = views.save(admin, "jobs", "old", "")
     subscription = subscriptions.create(admin)
     hook, _ = webhooks.create(admin, "https://hooks.example.com/ends")
+    orders = queues.create(admin, "orders", old.account_id, {})
     model = {"args": ["digits"]}
+    queue = {"args": [orders.pk]}
     zoo = REPOSITORY | OF_NEW_MODELS | {"name": "zoo", "url": f"file://{base}/zoo"}
     forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "model-approve": (model, {"version": "1"}),
@@ -91,6 +97,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "delete-model": ({"args": ["new"]}, {}),
         "undo-model": ({"args": ["new"]}, {}),
         "model-settings": (model, {"replicas": "2"}),
+        "model-autoscale": (model, {"autoscale": "on", "autoscale_max": "3"}),
         "model-enabled": (model, {"enabled": "0"}),
         "model-replicas": (model, {"replicas": "3"}),
         "model-default": (model, {"version": "1"}),
@@ -125,6 +132,9 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "deliver-again": ({"args": [hook.pk]}, {"job": job.pk}),
         "switch-webhook": ({"args": [hook.pk]}, {"on": "0"}),
         "delete-webhook": ({"args": [hook.pk]}, {}),
+        "create-queue": ({}, QUEUE | {"account": old.pk, "name": "new"}),
+        "queue-settings": (queue, QUEUE | {"max_delivery": "7"}),
+        "delete-queue": (queue, {}),
         "cancel-job": ({"args": [job.pk]}, {}),
         "change-job": ({"args": [waiting.pk]}, {"priority": "hi"}),
         "delete-job": ({"args": [ended.pk]}, {}),
@@ -132,6 +142,7 @@ def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
         "start-selection": ({"args": [chosen.pk]}, {}),
         "stop-selection": ({"args": [started.pk]}, {}),
         "worker-drain": ({"args": ["w1"]}, {"draining": "1"}),
+        "host-drain": ({"args": ["h1"]}, {"draining": "1"}),
         "worker-evict": ({"args": ["w1"]}, {"model": "digits", "version": "1"}),
         "live:release": ({}, {"gpu": "GPU-1"}),
         "device-release": ({"args": ["GPU-1"]}, {}),
@@ -165,7 +176,7 @@ def test_every_post_redirects_and_no_reload_does_it_again(
     SecondFactor.objects.create(user=User.objects.get(username="model-manager"))
     client = browser("admin")
     for name, (path, form) in valid.items():
-        if name == "model-settings":
+        if name in {"model-settings", "model-autoscale"}:
             form |= {
                 field: getattr(ServedModel.objects.get(name="digits"), field)
                 for field in catalog.SETTINGS

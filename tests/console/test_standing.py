@@ -38,7 +38,8 @@ def publish(feed: Feed, model: Model) -> None:
 def said(client: Client, job: Job) -> tuple[str, str]:
     """What list and page show as the job's state, and what REST says of how it stands: alike everywhere."""
     page, listed = (client.get(url).content.decode() for url in (f"/jobs/{job.pk}", "/jobs"))
-    shown = [text.split('class="state" data-state="')[1].split("</span>")[0] for text in (page, listed)]
+    states = [text.split('class="state" data-state="')[1].split("</span>")[0] for text in (page, listed)]
+    shown = [state.replace('<span class="clip">', "") for state in states]
     assert shown[0] == shown[1]
     over_rest = client.get(f"/api/jobs/{job.pk}").json()["job"]["standing"]
     assert client.get("/api/jobs").json()["jobs"][0]["standing"] == over_rest

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from console.board.protocol import Topic, Topics
 from console.board.rows import Waiter
@@ -18,7 +18,7 @@ from tests.console.mirror import Mirror
 from tests.console.test_archives import archive_of
 from tests.console.test_rights import is_endpoint, routes
 from tests.e2e.browser import House, NewHouse, Window, open_window
-from tests.e2e.pagefaults import COVERED, SHIFTS, WATCH, focus_all, judged, moved, walk_focus
+from tests.e2e.pagefaults import COVERED, SHIFTS, WATCH, focus_all, judged, moved, resize, walk_focus
 from tests.rigs import models
 from tests.rigs.runningstack import RunningStack
 
@@ -53,11 +53,13 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "repository-settings": ("/repositories/uploads/settings",),
     "add-repository": ("/repositories/-/add",),
     "model-settings": ("/models/{model}/settings",),
+    "model-autoscale": ("/models/{model}/autoscale",),
     "register-model": ("/models/-/register",),
     "upload-model": ("/models/-/upload?name={model}",),
     "workers": ("/workers",),
     "worker": ("/workers/{worker}",),
     "hosts": ("/workers/-/hosts",),
+    "scaling": ("/workers/-/scaling",),
     "host": ("/workers/-/hosts/{host}",),
     "device": ("/workers/-/devices/{gpu}",),
     "keys": ("/keys",),
@@ -73,6 +75,10 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "create-webhook": ("/results/new-webhook",),
     "webhook-hosts": ("/accounts/{key}/webhook-hosts",),
     "batches": ("/results/batches",),
+    "queues": ("/queues",),
+    "queue": ("/queues/{queue}",),
+    "create-queue": ("/queues/-/create",),
+    "queue-settings": ("/queues/{queue}/settings",),
     "audit": ("/audit", "/audit?q=actor:nobody"),
     "settings": ("/settings",),
     "users": ("/settings/users",),
@@ -451,9 +457,26 @@ def things(house: House, window: Window, key: str) -> dict[str, str]:
     host = str(page.locator("tbody a.row-link").first.get_attribute("href")).rsplit("/", 1)[-1]
     page.goto(window.url("/workers"))
     gpu = str(page.locator("tbody a[href^='/workers/-/devices/']").first.get_attribute("href")).rsplit("/", 1)[-1]
+    queue = _make_queue(window, page, kid)
     page.context.close()
-    ids = {"job": job, "key": kid, "gpu": gpu, "trial": trial, "selection": selection}
+    ids = {"job": job, "key": kid, "gpu": gpu, "trial": trial, "selection": selection, "queue": queue}
     return {"model": MODEL, "worker": "worker-1", "host": host, **ids}
+
+
+def _make_queue(window: Window, page: Page, account: str) -> str:
+    """The name of a queue that is made by its form, and whose page tells by itself when it is there."""
+    name = f"queue-{MARK}"
+    page.goto(window.url("/queues"))
+    page.get_by_role("link", name="Create queue").first.click()
+    window.confirm_if_asked(page)
+    page.get_by_label(re.compile("^Name")).fill(name)
+    page.get_by_label("Account").select_option(account)
+    page.get_by_label(re.compile("^Sink: most items")).fill("100")
+    page.get_by_role("button", name="Create queue").click()
+    page.wait_for_url(window.url(f"/queues/{name}"))
+    expect(page.locator("[data-live=state]")).to_contain_text("running")
+    expect(page.locator("[data-live=sink]")).to_contain_text("of 100")
+    return name
 
 
 def test_a_model_is_pinned_and_unpinned_and_loaded_by_hand_with_the_buttons_of_its_page(
@@ -477,6 +500,31 @@ def test_a_model_is_pinned_and_unpinned_and_loaded_by_hand_with_the_buttons_of_i
     page.get_by_label("Host").select_option(index=1)
     page.get_by_role("button", name="Load", exact=True).click()
     expect(page.locator("main")).to_contain_text("is to be loaded on")
+    page.context.close()
+
+
+def test_the_page_of_scaling_shows_what_changes_without_a_reload(window: Window, things: dict[str, str]) -> None:
+    watching, page = window.tab(), window.tab()
+    watching.goto(window.url("/workers/-/scaling"))
+    expect(watching.locator("#link")).to_have_attribute("data-link", "live")
+    expect(watching.locator("[data-live=models]")).to_contain_text("None.")
+
+    def switch(*, is_on: bool) -> None:
+        page.goto(window.url(f"/models/{things['model']}/autoscale"))
+        page.get_by_label("Autoscale", exact=True).set_checked(is_on)
+        page.get_by_role("button", name="Save").click()
+        page.wait_for_url(window.url(f"/models/{things['model']}"))
+
+    switch(is_on=True)
+    expect(watching.locator("[data-live=models]")).to_contain_text(things["model"])
+    line = watching.locator("[data-live=picture] polyline").first
+    expect(line).to_be_attached()
+    drawn = line.get_attribute("points") or ""
+    expect(line).not_to_have_attribute("points", drawn)
+    switch(is_on=False)
+    expect(watching.locator("[data-live=models]")).to_contain_text("None.")
+    expect(line).to_have_count(0)
+    watching.context.close()
     page.context.close()
 
 
@@ -504,6 +552,23 @@ def test_the_board_stands_still_when_its_rows_come(window: Window, things: dict[
         "new Promise((done) => setTimeout(() => done(window.shifts), 1000))"
     )  # the browser's own pace
     assert sum(value for value, _ in shifts) <= 0.01, shifts
+    page.context.close()
+
+
+def test_a_board_whose_socket_says_nothing_opens_another_one(window: Window) -> None:
+    page = window.tab()
+    opened: list[WebSocketRoute] = []
+
+    def receive(route: WebSocketRoute) -> None:
+        opened.append(route)
+        if len(opened) > 1:  # the first one is accepted, and its server says nothing
+            route.connect_to_server()
+
+    page.route_web_socket(re.compile("/ws/live$"), receive)
+    page.goto(window.url("/"))
+    expect(page.locator("#link")).to_have_text("live", timeout=30_000)
+    expect(page.locator("#unfed")).to_have_count(0)
+    assert len(opened) == 2
     page.context.close()
 
 
@@ -550,7 +615,7 @@ def test_every_screen_is_accessible_fits_and_stands_still(window: Window, things
     for name, paths in SCREENS.items():
         for path in paths if name != "login" else ():
             url = window.url(path.format(**things))
-            page.set_viewport_size({"width": width, "height": 740 if width < 500 else 900})
+            resize(page, width)
             page.goto(url)
             if name != "confirm-password":
                 window.confirm_if_asked(page)

@@ -160,6 +160,37 @@ def test_a_pin_is_set_and_taken_away(typed: Typed, model: str) -> None:
     assert "may leave memory" in typed("models", "pin", model, "--off").out
 
 
+def test_replicas_follow_the_load_and_the_command_that_is_said_takes_it_back(typed: Typed, model: str) -> None:
+    def settings() -> tuple[Any, ...]:
+        doc = json.loads(typed("models", "show", model, "--json").out)
+        return tuple(doc[name] for name in ("autoscale", "autoscale_min", "autoscale_max", "queue_backlog", "replicas"))
+
+    def take_back(said: Said) -> None:
+        assert said.status == 0, said
+        back = said.out.splitlines()[-1].partition(": signalbox ")[2].split()
+        assert typed(*back).status == 0
+
+    said = typed("models", "autoscale", model, "--min", "1", "--max", "2", "--backlog", "5", "--reason", "nightly")
+    assert said.out.splitlines()[0] == (
+        f"{NAME}: 1 to 2 replicas by its load, 5 waiting jobs each; before: 1 replica by hand."
+    )
+    assert settings()[:4] == (True, 1, 2, 5.0)
+    take_back(typed("models", "autoscale", model, "--max", "3", "--backlog", "0", "--wait", "30"))
+    assert settings()[:4] == (True, 1, 2, 5.0)
+    take_back(typed("models", "autoscale", model, "--off"))
+    stopped = typed("models", "autoscale", model, "--replicas", "0")
+    assert "set to 0 by hand" in stopped.out
+    take_back(stopped)
+    assert settings() == (True, 1, 2, 5.0, 1)
+    take_back(said)
+    assert settings() == (False, 1, 2, 5.0, 1)
+    assert typed("models", "autoscale", model, "--min", "4").status == 2
+    said = typed("models", "autoscale", model, "--off", "--max", "2")
+    assert (said.status, "--off takes none" in said.err) == (2, True)
+    with pytest.raises(SystemExit):
+        typed("models", "autoscale", model, "--backlog", "nan")
+
+
 def test_arrays_are_answered_as_arrays(caller: Typed, model: str, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([1.0, 2.0, 5.0], np.float32))
     into = tmp_path / "y.npz"

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from signalbox.wire.names import MAIN_ACCOUNT
 from tests.e2e.upprocess import END_S, ROOT, Up, wait_until_gone
 from tests.rigs import models
 from tests.rigs.runningstack import RunningStack
@@ -263,7 +264,7 @@ def test_a_start_after_streams_and_database_were_lost_serves_without_a_person(
 ) -> None:
     if up.process.poll() is None:
         up.end(signal.SIGINT)
-    (streams,) = (up.data / "nats" / "store").rglob("streams")
+    streams = up.data / "nats" / "store" / "jetstream" / MAIN_ACCOUNT / "streams"
     for name in ("JOBS", "STATE", "KV_leases"):
         shutil.rmtree(streams / name)
     (streams / "KV_models" / "meta.inf").unlink()

@@ -3,7 +3,7 @@
 ``python -m tests.rigs.devicehost JSON`` with ``url, worker, lock_dir, interval_log`` and device settings in
 ``rules``. The runner is that of :mod:`tests.rigs.lightrunner`. Prints one JSON object a line:
 ``{"event": "held", "token": 7, "at": <boottime>}``. Commands: ``want``, ``release``, ``run SECONDS``, ``half X``,
-``restart``, ``close``, ``block SECONDS``.
+``restart``, ``usable``, ``close``, ``block SECONDS``.
 """
 
 import asyncio
@@ -81,6 +81,8 @@ class Host:
             lease = await self.leased.held()
             await lease.runner.restart()
             say("restarted", token=lease.token, runner=lease.runner.pid)
+        elif verb == "usable":
+            say("usable", is_left_alone=self.leased.is_left_alone)
         elif verb == "block":
             time.sleep(float(words[0]))  # noqa: ASYNC251  what is tested is a loop that does not turn
         elif verb in {"run", "half"}:

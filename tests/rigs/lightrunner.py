@@ -35,8 +35,8 @@ class ToyEngine:
     """Runs ``half``, ``slow``, ``grip``, ``fatal``, ``large``, ``huge``, and ``rolling``, which tells its version.
 
     x: float32 ``[n]``; y as many. A version takes as many bytes as its file ``size`` says. The load of ``rolling``
-    waits while ``wait`` is there, fails if ``broken`` is, dies if ``fatal`` is, and uses the memory up beside others
-    if ``alone`` is.
+    waits while ``wait`` is there, and the file that it names, fails if ``broken`` is, dies if ``fatal`` is, and uses
+    the memory up beside others if ``alone`` is.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,8 @@ def _is_rolling(model: str) -> bool:
 def _rolling(path: Path) -> int:
     if (path / "fatal").exists():
         os._exit(3)
-    while (path / "wait").exists():
+    wait = path / "wait"
+    while wait.exists() and Path(wait.read_text() or wait).exists():
         threading.Event().wait(0.01)
     if (path / "broken").exists():
         raise ModelError("broken")

@@ -4,7 +4,7 @@ import sys
 
 from signalbox.ops import cli
 from signalbox.ops.up import main
-from signalbox.ops.up.child import Child, Spec
+from signalbox.ops.up.child import Spec
 from signalbox.ops.up.stack import UpStack
 from tests.rigs import lightworker
 
@@ -14,9 +14,8 @@ PROGRAM = "tests.rigs.lightup"
 class LightStack(UpStack):
     """A stack that imports no TensorFlow."""
 
-    async def start(self, spec: Spec) -> Child:
-        """Start the program the way the stack does."""
-        return await super().start(lightworker.instead(spec))
+    def _made(self, spec: Spec) -> Spec:
+        return lightworker.instead(spec)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import asyncio
 import collections
 import ctypes
 import os
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from signalbox.program.tasks import Background
 _READY: Final = b"Server is ready"
 _ROUTES: Final = b"Listening for route connections"
 """Logged after readiness; a node whose cluster port is taken ends between the two."""
+_RELOADED: Final = re.compile(rb"Reloaded server configuration|Failed to reload server configuration: (?P<fault>.*)")
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -26,7 +28,8 @@ class NatsServer:
     """One nats-server process. ``async with NatsServer(folder) as server: ... server.url``.
 
     folder: holds its store, configuration and log tail; kept, so that a restart finds the data. users: role ->
-    password; none = anyone may do anything. workers, readers: see :func:`signalbox.ops.natsserver.authorization`.
+    password; none = anyone may do anything, in one account. workers, readers, hosts, queues_bytes: see
+    :func:`signalbox.ops.natsserver.accounts`.
     port: 0 = a free one, the same at every start. monitor: ``host:port`` of the HTTP monitor. cluster, tls: the bodies
     of these blocks, as text. dies_with_parent: the kernel kills it when this process ends, however that happens.
     """
@@ -39,6 +42,8 @@ class NatsServer:
         users: Mapping[str, str] | None = None,
         workers: Mapping[str, Sequence[str]] | None = None,
         readers: Sequence[str] = (),
+        hosts: Mapping[str, str] | None = None,
+        queues_bytes: int = natsserver.QUEUES_BYTES,
         monitor: str = "",
         name: str = "",
         cluster: str = "",
@@ -50,6 +55,8 @@ class NatsServer:
         self.users = dict(users or {})
         self.workers = dict(workers or {})
         self.readers = tuple(readers)
+        self.hosts = dict(hosts or {})
+        self.queues_bytes = queues_bytes
         self.host = HOST
         self.port = port or free_port()
         self.monitor = monitor
@@ -63,6 +70,7 @@ class NatsServer:
         self._reading = Background()
         self._ready = asyncio.Event()
         self._is_serving = False
+        self._reloaded: asyncio.Future[str] | None = None
 
     @property
     def url(self) -> str:
@@ -114,19 +122,38 @@ class NatsServer:
             raise Unavailable(f"nats-server ended at once: {self._last_words()}")
 
     def _configuration(self) -> str:
-        users = {} if self.workers or self.readers else self.users
+        rendered = natsserver.render(
+            self.folder / "store",
+            port=self.port,
+            users=self.users,
+            name=self.name,
+            workers=self.workers,
+            readers=self.readers,
+            queues_bytes=self.queues_bytes,
+            hosts=self.hosts,
+        )
         parts = [
-            natsserver.render(self.folder / "store", port=self.port, users=users, name=self.name),
+            rendered,
             f'http: "{self.monitor}"' if self.monitor else "",
             f"cluster {{\n{self.cluster}\n}}" if self.cluster else "",
             f"tls {{ {self.tls} }}" if self.tls else "",
-            natsserver.authorization(self.users, self.workers, self.readers) if self.workers or self.readers else "",
         ]
         return "\n".join(part for part in parts if part) + "\n"
 
     async def stop(self) -> None:
         """End it in an orderly way. Idempotent."""
         await self._end(signal.SIGTERM)
+
+    async def reload(self) -> None:
+        """Write its configuration anew, and have it read that; returns when it has. Raises with what it refuses."""
+        assert self._process is not None
+        (self.folder / "nats.conf").write_text(self._configuration(), encoding="utf-8")
+        self._reloaded = asyncio.get_running_loop().create_future()
+        self._process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(self._start_timeout_s):
+            fault = await self._reloaded
+        if fault:
+            raise Unavailable(f"nats-server refuses its configuration: {fault}")
 
     async def kill(self) -> None:
         """End it with SIGKILL, as a crash would. Idempotent."""
@@ -160,6 +187,8 @@ class NatsServer:
         """Read its log while it runs: a full pipe would stop the server."""
         while line := await stream.readline():
             self.tail.append(line.decode(errors="replace").rstrip())
+            if self._reloaded is not None and not self._reloaded.done() and (found := _RELOADED.search(line)):
+                self._reloaded.set_result((found["fault"] or b"").decode(errors="replace"))
             if (_ROUTES if self.cluster else _READY) in line:
                 self._is_serving = True
                 self._ready.set()

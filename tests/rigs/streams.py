@@ -54,7 +54,7 @@ def _is_as_declared(info: dict[str, Any]) -> bool:
     if declared is None or (config["name"] in _NOT_PURGED and info["state"]["last_seq"]):
         return False
     wanted = topology.wanted(declared, 1) | topology._ages(declared["name"], Wire())
-    return not topology._differences(wanted, config)
+    return not topology.differences(wanted, config)
 
 
 async def _delete_consumers(bus: Bus, stream: str) -> None:

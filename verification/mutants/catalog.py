@@ -110,6 +110,11 @@ COMMANDS: Final[Mapping[int, Command]] = {
     76: _pytest("tests/unit/signalbox/program/test_program_tasks.py"),
     77: _pytest("tests/console/test_noticing.py", "one_name_at_once"),
     78: _pytest("tests/integration/workers/test_worker_diskcache.py", "idle_models_leave"),
+    79: _pytest("tests/integration/gateway_plugin/test_queue_watches.py", "closed_watch"),
+    80: _pytest("tests/integration/gateway_plugin/test_queue_watches.py", "nats_has_forgotten"),
+    81: _pytest("tests/unit/gateway_plugin/queues/test_pulling.py", "taken_back_first"),
+    82: _pytest("tests/unit/gateway_plugin/queues/test_sharing.py", "free_before"),
+    83: _pytest("tests/integration/gateway_plugin/test_queue_watches.py", "commit_at_another_plugin"),
 }
 
 

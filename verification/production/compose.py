@@ -97,9 +97,12 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     stop_grace_period: str = "10s"
     mem_limit: str = ""
     init: bool = False
+    read_only: bool = False
+    tmpfs: tuple[Literal["/tmp"], ...] = ()  # noqa: S108  the container's own, which each has here
     security_opt: tuple[Literal["no-new-privileges:true"], ...] = ()
     sysctls: dict[str, int] = {}
     logging: Logging | None = None
+    profiles: tuple[str, ...] = ()
 
     @property
     def on(self) -> dict[str, tuple[str, ...]]:
@@ -155,7 +158,10 @@ class Compose(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def read(path: Path, environment: Mapping[str, str]) -> Compose:
-    """The file, its variables from ``environment``. Raises :class:`Misconfigured` naming what is wrong or not known."""
+    """The file without the services of profiles, its variables from ``environment``.
+
+    Raises :class:`Misconfigured` naming what is wrong or not known.
+    """
     text = path.read_bytes()
     if len(text) > LARGEST_BYTES:
         raise Misconfigured(f"{path} is larger than {LARGEST_BYTES} bytes.")
@@ -165,7 +171,9 @@ def read(path: Path, environment: Mapping[str, str]) -> Compose:
         raise Misconfigured(f"{path}: {error}.") from error
     if problems := found.problems():
         raise Misconfigured(f"{path}: {'; '.join(problems)}.")
-    return found
+    return msgspec.structs.replace(
+        found, services={name: service for name, service in found.services.items() if not service.profiles}
+    )
 
 
 def document(text: bytes, environment: Mapping[str, str]) -> Any:

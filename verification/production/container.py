@@ -39,6 +39,8 @@ def main(path: str) -> None:
         made = root / folder.lstrip("/")
         made.mkdir(parents=True, exist_ok=True)
         os.chown(made, owner, group)
+    if spec["is_read_only"]:
+        _mount("none", root, flags=_BIND | _REMOUNT | _READ_ONLY)
     socket.sethostname(spec["hostname"])
     os.chroot(root)
     os.chdir(spec["workdir"])

@@ -3,14 +3,23 @@
 import re
 import shlex
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from signalbox.program.errors import Misconfigured
 
+_DOCUMENTS: Final = "/usr/share/doc/"
+"""What is copied below it serves no program."""
+_MADE_ELSEWHERE: Final = frozenset({"ARG", "EXPOSE", "LABEL"})
+"""What says nothing of how the program runs."""
+
 
 class BuildTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """One target. copied: (in the repository, in the image). uid: of the user it runs as, 0 = root."""
+    """One target. copied: (in the repository, in the image). uid: of the user it runs as, 0 = root.
+
+    environment: without PATH, which says where the image has its programs.
+    """
 
     environment: dict[str, str] = {}
     workdir: str = "/"
@@ -27,6 +36,8 @@ def read(path: Path, target: str) -> BuildTarget:
     name = ""
     for line in _lines(path.read_text(encoding="utf-8")):
         word, _, rest = line.partition(" ")
+        if word == "ARG" and not name:
+            continue  # the base image is the builder's choice
         if word == "FROM":
             base, _, name = rest.partition(" AS ")
             images[name] = images.get(base, BuildTarget())
@@ -42,18 +53,26 @@ def read(path: Path, target: str) -> BuildTarget:
 def _changed(image: BuildTarget, word: str, rest: str, users: dict[str, int]) -> BuildTarget:
     replace = msgspec.structs.replace
     if word == "ENV":
-        pairs = (part.partition("=")[::2] for part in shlex.split(rest))
-        return replace(image, environment={**image.environment, **dict(pairs)})
+        pairs = dict(part.partition("=")[::2] for part in shlex.split(rest))
+        pairs.pop("PATH", None)
+        return replace(image, environment={**image.environment, **pairs})
     if word == "WORKDIR":
         return replace(image, workdir=rest)
     if word == "USER":
-        return replace(image, user=rest, uid=users[rest])
+        number = int(rest.partition(":")[0])
+        name = next((user for user, uid in users.items() if uid == number), "")
+        if not name or rest != f"{number}:{number}":
+            raise Misconfigured(f"USER {rest}: two equal numbers, of a user that the Dockerfile makes, are known here.")
+        return replace(image, user=name, uid=number)
     if word == "CMD":
         return replace(image, command=tuple(msgspec.json.decode(rest, type=list[str])))
     if word == "COPY":
-        source, target = shlex.split(rest)
+        *sources, target = shlex.split(rest)
+        if target.startswith(_DOCUMENTS):
+            return image
+        (source,) = sources
         return replace(image, copied=(*image.copied, (source, f"{image.workdir}/{target}")))
-    if word == "EXPOSE":
+    if word in _MADE_ELSEWHERE:
         return image
     raise Misconfigured(f"The Dockerfile's {word} is not known here.")
 

@@ -63,6 +63,7 @@ class Builder:
             "hostname": hostname,
             "workdir": image.workdir,
             "mounts": mounts,
+            "is_read_only": service.read_only,
             "folders": [[folder, image.uid, image.gid] for folder in image.folders],
             "enter": [*inside, *image.argv],
         }

@@ -296,6 +296,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self._asleep.clear()
         self._runnable.clear()
 
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What the world has to know of. After its end the collector finds what was never awaited; a handler that
+        described it then has crashed the interpreter."""
+        if not self._is_over:
+            super().call_exception_handler(context)
+
     # -- time ----------------------------------------------------------------------------------------
 
     def _run_once(self) -> None:

@@ -96,18 +96,33 @@ async def find(setting: str, lock_dir: Path) -> Device:
     gpus = await _HELPERS.list_gpus()
     for gpu in gpus or ():
         if setting in {gpu.uuid, f"gpu:{gpu.index}"}:
-            return Device(
-                id=gpu.uuid,
-                kind="nvidia",
-                name=gpu.name,
-                memory_bytes=gpu.memory_bytes,
-                driver=gpu.driver,
-                cuda=gpu.cuda,
-            )
+            return _device(gpu)
     if gpus is None:
         raise Misconfigured(f"NVML does not answer, so device {setting!r} cannot be found.")
     known = ", ".join(["cpu:0", *(f"gpu:{gpu.index} ({gpu.uuid})" for gpu in gpus)])
     raise Misconfigured(f"There is no device {setting!r} here; there is: {known}.")
+
+
+async def gpus() -> list[tuple[int, Device]]:
+    """Every GPU that answers, after its number. Of one that is divided the MIG instances, in its place.
+
+    Raises :class:`Misconfigured` where NVML does not answer.
+    """
+    found = await _HELPERS.list_gpus()
+    if found is None:
+        raise Misconfigured("NVML does not answer, so the GPUs of this machine cannot be found.")
+    divided = {gpu.index for gpu in found if gpu.uuid.startswith("MIG-")}
+    return [
+        (gpu.index, _device(gpu))
+        for gpu in found
+        if gpu.uuid and not gpu.fault and (gpu.uuid.startswith("MIG-") or gpu.index not in divided)
+    ]
+
+
+def _device(gpu: Gpu) -> Device:
+    return Device(
+        id=gpu.uuid, kind="nvidia", name=gpu.name, memory_bytes=gpu.memory_bytes, driver=gpu.driver, cuda=gpu.cuda
+    )
 
 
 async def wait_until_free(device: Device, *, timeout_s: float, idle_bytes: int = 0) -> bool:

@@ -15,6 +15,7 @@ from signalbox.wire.messages import Device
 from workers.device import devices
 from workers.device.devices import Gpu, Unfree
 from workers.host import gauges
+from workers.host.devicegauges import USED
 
 PERIOD_S: Final = 2.0
 _HOST: Final = "pid:[4026531836]"
@@ -56,6 +57,7 @@ class Watch:
             task.cancel()
         self.pids = frozenset()
         gauges.GPU_FOREIGN.set(0)
+        USED.clear()
         return task
 
     async def _run(self) -> None:
@@ -69,6 +71,8 @@ class Watch:
     def _judge(self, gpus: list[Gpu]) -> None:
         runner = self._runner()
         gpu = next((gpu for gpu in gpus if gpu.uuid == self._device.id), None)
+        if gpu is not None and not gpu.fault:
+            USED.labels(gpu.uuid).set(gpu.used_bytes)
         if runner and gpu is not None and not gpu.fault:
             self._found(foreign_processes(gpu.pids, runner))
 

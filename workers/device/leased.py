@@ -84,6 +84,7 @@ class LeasedDevice:
         self._left = asyncio.Event()
         self._events: deque[Event] = deque()
         self._is_stepping = self._is_open = False
+        self._left_alone_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._acts = Background()
@@ -121,6 +122,11 @@ class LeasedDevice:
         """Whether there is no runner that could compute: none inside the device that is held, or none to enter it."""
         runner = self.runner
         return not (runner.ready if self._handle is None else runner.entered).is_set()
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether the device could not be used when it was last tried, and is not tried again yet."""
+        return boottime() < self._left_alone_until
 
     @property
     def may_begin(self) -> bool:
@@ -293,6 +299,7 @@ class LeasedDevice:
     def _leave_alone(self, reason: str, **facts: object) -> None:
         """Report that the lease is held and the device cannot be used, and why."""
         gauges.GPU_QUARANTINE.labels(reason).inc()
+        self._left_alone_until = boottime() + self.settings.quarantine_s
         self._log.error("gpu.unusable", why=reason, again_in_s=self.settings.quarantine_s, **facts)
 
     def _tell_risk(self) -> None:
@@ -310,6 +317,7 @@ class LeasedDevice:
 
     def _gain(self, token: int) -> None:
         self.runner.admit(token)
+        self._left_alone_until = 0.0
         if self._handle is None:  # otherwise a new runner under the same lease
             self._handle = LeaseHandle(self, token=token, gpu=self.device.id, runner=self.runner, watch=self._watch)
             self._watch.start()
@@ -356,6 +364,7 @@ class LeasedDevice:
                 is_free = False
             if not is_free:
                 self._log.error("gpu.entry_refused", token=enter.token)
+                self._left_alone_until = boottime() + self.settings.quarantine_s
                 return events.DeviceUnusable()
         if self._lease.token == enter.token:
             self._order(enter)

@@ -5,7 +5,7 @@ last known tables and serves on when the console or NATS is away.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from signalbox.bus.client import Bus
@@ -15,7 +15,7 @@ from signalbox.program import log
 from signalbox.wire import rollout
 from signalbox.wire.messages import Desired, Limits, Model, Serving, Worker
 from signalbox.wire.names import Bucket, token, untoken
-from signalbox.wire.placement import homes_of
+from signalbox.wire.placement import homes_of, kept_models
 from signalbox.wire.steering import Pin, Prefetch
 from workers.host.quarantine import Quarantine
 
@@ -104,9 +104,9 @@ class AssignedModels(Mapping[str, Model]):
         return sum(1 for _ in self)
 
 
-def _placed_by(worker: Worker) -> tuple[str, str, bool, tuple[str, ...]]:
+def _placed_by(worker: Worker) -> tuple[str, str, bool, bool, tuple[str, ...]]:
     """What placement reads of presence. The rest changes every two seconds."""
-    return worker.device.id, worker.host, worker.state == "draining", worker.serves
+    return worker.device.id, worker.host, worker.state == "draining", worker.is_leaving, worker.serves
 
 
 class FleetTables:
@@ -133,6 +133,8 @@ class FleetTables:
         self._on_vanished = on_vanished
         self._clock = clock
         self._generation = 0
+        self._left: frozenset[str] | None = None
+        """Keys of the models that were placed here when this worker was told to leave; it serves them on."""
         self._device = device
         self._host = host
         self._worker_id = worker
@@ -185,12 +187,12 @@ class FleetTables:
     def assigned(self) -> AssignedModels:
         """The models that this worker serves now."""
         self._assignment.worker_changed(token(self._worker_id), self._describe())
-        here = self._assignment.current()
+        here = self._here()
         return AssignedModels(self.models.items(), (key for key in here if not self._is_paused(key)))
 
     def is_assigned(self, name: str) -> bool:
         """Whether placement gives the model to this device, paused or not."""
-        return token(name) in self._assignment.current()
+        return token(name) in self._here()
 
     def targets(self, model: Model) -> list[int]:
         """Versions worth having in memory: first those that requests shall get, then those that they get now."""
@@ -246,8 +248,35 @@ class FleetTables:
         return self._worker_id <= min(self._other_holders(name), default=self._worker_id)
 
     def is_alone(self, name: str) -> bool:
-        """Whether no other device that the model is placed on is held."""
-        return not self._other_holders(name)
+        """Whether no other device that the model is placed on is held; never while this worker leaves."""
+        return not self.is_leaving and not self._other_holders(name)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this worker's device is to be nobody's home any more."""
+        return self._left is not None
+
+    def leave(self) -> None:
+        """Serve what is placed here now, and nothing else, wherever it is placed from now on."""
+        self.assigned()
+        self._left = frozenset(self._here())
+
+    def stay(self) -> None:
+        """Serve what is placed here, as before."""
+        self._left = None
+
+    def _here(self) -> Collection[str]:
+        """Keys of the models that this worker serves, paused ones too."""
+        return self._left if self._left is not None else self._assignment.current()
+
+    def kept(self, worker: Worker) -> int:
+        """How many models this worker has to serve until it may end. worker: its own presence."""
+        others = (other for other in self.workers.items().values() if other.id != self._worker_id)
+        return len(kept_models(worker, others, self._find_served)) if self.is_leaving else 0
+
+    def _find_served(self, name: str, version: int) -> Model | None:
+        model = self.find(name)
+        return model if model is not None and version in self.targets(model) else None
 
     def served_too(self, worker: Worker, names: Iterable[str]) -> list[str]:
         """Those of the models that were placed on the device of a worker that is gone, and that this one acts for."""

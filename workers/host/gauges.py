@@ -20,6 +20,14 @@ BATCH_JOBS: Final = metrics.histogram(
     "worker_batch_jobs", "Jobs in a batch.", "model", buckets=(1, 2, 4, 8, 16, 32, 64, 128)
 )
 RUN_SECONDS: Final = metrics.histogram("worker_run_seconds", "One run of a batch.", "model")
+WAIT_SECONDS: Final = metrics.histogram(
+    "worker_wait_seconds",
+    "What a job had waited when it ended, in all its attempts: all but delay, run and commit.",
+    "model",
+)
+LEASE_SECONDS: Final = metrics.histogram(
+    "worker_lease_seconds", "What of the wait of a job that ended was for the lease of a device."
+)
 SHADOW_RUNS: Final = metrics.counter("worker_shadow_runs", "Runs of a candidate in the shadow of another one.", "model")
 PRESENCE_SHORTENED: Final = metrics.counter(
     "worker_presence_shortened", "Times this worker's presence document began to be too long to be written whole."
@@ -156,6 +164,5 @@ def count_cached(model: str, version: int, waits_ms: Sequence[tuple[float, float
         THEIR_MISSES.labels(*labels).inc(misses)
     if hits := len(waits_ms) - misses:
         THEIR_HITS.labels(*labels).inc(hits)
-    seconds = THEIR_SECONDS.labels(*labels)
-    for fetch_ms, load_ms in waits_ms:
-        seconds.observe((fetch_ms + load_ms) / 1000)
+    seconds = [(fetch_ms + load_ms) / 1000 for fetch_ms, load_ms in waits_ms]
+    metrics.observe_many(THEIR_SECONDS.labels(*labels), seconds)

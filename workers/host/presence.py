@@ -23,6 +23,7 @@ from signalbox.wire import messages
 from signalbox.wire.messages import Residency, Worker
 from signalbox.wire.names import Bucket, token
 from workers.host import gauges
+from workers.host.devicegauges import DEVICE
 
 SETTLE_S: Final = 0.1
 """Changes within this time share one write."""
@@ -89,6 +90,7 @@ class Presence:
     async def write(self) -> None:
         """Write the document now. Raises :class:`Unavailable`."""
         worker = self._describe()
+        DEVICE.show(worker)
         reported = fitting(worker)
         is_shortened = reported is not worker
         if is_shortened and not self._is_shortened:

@@ -13,6 +13,7 @@ from typing import Final
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
+from signalbox.jobs import joblog
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import names
@@ -63,9 +64,9 @@ class Quarantine:
         try:
             await put(self._bus, Bucket.POISON, names.poison(job.model, job.version, digest), doc, ttl_s=QUARANTINE_S)
         except SignalboxError as failure:
-            log.warning("quarantine.write_failed", job=job.id, why=str(failure))
+            log.warning("quarantine.write_failed", **joblog.ids(job), why=str(failure))
         else:
-            log.warning("input.quarantined", model=job.model, job=job.id, sha256=digest)
+            log.warning("input.quarantined", model=job.model, **joblog.ids(job), sha256=digest)
 
     def _changed(self) -> None:
         self._models = frozenset(key.partition(".")[0] for key in self._table.items())

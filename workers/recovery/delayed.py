@@ -117,6 +117,11 @@ class DelayedJobs:
             self._next_at = min((one.due_at for one in self._jobs.values()), default=math.inf)
 
     @property
+    def next_at(self) -> float:
+        """When the first is due, UTC seconds; infinite where there is none."""
+        return self._next_at
+
+    @property
     def is_due(self) -> bool:
         """Whether a job may be due, or was told of."""
         return bool(self._told) or self._next_at <= self._clock()
@@ -164,7 +169,7 @@ class DelayedJobs:
 
     def _receive(self, message: Message) -> None:
         job_id = message.subject.rpartition(".")[2]
-        if names.JOB_ID.match(job_id) and len(self._told) < MOST_TOLD:
+        if not message.data and names.JOB_ID.match(job_id) and len(self._told) < MOST_TOLD:
             self._told.add(job_id)
 
 

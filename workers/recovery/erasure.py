@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from signalbox.bus.client import Bus
-from signalbox.jobs import deletion
+from signalbox.jobs import deletion, joblog
 from signalbox.program import log
 from signalbox.wire.messages import Record
 from workers.host import gauges
@@ -78,7 +78,7 @@ class Erasure:
         """Erase some of what is left; returns whether that was all."""
         if erased := await deletion.erase(self._bus, one.record, most=_MESSAGES):
             gauges.ERASED.inc(erased)
-            log.info("reconciler.erased", job=one.record.id, messages=erased)
+            log.info("reconciler.erased", **joblog.ids(one.record), messages=erased)
         if erased >= _MESSAGES:
             return False
         if one.is_again:

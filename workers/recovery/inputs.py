@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from signalbox.bus.client import Bus, Message, Subscription
-from signalbox.jobs import inputs
+from signalbox.jobs import inputs, joblog
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import NewerVersion
@@ -97,7 +97,7 @@ class InputRemoval:
         except NewerVersion:
             return
         if await self._remove_orphan(subject, known.last_seq):
-            log.warning("reconciler.input_without_job", job=names.job_of_input(subject))
+            log.warning("reconciler.input_without_job", **joblog.only_id(names.job_of_input(subject)))
 
     def _receive(self, message: Message) -> None:
         try:

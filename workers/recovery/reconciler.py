@@ -27,6 +27,7 @@ Results above the inline limit need no collector: ``PAYLOADS`` drops every chunk
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections import deque
@@ -48,7 +49,7 @@ from signalbox.program.tasks import TaskGroup
 from signalbox.wire import names
 from signalbox.wire.duties import ReconcilerPosition
 from signalbox.wire.messages import Job, Model, Record, State, Worker, decode, encode
-from signalbox.wire.names import RECONCILER, Bucket, Header, Stream, token
+from signalbox.wire.names import POSITION, RECONCILER, Bucket, Header, Stream, token
 from workers.host import gauges
 from workers.recovery.delayed import DelayedJobs, Released
 from workers.recovery.erasure import Erasure
@@ -76,10 +77,11 @@ MAX_CHECKED: Final = 500
 """Records looked up in one turn, for each of its steps."""
 MAX_KNOWN: Final = 100_000
 """Open records and ended jobs remembered; then reading on waits."""
-_POSITION: Final = "position"
-"""Key in KV ``duties``."""
 _RUNNING: Final = '"state":"running"'
 _QUEUED: Final = '"state":"queued"'
+_CANCELLED: Final = '"state":"cancelled"'
+_CLAIMED: Final = '"attempt":'
+"""A record that was cancelled and has none was never claimed."""
 _STORED: Final = '"input":{'
 _DELETED: Final = '"deleted_at":'
 """Of the others only these are read whole: where a job's input was stored, and tombstones."""
@@ -140,7 +142,9 @@ class JobReconciler:
         self._position: ReconcilerPosition | None = None
         """Where we read on; None: where the one before us left off, or the duty is another's."""
         self._is_doubted = False
-        self._read_to = 0
+        self._read_to = self._known_to = 0
+        self._deadlines = (math.inf, math.inf)
+        """The first deadline of what waits in ``JOBS``: as it was read last, and as far as it is being read."""
         self._positions: deque[tuple[float, int]] = deque()
         """When STATE had been read up to where. A server that crashes may lose its last messages and give their numbers
         again: after a reconnect reading goes back to where it was before what may have been lost."""
@@ -163,7 +167,8 @@ class JobReconciler:
         while True:
             await asyncio.sleep(pause_s * (0.8 + 0.4 * random.random()))  # noqa: S311  no secret: spreads load
             pause_s = self._removal_s
-            is_whole = loop.time() >= whole_at or self._has_removed
+            # The first one too, where this worker was started for a deadline.
+            is_whole = loop.time() >= whole_at or self._has_removed or self._position is None
             if is_whole:
                 whole_at, self._has_removed = loop.time() + self._period_s, False
             try:
@@ -227,7 +232,11 @@ class JobReconciler:
             self._begin(position.state_seq)
         self._position = position
         await self._delayed.listen()
+        if not jobs["state"]["messages"]:
+            self._deadlines = (math.inf, math.inf)
         self._read_to = await self._read_records(self._read_to, state["state"])
+        # The last records may be gone: what is behind the last one that is there was read too.
+        self._known_to = self._read_to if self._is_behind else max(self._read_to, state["state"]["last_seq"] + 1)
         self._positions.append((self._clock(), self._read_to))
         while len(self._positions) > 1 and self._positions[1][0] <= self._clock() - self._settled_s:
             self._positions.popleft()
@@ -288,10 +297,11 @@ class JobReconciler:
         self._erasure.begin()
         self._undelivered.begin()
         self._read_to = state_seq
+        self._deadlines = (math.inf, math.inf)
 
     async def _kept(self) -> ReconcilerPosition:
         """Where the last reconciler left off, as far as is known."""
-        stored = await self._bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, _POSITION))
+        stored = await self._bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, POSITION))
         try:
             return decode(ReconcilerPosition, stored.data) if stored is not None else ReconcilerPosition()
         except msgspec.MsgspecError:  # a newer program's
@@ -306,8 +316,9 @@ class JobReconciler:
         low = min([self._positions[0][1], *(seq for seq, _ in self._open.values())])
         low = min(low, self._slots.lowest(low), self._removal.lowest(low), self._delayed.lowest(low))
         low = self._erasure.lowest(low)
-        kept = replace(position, state_seq=low)
-        await self._bus.write(names.key(Bucket.DUTIES, _POSITION), encode(kept))
+        due_at = min(self._delayed.next_at, *(at + GRACE_S for at in self._deadlines))
+        kept = replace(position, state_seq=low, read_to=self._known_to, due_at=due_at if math.isfinite(due_at) else 0.0)
+        await self._bus.write(names.key(Bucket.DUTIES, POSITION), encode(kept))
 
     def _lowest(self) -> int:
         """Below this every record is of a job that has ended, and none is a newer program's."""
@@ -326,10 +337,12 @@ class JobReconciler:
         """
         if not jobs["state"]["messages"]:
             return 0
+        first_at = self._deadlines[1] if seq else math.inf
         over: list[tuple[int, Job]] = []
         before = self._clock() - GRACE_S
 
         def visit(message: Delivery | Stored) -> bool:
+            nonlocal first_at
             if len(over) >= MAX_CHECKED:
                 return False
             try:
@@ -338,12 +351,15 @@ class JobReconciler:
                 return True
             if job.deadline_at < before or self._is_removed(job.model):
                 over.append((message.seq, job))
+            else:
+                first_at = min(first_at, job.deadline_at)
             return True
 
         after = await walk_jobs(self._bus, jobs, seq, MAX_READ, visit)
         for job_seq, job in over:
             await self._end_queued(job_seq, job)
         following = await self._bus.leader_next(Stream.JOBS, after)
+        self._deadlines = (self._deadlines[0] if following is not None else first_at, first_at)
         return following.seq if following is not None else 0
 
     async def _end_queued(self, seq: int, job: Job) -> None:
@@ -411,7 +427,8 @@ class JobReconciler:
             else:
                 self._open.pop(job_id, None)
                 self._delayed.forget(job_id)
-                self._removal.ended(job_id, delivery.seq, stored_input)
+                is_withdrawn = _CANCELLED in text and _CLAIMED not in text
+                self._removal.ended(job_id, delivery.seq, stored_input, is_withdrawn=is_withdrawn)
             return True
 
         after = await walk(self._bus, Stream.STATE, seq, MAX_READ, visit)

@@ -7,6 +7,10 @@ class and sequence looks through the class (ADR 0210). In a slot where some jobs
 goes for itself, and after ten minutes each job; not many classes at once that have few (below). What comes into a slot
 after the question is not touched.
 
+Jobs that were cancelled before any worker claimed them are the exception: a worker that comes to the message of one
+runs it for nothing, as a first delivery is run without a look at the record. These go singly at the next turn, whatever
+else is in their slot and however many wait.
+
 At a purge the server counts anew what each consumer has left, whatever goes, and accepts nothing meanwhile. That takes
 about 0.1 µs for each message that is queued: where very many are, slots are longer (:mod:`signalbox.wire.names`), only
 those go in which all have ended, of one with few messages these go singly, 0.4 ms each, which counts nothing, and as
@@ -92,21 +96,48 @@ class _Queue(NamedTuple):
 class _Slot:
     """Ended jobs whose messages may be in ``JOBS``, with the sequences of their records. due_at: of the next check.
 
-    most: jobs whose messages the last check left there; one that was raised to a higher class has two.
+    withdrawn: those of them that nobody had claimed, if there are any.
+    most: jobs whose messages the last check left there; one that was raised to a higher class may have two.
     """
 
-    __slots__ = ("began_at", "due_at", "ended", "most", "pause_s")
+    __slots__ = ("began_at", "due_at", "ended", "most", "pause_s", "withdrawn")
 
     def __init__(self, began_at: float) -> None:
         self.ended: dict[str, int] = {}
+        self.withdrawn: set[str] | None = None
         self.began_at = began_at
         self.due_at = self.pause_s = 0.0
         self.most = 0
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it has something that was not looked at before."""
+        return not self.pause_s or bool(self.withdrawn)
+
+    def add(self, job_id: str, seq: int, *, is_withdrawn: bool) -> None:
+        """Note a job that has ended."""
+        self.ended[job_id] = seq
+        if is_withdrawn:
+            self.withdrawn = self.withdrawn or set()
+            self.withdrawn.add(job_id)
+
+    def withdrawn_of(self, subjects: Iterable[str]) -> list[str]:
+        """Those that are of withdrawn jobs."""
+        withdrawn = self.withdrawn or ()
+        return [subject for subject in subjects if names.job_of(subject) in withdrawn]
+
+    def keep(self, left: set[str], open_jobs: int) -> None:
+        """Note of which ended jobs a check left messages, and how many there were of others."""
+        self.ended = {job_id: seq for job_id, seq in self.ended.items() if job_id in left}
+        self.withdrawn = (self.withdrawn or set()) & left or None
+        self.most = open_jobs + len(self.ended)
 
     def is_due(self, now: float, queue: _Queue) -> bool:
         """Whether to look at it."""
         if self.began_at + queue.slot_s + SETTLED_S > now:
             return False
+        if self.withdrawn:
+            return True
         if self.most and len(self.ended) >= self.most:
             return True  # whatever was there has ended
         return self.due_at <= now and not (queue.is_patient and self.most)
@@ -141,15 +172,18 @@ class JobRemoval:
         slot = self._slots.get(names.slot_of(job_id))
         return slot is not None and job_id in slot.ended
 
-    def ended(self, job_id: str, seq: int, stored_input: str = "") -> None:
-        """A terminal record was read, at ``seq``. stored_input: the subject of the job's input in ``INPUTS``."""
+    def ended(self, job_id: str, seq: int, stored_input: str = "", *, is_withdrawn: bool = False) -> None:
+        """A terminal record was read, at ``seq``.
+
+        stored_input: the subject of the job's input in ``INPUTS``. is_withdrawn: it was cancelled before any claim.
+        """
         if stored_input:
             self._inputs[stored_input] = seq
         name = names.slot_of(job_id)
         slot = self._slots.get(name)
         if slot is None:
             slot = self._slots[name] = _Slot(names.time_of_slot(name))
-        slot.ended[job_id] = seq
+        slot.add(job_id, seq, is_withdrawn=is_withdrawn)
 
     def lowest(self, otherwise: int) -> int:
         """The lowest sequence of a record whose message may still be there, or what is given where there is none."""
@@ -162,8 +196,8 @@ class JobRemoval:
         queue = _Queue.of(jobs, len(self))
         now = self._clock()
         due = [name for name, slot in self._slots.items() if slot.is_due(now, queue)]
-        again = [name for name in due if self._slots[name].pause_s]
-        fresh = [name for name in due if not self._slots[name].pause_s]
+        again = [name for name in due if not self._slots[name].is_fresh]
+        fresh = [name for name in due if self._slots[name].is_fresh]
         singly = MOST_SINGLY
         for name in fresh[:MOST_SLOTS] + sorted(again, key=lambda name: self._slots[name].due_at)[:AGAIN]:
             singly -= await self._check(name, queue, now, singly)
@@ -187,25 +221,19 @@ class JobRemoval:
             await self._purge({"filter": names.jobs_in_slot(name), "seq": last_seq + 1}, queue)
             del self._slots[name]
             return 0
-        if queue.is_patient and not is_whole:
-            slot.most = len(set(map(names.job_of, there)))
-            slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, ended)}
-            return 0
-        mixed = {names.class_of(subject) for subject in there if names.job_of(subject) not in slot.ended}
-        counts = Counter(class_ for class_ in map(names.class_of, ended) if class_ not in mixed).most_common()
-        small = 0 if queue.few else SMALL
-        most = max(MANY, queue.few)
-        whole = {class_ for place, (class_, number) in enumerate(counts) if number >= most or place < small}
+        is_kept = queue.is_patient and not is_whole
+        whole = set() if is_kept else _whole_classes(there, ended, queue)
         for model, priority in whole:
             await self._purge({"filter": names.jobs_in_slot(name, model, priority), "seq": last_seq + 1}, queue)
         left = [subject for subject in ended if names.class_of(subject) not in whole]
         is_old = now - names.time_of_slot(name) > SINGLY_S
-        gone = left[:most_singly] if is_whole or is_old or queue.is_crowded else []
+        may_go = not is_kept and (is_whole or is_old or queue.is_crowded)
+        gone = (left if may_go else slot.withdrawn_of(left))[:most_singly]
         await self._remove_singly(gone, last_seq)
-        slot.ended = {job_id: slot.ended[job_id] for job_id in map(names.job_of, left[len(gone) :])}
-        slot.most = len(set(map(names.job_of, there)) - set(map(names.job_of, ended))) + len(slot.ended)
-        slot.pause_s = min(max(PAUSE_S, 2 * slot.pause_s), _LONGEST_PAUSE_S)
-        slot.due_at = now + slot.pause_s
+        slot.keep(_jobs(set(left).difference(gone)), len(_jobs(there) - _jobs(ended)))
+        if not is_kept:
+            slot.pause_s = min(max(PAUSE_S, 2 * slot.pause_s), _LONGEST_PAUSE_S)
+            slot.due_at = now + slot.pause_s
         if not slot.ended:
             del self._slots[name]
         return len(gone)
@@ -234,6 +262,19 @@ class JobRemoval:
             await inputs.remove(self._bus, subjects)
             for subject in subjects:
                 del self._inputs[subject]
+
+
+def _jobs(subjects: Iterable[str]) -> set[str]:
+    return set(map(names.job_of, subjects))
+
+
+def _whole_classes(there: Iterable[str], ended: Iterable[str], queue: _Queue) -> set[tuple[str, str]]:
+    """Classes of which all that is there has ended, and which are worth a purge of their own."""
+    mixed = set(map(names.class_of, set(there).difference(ended)))
+    counts = Counter(class_ for class_ in map(names.class_of, ended) if class_ not in mixed).most_common()
+    small = 0 if queue.few else SMALL
+    most = max(MANY, queue.few)
+    return {class_ for place, (class_, number) in enumerate(counts) if number >= most or place < small}
 
 
 def _groups(items: list[str]) -> Iterable[list[str]]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from signalbox.bus.client import Bus, ConsumerInfo, Delivery, Stored
+from signalbox.jobs import joblog
 from signalbox.jobs.delivery import generation_of
 from signalbox.jobs.message import remove
 from signalbox.jobs.records import Records
@@ -88,7 +89,7 @@ class UndeliveredJobs:
             if await self._has_ended(job):
                 await remove(self._bus, seq)
                 gauges.JOBS_REMOVED.inc()
-                log.info("reconciler.late_message_removed", job=job.id, model=job.model)
+                log.info("reconciler.late_message_removed", **joblog.ids(job), model=job.model)
                 continue
             consumer = await self._consumer(job)
             if consumer is not None and seq > consumer.delivered_stream_seq:

@@ -1,19 +1,32 @@
-"""Requests to cancel jobs in flight: learned of, or found in their records."""
+"""Requests to cancel jobs: of those in flight, learned of or found in their records, and of those that may come yet."""
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
 
 from signalbox.bus.client import Message
 from signalbox.jobs.records import Records
 from signalbox.program.tasks import Background
+from signalbox.wire.messages import Job
 from workers.serving.committing import Committer, Done
 from workers.serving.deliveries import Deliveries
 from workers.serving.dispatch import Dispatcher
 from workers.serving.execution import Executor
 from workers.serving.inflight import InFlightJob
 
+MOST_HEARD: Final = 10_000
+"""Requests remembered of jobs that are not in flight here, for the seconds until their messages are removed."""
+MISSED_S: Final = 5.0
+"""For so long after it began to listen a worker reads the records of jobs that were accepted before: until a turn of
+the reconciler is over, which removes the messages of those that were cancelled."""
+
 
 class Cancellations:
-    """Ends jobs of one session as their owners ask. tasks: the session's. grace_s: a run may go on so long."""
+    """Ends jobs of one session as their owners ask.
+
+    tasks: the session's. clock: UTC seconds. grace_s: a run may go on so long.
+    """
 
     def __init__(
         self,
@@ -24,6 +37,7 @@ class Cancellations:
         executor: Executor,
         committer: Committer,
         tasks: Background,
+        clock: Callable[[], float],
         grace_s: float,
     ) -> None:
         self._records = records
@@ -33,13 +47,31 @@ class Cancellations:
         self._committer = committer
         self._tasks = tasks
         self._grace_s = grace_s
+        self._heard: OrderedDict[str, None] = OrderedDict()
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self.missed()
+
+    def missed(self) -> None:
+        """No request was received until now: the session begins, or the connection is back."""
+        self._missed_before = self._clock()
+        self._missed_until_s = self._loop.time() + MISSED_S
 
     def receive(self, message: Message) -> None:
         """A caller asks for the end of a job."""
-        held = self._deliveries.in_flight.get(message.subject.rpartition(".")[2])
+        job_id = message.subject.rpartition(".")[2]
+        held = self._deliveries.in_flight.get(job_id)
         if held is not None:
             self.check(held)
+            return
+        self._heard[job_id] = None
+        if len(self._heard) > MOST_HEARD:
+            self._heard.popitem(last=False)
+
+    def may_concern(self, job: Job) -> bool:
+        """Whether the end of a job that was not in flight here was asked for, or may have been and was missed."""
+        is_missed = job.created_at < self._missed_before and self._loop.time() < self._missed_until_s
+        return is_missed or job.id in self._heard
 
     def check(self, held: InFlightJob) -> None:
         """Stop a job if its record asks for that."""

@@ -15,7 +15,7 @@ from signalbox.jobs.changes import RecordChange, WriteOutcome
 from signalbox.jobs.commits import Commits
 from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records
-from signalbox.program import log
+from signalbox.program import log, metrics
 from signalbox.program.errors import Poisoned, SignalboxError
 from signalbox.wire.messages import ErrorInfo, Record, State
 from workers.host import gauges
@@ -189,12 +189,16 @@ class Committer:
         ended: Counter[tuple[str, str]] = Counter()
         stored: Counter[str] = Counter()
         waits_ms: defaultdict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+        waited_s: defaultdict[str, list[float]] = defaultdict(list)
+        lease_s: list[float] = []
         for change in changes:
             record = change.record
             if change.outcome is not WriteOutcome.OURS or record is None or not record.state.is_terminal:
                 continue
             ended[record.model, record.state.value] += 1
             part = record.parts.get
+            waited_s[record.model].append(times.waited_ms(record) / 1000)
+            lease_s.append(part(times.LEASE, 0.0) / 1000)
             load_ms = part(times.VERIFY, 0.0) + part(times.LOAD, 0.0) + part(times.WARM, 0.0)
             waits_ms[record.model, record.version].append((part(times.FETCH, 0.0), load_ms))
             stored[record.account_id] += _MESSAGE_BYTES + len(change.text) + len(change.body)
@@ -202,6 +206,9 @@ class Committer:
                 self._statistics.large_results.add(record.account_id, record.ref.size)
         for account, size in stored.items():
             self._statistics.results.add(account, size)
+        for model, seconds in waited_s.items():
+            metrics.observe_many(gauges.WAIT_SECONDS.labels(model), seconds)
+        metrics.observe_many(gauges.LEASE_SECONDS, lease_s)
         for key, waited in waits_ms.items():
             gauges.count_cached(*key, waited)
         for (model, state), number in ended.items():

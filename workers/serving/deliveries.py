@@ -133,7 +133,7 @@ class Deliveries:
         if self._bytes + size > self._most_bytes:
             self.in_flight.drop(held)
             self.read_anew(held.job.model, delay_s)
-            log.warning("session.retry_let_go", job=held.job.id, model=held.job.model, delay_s=delay_s)
+            log.warning("session.retry_let_go", **joblog.ids(held.job), model=held.job.model, delay_s=delay_s)
             return
         at_s = self._loop.time() + delay_s
         self._delayed[held] = at_s

@@ -18,6 +18,7 @@ from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import joblog
 from signalbox.jobs.commits import persist
 from signalbox.jobs.deadletters import keep_unreadable
+from signalbox.jobs.message import remove_below
 from signalbox.jobs.records import Records
 from signalbox.jobs.times import BATCH, FETCH, LEASE, QUEUE, Span, split_stages
 from signalbox.program import log
@@ -102,6 +103,7 @@ class Pipeline:
             executor=executor,
             committer=committer,
             tasks=tasks,
+            clock=clock,
             grace_s=settings.cancel_grace_s,
         )
         self._unexamined = UnexaminedJobs()
@@ -133,6 +135,7 @@ class Pipeline:
 
     def reconnected(self) -> None:
         """Look for what was lost with the connection: deliveries, and requests to cancel."""
+        self.cancellations.missed()
         self.intake.reconnected()
         for held in self.in_flight.values():
             if held.record is not None:
@@ -194,7 +197,10 @@ class Pipeline:
         self._deliveries.take(held)
         if is_known:
             gauges.REDELIVERED.labels(model).inc()
-        if is_known or job.not_before:  # one that was delayed has a record
+        if job.is_raised:  # what is below would be new to its class, also after the end
+            self._tasks.start(remove_below(self._bus, job, delivery.seq), name="remove what a job was raised from")
+        may_have_record = job.not_before or job.is_raised or self.cancellations.may_concern(job)
+        if is_known or may_have_record:
             self._examine_soon([held])
         else:
             self._dispatcher.add(held, served)

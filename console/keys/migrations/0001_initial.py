@@ -63,6 +63,7 @@ class Migration(migrations.Migration):
                 ('pepper', models.CharField(default='1', max_length=20)),
                 ('scopes', models.JSONField(default=list)),
                 ('models_allowed', models.JSONField(default=list)),
+                ('queues_allowed', models.JSONField(default=list)),
                 ('networks', models.JSONField(default=list)),
                 ('last_used_at', models.DateTimeField(null=True)),
                 ('rate', models.PositiveIntegerField(default=0)),

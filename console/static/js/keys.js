@@ -6,7 +6,7 @@ import { nextTheme } from "./theme.js";
 
 const PLACES = {
   l: "/", j: "/jobs", m: "/models", w: "/workers", d: "/jobs/-/dead-letters", k: "/keys", h: "/workers/-/hosts",
-  r: "/repositories", c: "/accounts", a: "/audit", s: "/settings",
+  r: "/repositories", c: "/accounts", a: "/audit", s: "/settings", q: "/queues",
 };
 const LINK = "a.row-link, a[href], button";
 const GO_MS = 1200;

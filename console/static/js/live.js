@@ -80,6 +80,7 @@ export class LiveLink extends EventTarget {
     this.topics = topics;
     this.mirror = new Mirror();
     this.seenAt = 0;
+    this.triedAt = 0;
     this.state = "wait";
     this.source = { nats: "wait" };
     this.asked = new Set();
@@ -90,7 +91,10 @@ export class LiveLink extends EventTarget {
       if (this.seenAt) this.seenAt = performance.now(); // silence while hidden was ours
       return this.#open();
     });
-    setInterval(() => this.#judge(), 500);
+    setInterval(() => {
+      this.#judge();
+      this.#doubt();
+    }, 500);
     this.#open();
   }
 
@@ -99,6 +103,7 @@ export class LiveLink extends EventTarget {
     if (this.socket || this.ended || document.hidden) return;
     const socket = new WebSocket(this.url);
     this.socket = socket;
+    this.triedAt = performance.now();
     let openedAt = 0;
     socket.addEventListener("open", () => {
       openedAt = performance.now();
@@ -123,6 +128,15 @@ export class LiveLink extends EventTarget {
     const wait = this.backoff * (0.5 + Math.random());
     this.backoff = Math.min(this.backoff * 2, BACKOFF_LIMIT_MS);
     this.retry = setTimeout(() => this.#open(), wait);
+  }
+
+  /** A socket that has been silent for so long leads nowhere, though nothing says so: another one. */
+  #doubt() {
+    const socket = this.socket;
+    if (!socket || document.hidden || performance.now() - Math.max(this.triedAt, this.seenAt) < DOWN_MS) return;
+    this.socket = null;
+    socket.close();
+    this.#later();
   }
 
   /** Follows no longer. @param {string} why */

@@ -47,8 +47,13 @@ class QueueView {
     this.row = row;
     this.#condition();
     const cells = this.cells;
-    link(cells.waiting, this.waiting, row.waiting, number.format(row.waiting));
-    attribute(cells.waiting, "title", row.prefetched ? `${number.format(row.prefetched)} of them pulled by a worker` : null);
+    const items = row.items ? ` + ${number.format(row.items)}` : "";
+    link(cells.waiting, this.waiting, row.waiting, number.format(row.waiting) + items);
+    const titles = [
+      row.prefetched ? `${counted(row.prefetched, "job")} of them pulled by a worker` : "",
+      row.items ? `Behind +: items in queues that it is a service of, which are no jobs yet` : "",
+    ].filter(Boolean);
+    attribute(cells.waiting, "title", titles.join(". ") || null);
     text(cells.running, row.lost ? `${number.format(row.running)} + ${number.format(row.lost)} lost` : number.format(row.running));
     attribute(cells.running, "title", row.lost ? "Lost: begun on a worker that is gone, and to run again" : null);
     text(cells.in, rate(row.arrived_per_s));
@@ -97,7 +102,7 @@ class QueueView {
 
 /** Nothing waits, runs, moves or failed, and nobody paused it: one of the many that nobody calls, in memory or not. */
 function isIdle(row) {
-  const isBusy = row.waiting || row.running || row.lost || row.arrived_per_s || row.ended_per_s;
+  const isBusy = row.waiting || row.items || row.running || row.lost || row.arrived_per_s || row.ended_per_s;
   const isComing = row.loading || row.fetching || row.failed;
   return !isBusy && !isComing && ["ready", "cold", "none", "disabled"].includes(row.state);
 }

@@ -23,7 +23,9 @@ _MOST_DIGITS: Final = 19
 """More digits are not converted: Python is slow with long numbers and refuses very long ones."""
 _SHOWN: Final = 200
 _LONGEST_REMEMBERED: Final = 256
-_OURS: Final = re.compile(r"/v1/(?:(?:jobs|files|uploads|batches)(?:/[^?]*)?|events|predict|openapi\.json)(?:\?|\Z)")
+_OURS: Final = re.compile(
+    r"/v1/(?:(?:jobs|files|uploads|batches|queues)(?:/[^?]*)?|events|predict|openapi\.json)(?:\?|\Z)"
+)
 _PREFIX: Final = len("/v1/")
 
 _FORMS: Final = {form.value: form for form in (Form.PREDICT, Form.CLASSIFY, Form.REGRESS)}

@@ -83,13 +83,13 @@ def read(reader: WireReader, name: str, message: memoryview, room_bytes: int) ->
         raise _refusal(name, f"a dtype of {', '.join(sorted(ENUMERATORS))}", f"the number {dtype_number}")
     shape = _shape(reader, name, memoryview(b"".join(shape_parts)))
     count = prod(shape)
-    _require_room(count, dtype, room_bytes)
+    require_room(count, dtype, room_bytes)
     if not count:
         return Tensor(name, dtype, shape, b"")
     fields = values[_FIELDS[dtype]]
     try:
         if dtype == "string":
-            data = _strings_in(content, count) if content else _strings(fields, count, room_bytes)
+            data = _strings_in(content, count) if content else strings(fields, count, room_bytes)
         elif content:
             data = _raw(content, count * ITEM_SIZE[dtype])
         else:
@@ -118,7 +118,7 @@ def _shape(reader: WireReader, name: str, message: memoryview) -> tuple[int, ...
     return tuple(sizes)
 
 
-def _require_room(count: int, dtype: str, room_bytes: int) -> None:
+def require_room(count: int, dtype: str, room_bytes: int) -> None:
     """Raise :class:`TooLarge` for more elements than there is room for, however few bytes stand for them."""
     size = count * ITEM_SIZE.get(dtype, _LENGTH_BYTES)
     if size > room_bytes:
@@ -176,7 +176,7 @@ def _whole(values: varints.Array, dtype: str) -> Any:
     return signed.astype(limits.dtype)
 
 
-def _strings(fields: list[Field], count: int, room_bytes: int) -> bytes:
+def strings(fields: list[Field], count: int, room_bytes: int) -> bytes:
     """``count`` elements of ``string_val``, as :func:`numbers`."""
     if any(field.kind != LENGTH for field in fields):
         msg = "values of another type than string's"

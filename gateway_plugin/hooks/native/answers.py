@@ -21,7 +21,10 @@ from gateway_plugin.hooks.native.frames import (
     Broken,
     frame,
 )
+from signalbox.front.traffic import HOOKS, Traffic
 
+TRAFFIC: Final = Traffic(HOOKS)
+"""Counts the bytes of all connections."""
 _FAREWELL_S: Final = 1.0
 """Seconds between our last answer and our close: bytes that come in after a close make the kernel drop unread
 answers (TCP reset)."""
@@ -177,7 +180,9 @@ class Answers:
         if self.transport is not None and unwritten:
             if self.transport.get_write_buffer_size() == 0:
                 self._unread = 0
-            self.transport.write(b"".join(unwritten))
+            data = b"".join(unwritten)
+            TRAFFIC.sent(len(data))
+            self.transport.write(data)
 
     def write_control(self, data: bytes) -> None:
         """Write an answer that the client can provoke at will; end a client that never reads its answers.

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
-from gateway_plugin.hooks.native.answers import Answers, Stream
+from gateway_plugin.hooks.native.answers import TRAFFIC, Answers, Stream
 from gateway_plugin.hooks.native.bodies import TOO_LARGE, Bodies
 from gateway_plugin.hooks.native.buffers import Buffers
 from gateway_plugin.hooks.native.frames import (
@@ -137,6 +137,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle the whole frames in what came; the rest waits."""
+        TRAFFIC.received(len(data))
         if self._rest:
             data = self._rest + data
             self._rest = b""

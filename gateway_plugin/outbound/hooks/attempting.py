@@ -13,6 +13,7 @@ from gateway_plugin.outbound.hooks.sending import Answer, Sender
 from gateway_plugin.outbound.hooks.states import States
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus
+from signalbox.jobs import joblog
 from signalbox.program import egress, log, metrics
 from signalbox.program.errors import InvalidRequest, Misconfigured, SignalboxError
 from signalbox.wire import names
@@ -37,6 +38,15 @@ class Ended(Doc, frozen=True, kw_only=True):
     request_id: str
     finished_at: float
     webhook: str = ""
+    trace: str = ""
+
+
+def ids(job_id: str, data: bytes) -> dict[str, str]:
+    """The fields of a log line about a job, from its end."""
+    try:
+        return {"job": job_id, "trace": decode(Ended, data).trace}
+    except msgspec.MsgspecError:
+        return joblog.only_id(job_id)
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -73,7 +83,8 @@ class Attempts:
             log.info(
                 "webhook.attempt_failed",
                 hook=key,
-                job_id=ended.request_id,
+                job=ended.request_id,
+                trace=ended.trace,
                 attempt=number,
                 status=answer.status,
                 reason=answer.error,
@@ -98,12 +109,12 @@ class Attempts:
         """Which attempt it is, of an end that was handed out so many times and stored then (UTC seconds)."""
         return schedule.number(times, time.time() - stored_at, self._retries_s)
 
-    async def note(self, made: Delivery) -> None:
-        """Write an attempt to the log. What cannot be written now is not: the delivery itself counts."""
+    async def note(self, made: Delivery, data: bytes) -> None:
+        """Write an attempt to the log. What cannot be written now is not: the delivery counts. data: the end."""
         try:
             await self._bus.write(names.delivery(made.hook, made.job_id, made.attempt), encode(made))
         except SignalboxError as error:
-            log.warning("webhook.not_logged", hook=made.hook, job_id=made.job_id, reason=error.public_message)
+            log.warning("webhook.not_logged", hook=made.hook, **ids(made.job_id, data), reason=error.public_message)
 
     async def _send(self, key: str, hook: Webhook, ended: Ended, data: bytes, at: float) -> Answer:
         try:

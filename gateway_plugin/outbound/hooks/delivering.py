@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gateway_plugin.outbound.hooks.attempting import Attempts, Ended
+from gateway_plugin.outbound.hooks.attempting import Attempts, Ended, ids
 from gateway_plugin.outbound.hooks.consumers import Consumers
 from gateway_plugin.outbound.hooks.places import Share
 from gateway_plugin.outbound.hooks.schedule import Decision, Outcome
@@ -94,10 +94,10 @@ class HookDeliveries:
             self._leave()
             raise
         except SignalboxError as error:
-            log.warning("webhook.put_off", hook=self._key, reason=error.public_message)
+            log.warning("webhook.put_off", hook=self._key, **_ids(delivery), reason=error.public_message)
             nak(self._bus, delivery, _AGAIN_S)
         except msgspec.MsgspecError as error:
-            log.error("webhook.end_unreadable", hook=self._key, subject=delivery.subject, reason=str(error))
+            log.error("webhook.end_unreadable", hook=self._key, **_ids(delivery), reason=str(error))
             nak(self._bus, delivery, _UNREADABLE_S)
         else:
             # Not cancelled with what is under way: what the receiver has answered is to be kept.
@@ -120,10 +120,14 @@ class HookDeliveries:
                 with contextlib.suppress(SignalboxError):  # then it comes once more, under the same id
                     await ack(self._bus, delivery)
             if made is not None:
-                await self._attempts.note(made[0])
+                await self._attempts.note(made[0], delivery.data)
         finally:
             self._leave()
 
     def _leave(self) -> None:
         self._running -= 1
         self._wake.set()
+
+
+def _ids(delivery: Delivery) -> dict[str, str]:
+    return ids(delivery.subject.rpartition(".")[2], delivery.data)

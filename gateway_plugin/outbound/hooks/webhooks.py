@@ -139,7 +139,7 @@ class Webhooks:
             why = error.public_message
             made = Delivery(hook=key, job_id=job_id, attempt=BY_HAND, at=time.time(), error=why, by_hand=True)
         if names.JOB_ID.match(job_id) and self._hooks.get(key) is not None:
-            await self._attempts.note(made)
+            await self._attempts.note(made, b"")
         if message.reply:
             await self._bus.publish(message.reply, encode(made))
 

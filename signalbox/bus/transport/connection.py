@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import random
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, cast
 
 from nats.aio.client import DEFAULT_BUFFER_SIZE, Client
@@ -18,7 +20,7 @@ from signalbox.bus.transport import encryption
 from signalbox.bus.transport.frames import FrameParser
 from signalbox.bus.transport.interface import Events, Handler
 from signalbox.bus.transport.tcp import TcpSocket
-from signalbox.program import tasks
+from signalbox.program import nkeys, tasks
 from signalbox.program.settings import Wire
 from signalbox.wire.roles import inbox
 
@@ -71,6 +73,7 @@ class Connection(Client):
             name=f"signalbox-{role}{'-' + name if name else ''}",
             user=settings.nats_user or None,
             password=settings.nats_password or None,
+            signature_cb=self._use_key(settings.nats_seed) if settings.nats_seed else None,
             tls=encryption.context(settings.nats_ca_file) if self._needs_tls else None,
             inbox_prefix=inbox(settings.nats_user or role),
             error_cb=self._events.error,
@@ -84,6 +87,11 @@ class Connection(Client):
             max_outstanding_pings=2,
             pending_size=0,
         )
+
+    def _use_key(self, seed: str) -> Callable[[str], bytes]:
+        """Have CONNECT name the seed's public key, and sign what the server asks to be signed with it."""
+        self._public_nkey = nkeys.public(seed)
+        return partial(nkeys.sign, seed)
 
     @property
     def is_open(self) -> bool:
@@ -207,6 +215,8 @@ class Connection(Client):
         """nats-py's CONNECT, which holds the password; nats-py would send it in the clear where there is no TLS."""
         if self._needs_tls and not self._is_encrypted:
             raise Error(f"nats: {encryption.NO_TLS}")
+        if self._signature_cb is not None and "nonce" not in self._server_info:
+            raise Error(f"nats: {nkeys.NO_KEYS}")
         return super()._connect_command()
 
     @property
@@ -251,7 +261,11 @@ class Connection(Client):
         impatience = self._loop.call_later(self._patience_s, self._abort)
         try:
             await self._stop_reconnecting()
-            await super()._close(status, do_cbs)
+            try:
+                await super()._close(status, do_cbs)
+            except OSError:  # the connection went with its last bytes: nats-py would leave all after them undone
+                self._status = Client.DISCONNECTED
+                await super()._close(status, do_cbs)
         finally:
             impatience.cancel()
 

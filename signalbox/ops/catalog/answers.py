@@ -1,19 +1,17 @@
-"""What acts on models have in common: the paths of the console's REST API, and how its answers are told."""
+"""What acts on models have in common: the paths of the console's REST API, and names to complete."""
 
 import argparse
 import contextlib
 from typing import Any, Final
 from urllib.parse import quote
 
-from signalbox.ops import output, profiles
+from signalbox.ops import profiles
 from signalbox.ops.http import Rest
 from signalbox.program.errors import SignalboxError
 
 _COMPLETED: Final = 200
 _COMPLETED_S: Final = 2.0
 """A person waits for the rest of a word."""
-UNPUBLISHED: Final = 1
-"""Exit status: it is decided, and the fleet does not know of it yet."""
 
 
 def path_of(model: str, *parts: object) -> str:
@@ -33,23 +31,6 @@ def _names(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[st
             found = console.ask("GET", "/api/models", query={"q": prefix, "size": _COMPLETED})
             return [str(one["name"]) for one in found["models"]]
     return []
-
-
-def add_reason(parser: argparse.ArgumentParser) -> None:
-    """Why it is done."""
-    parser.add_argument("--reason", default="", metavar="TEXT", help="Why, for the audit.")
-
-
-def told(answer: Any, said: str, arguments: argparse.Namespace) -> int:
-    """Print the answer, or ``said``; the exit status."""
-    why = answer.get("unpublished", "") if isinstance(answer, dict) else ""
-    if arguments.json:
-        output.emit_json(answer)
-    else:
-        print(said)
-        if why:
-            print(f"The fleet does not know of it yet: {why}")
-    return UNPUBLISHED if why else 0
 
 
 def which(version: int | None) -> str:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any, Final
 
 from signalbox.ops import profiles
-from signalbox.ops.catalog import deleting, importing, pushing, steering, viewing
+from signalbox.ops.catalog import deleting, importing, pushing, scaling, steering, viewing
 from signalbox.ops.http import Rest
 
 _EPILOG: Final = """Examples:
@@ -13,6 +13,7 @@ _EPILOG: Final = """Examples:
   signalbox models push digits exported/digits --rows-independent
   signalbox models label digits canary 4
   signalbox models rollback digits
+  signalbox models autoscale digits --min 0 --max 4
   signalbox models delete digits 3
 
 Exit status: 0 done; 1 not all of it, or the fleet does not know of it yet; 2 refused, with the reason."""
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = _EPILOG
     acts = parser.add_subparsers(required=True, metavar="ACT")
-    for module in (viewing, pushing, importing, steering, deleting):
+    for module in (viewing, pushing, importing, steering, scaling, deleting):
         for one in module.add_acts(acts):
             one.add_argument("--json", action="store_true", help="One JSON document instead of text.")
             profiles.add_console_options(one)

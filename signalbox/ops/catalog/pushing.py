@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from signalbox.ops import output
-from signalbox.ops.catalog.answers import add_model, path_of, told
+from signalbox.ops.answers import told
+from signalbox.ops.catalog.answers import add_model, path_of
 from signalbox.ops.http import Rest
 from signalbox.program.errors import Misconfigured
 

@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, Final
 
-from signalbox.ops.catalog.answers import add_model, add_reason, path_of, told, which
+from signalbox.ops.answers import add_reason, told
+from signalbox.ops.catalog.answers import add_model, path_of, which
 from signalbox.ops.http import Rest
 from signalbox.program.errors import Conflict, InvalidRequest
 

@@ -26,6 +26,16 @@ _STATES: Final = (
 )
 _SETTINGS: Final = (
     "replicas",
+    "autoscale",
+    "autoscale_min",
+    "autoscale_max",
+    "queue_backlog",
+    "target_wait_s",
+    "scale_tolerance",
+    "scale_up_window_s",
+    "scale_down_window_s",
+    "scale_to_zero_grace_s",
+    "scale_up_activation",
     "rows_independent",
     "max_batch_size",
     "max_batch_delay_ms",

@@ -263,12 +263,12 @@ CATALOG: Final[Mapping[str, Check]] = {
     "certificate.ends_soon": Check(
         _H,
         "Once it has ended, no program connects to that node any more, and no node to another.",
-        "python3 deploy/make_secrets.py --renew, then reload each node (docs/deploy.md, Certificates).",
+        "python3 deploy/make_secrets.py --renew, then reload each node (docs/certificates.md).",
     ),
     "certificate.refused": Check(
         _H,
         "Programs with these settings do not believe that node: it is as good as away.",
-        "The authority in SIGNALBOX_NATS_CA_FILE, the name in SIGNALBOX_NATS_URL: docs/deploy.md, Certificates.",
+        "The authority in SIGNALBOX_NATS_CA_FILE, the name in SIGNALBOX_NATS_URL: docs/certificates.md.",
     ),
     # ---- a running NATS
     "nats.away": Check(
@@ -308,6 +308,28 @@ CATALOG: Final[Mapping[str, Check]] = {
         _H,
         "The user may do other things than its role was declared to.",
         "signalbox nats-users, and reload the server.",
+    ),
+    # ---- queues
+    "queues.one_account": Check(
+        _M,
+        "Full queues take the disk that jobs need, and who breaks into a program of queues may read jobs' streams too.",
+        "Include the output of `signalbox nats-users`; SIGNALBOX_QUEUES_NATS_USER and _PASSWORD_FILE for gateways and "
+        "outbound: docs/operations.md, An account for queues.",
+    ),
+    "queues.unbounded": Check(
+        _M,
+        "Queues may fill the disk, and JetStream stops where it is full.",
+        "signalbox nats-users --queues-gib > users.conf",
+    ),
+    "queues.streams_differ": Check(
+        _M,
+        "The queue refuses what it should take, or keeps less or more than its document says.",
+        "Look at the queue's page and the log of outbound, which makes its streams: docs/operations.md, Queues.",
+    ),
+    "queues.nearly_full": Check(
+        _H,
+        "Full, queues refuse every put, and a full REAR holds dead items up in their queues.",
+        "Consume, redrive or purge what lies there, or give queues more disk: signalbox nats-users --queues-gib.",
     ),
     # ---- Tyk
     "tyk.secret": Check(

@@ -16,6 +16,7 @@ from signalbox.ops.doctor import certificates
 from signalbox.ops.doctor.catalog import Finding
 from signalbox.program.filesystem import remote_kind
 from signalbox.program.words import counted
+from signalbox.wire.roles import queue_role
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "SIGNALBOX_NATS_URL": "nats://127.0.0.1:4222",
@@ -34,9 +35,11 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "SIGNALBOX_CONSOLE_LOGIN_PER_ACCOUNT": "5",
     "SIGNALBOX_CONSOLE_LOGIN_PER_ADDRESS": "20",
 }
-PROGRAMS: Final = ("gateway", "worker", "console", "admin")
+PROGRAMS: Final = ("gateway", "worker", "console", "outbound", "host", "admin")
 SECRETS: Final = (
     "SIGNALBOX_NATS_PASSWORD",
+    "SIGNALBOX_NATS_SEED",
+    "SIGNALBOX_QUEUES_NATS_PASSWORD",
     "SIGNALBOX_KEY_PEPPER",
     "SIGNALBOX_GATEWAY_SECRET",
     "SIGNALBOX_CONSOLE_SECRET_KEY",
@@ -148,18 +151,34 @@ def is_open_to_others(path: Path) -> bool:
 
 def _nats(env: Environment) -> Iterator[Finding]:
     user, password = env.get("SIGNALBOX_NATS_USER"), env.secret("SIGNALBOX_NATS_PASSWORD")
-    if not user or not password:
-        yield Finding("nats.anonymous", "SIGNALBOX_NATS_USER", "no user or no password")
-    elif len(password) < _PASSWORD_CHARS:
+    seed = env.secret("SIGNALBOX_NATS_SEED")
+    if not seed and not (user and password):
+        yield Finding("nats.anonymous", "SIGNALBOX_NATS_USER", "no user, or neither a password nor a seed")
+    elif password and len(password) < _PASSWORD_CHARS:
         yield Finding("nats.password_short", "SIGNALBOX_NATS_PASSWORD", f"{counted(len(password), 'character')}")
     if user == "admin" and env.program not in {"", "admin"}:
         yield Finding("nats.admin", "SIGNALBOX_NATS_USER", f"the {env.program} runs as admin")
+    yield from _queues(env, is_anonymous=not (user or seed))
     ca_file = env.get("SIGNALBOX_NATS_CA_FILE")
     if ca_file:
         yield from certificates.examine_file(Path(ca_file))
     found = readable(env.get("SIGNALBOX_NATS_URL"), ca_file)
     if found:
         yield Finding("nats.plain", "SIGNALBOX_NATS_URL", f"no TLS to {', '.join(found)}")
+
+
+def _queues(env: Environment, *, is_anonymous: bool) -> Iterator[Finding]:
+    """Findings about a program's second user, of the account of queues; who has no first one is told of that."""
+    if not queue_role(env.program) or is_anonymous:
+        return
+    user, password = env.get("SIGNALBOX_QUEUES_NATS_USER"), env.secret("SIGNALBOX_QUEUES_NATS_PASSWORD")
+    if not user:
+        yield Finding("queues.one_account", "SIGNALBOX_QUEUES_NATS_USER", "empty")
+    elif len(password) < _PASSWORD_CHARS:
+        what = counted(len(password), "character") if password else "no password"
+        yield Finding("nats.password_short", "SIGNALBOX_QUEUES_NATS_PASSWORD", what)
+    if user == queue_role("admin") and env.program != "admin":
+        yield Finding("nats.admin", "SIGNALBOX_QUEUES_NATS_USER", f"the {env.program} runs as {user}")
 
 
 def _pepper(env: Environment) -> Iterator[Finding]:

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from signalbox.bus import queues
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, nodes, tyk, uploads
+from signalbox.ops.doctor import certificates, environment, host, natsconf, natsrules, nodes, queuerules, tyk, uploads
 from signalbox.ops.doctor.catalog import CATALOG, Finding, Severity, accept
 from signalbox.ops.doctor.environment import Environment
 from signalbox.program import log
 from signalbox.program.errors import Misconfigured, SignalboxError
-from signalbox.program.settings import Wire
+from signalbox.program.settings import Wire, named
 from signalbox.wire.messages import Worker
 from signalbox.wire.names import Bucket
 
@@ -143,6 +144,9 @@ async def _server(env: Environment) -> list[Finding]:
         nats_url=env.get("SIGNALBOX_NATS_URL"),
         nats_user=env.get("SIGNALBOX_NATS_USER"),
         nats_password=env.secret("SIGNALBOX_NATS_PASSWORD"),
+        nats_seed=env.secret("SIGNALBOX_NATS_SEED"),
+        queues_nats_user=env.get("SIGNALBOX_QUEUES_NATS_USER"),
+        queues_nats_password=env.secret("SIGNALBOX_QUEUES_NATS_PASSWORD"),
         nats_ca_file=env.get("SIGNALBOX_NATS_CA_FILE"),
         connect_timeout_s=_CONNECT_S,
         request_timeout_s=_CONNECT_S,
@@ -150,6 +154,7 @@ async def _server(env: Environment) -> list[Finding]:
     role = env.program or "admin"
     shown = await nodes.examine(wire.nats_url, wire.nats_ca_file)
     try:
+        wire = named(wire)
         async with asyncio.timeout(_TIMEOUT_S):
             async with await Bus.connect(wire, role=role, name="doctor") as bus:
                 found = list(await natsrules.examine_server(bus, role=env.program))
@@ -157,6 +162,9 @@ async def _server(env: Environment) -> list[Finding]:
                 await workers.start()
                 found += natsrules.examine_workers(workers.items().values())
                 await workers.close()
+                if not wire.nats_user or wire.queues_nats_user:
+                    async with await queues.connect(wire, role=role) as queue_bus:
+                        found += await queuerules.examine(bus, queue_bus, role=env.program)
     except SignalboxError as error:
         return [*shown, Finding("nats.away", env.get("SIGNALBOX_NATS_URL"), error.public_message)]
     except TimeoutError:

@@ -13,8 +13,8 @@ from signalbox.ops.doctor.natsconf import Conf
 from signalbox.program.errors import Bug, Misconfigured, SignalboxError
 from signalbox.wire.assets import STREAMS
 from signalbox.wire.messages import Worker
-from signalbox.wire.names import Bucket, account_of_reader
-from signalbox.wire.roles import OWN_RIGHTS, ROLES, Permissions, permissions, reader_permissions
+from signalbox.wire.names import QUEUES_ACCOUNT, Bucket, account_of_reader, host_user, is_host_user
+from signalbox.wire.roles import OWN_RIGHTS, USERS, Permissions, host_permissions, permissions, reader_permissions
 
 _TRUE: Final = frozenset({"true", "on", "yes", "1"})
 _SYNC: Final = ("jetstream", "sync_interval")
@@ -65,19 +65,28 @@ def _is_closed_to_strangers(conf: Conf) -> bool:
 
 
 def _users(conf: Conf, where: str) -> Iterator[Finding]:
-    users = conf.get("authorization", "users")
-    listed: list[Any] = users if isinstance(users, list) else []
-    found: list[dict[str, Any]] = [user for user in listed if isinstance(user, dict)]
-    if not found and not conf.block("accounts"):
-        yield Finding("nats.no_users", where, "no authorization block with users")
+    found = _listed(conf.get("authorization", "users"))
+    for account in conf.block("accounts"):
+        found += _listed(conf.get("accounts", account, "users"))
+    if not found:
+        yield Finding("nats.no_users", where, "neither an accounts block nor an authorization block with users")
+    elif not conf.block("accounts", QUEUES_ACCOUNT.lower()):
+        yield Finding("queues.one_account", where, f"no account {QUEUES_ACCOUNT}")
+    elif not conf.text("accounts", QUEUES_ACCOUNT.lower(), "jetstream", "max_file"):
+        yield Finding("queues.unbounded", where, f"account {QUEUES_ACCOUNT} has no max_file")
     for user in found:
-        name, password = str(user.get("user", "")), str(user.get("password", ""))
+        key, password = str(user.get("nkey", "")), str(user.get("password", ""))
+        name = host_user(key) if key else str(user.get("user", ""))
         if password and not password.startswith(("$",)):
             yield Finding("nats.literal_password", where, f"user {name}")
         allowed = user.get("permissions")
         extra = beyond(name, allowed if isinstance(allowed, Mapping) else None)
         if extra:
             yield Finding("nats.too_much", where, f"user {name}: {', '.join(extra[:5])}")
+
+
+def _listed(users: object) -> list[dict[str, Any]]:
+    return [user for user in users if isinstance(user, dict)] if isinstance(users, list) else []
 
 
 def beyond(user: str, given: "Mapping[str, Any] | None", role: str = "") -> list[str]:
@@ -94,9 +103,14 @@ def beyond(user: str, given: "Mapping[str, Any] | None", role: str = "") -> list
 
 
 def declared(user: str, role: str = "") -> Permissions | None:
-    """What a user of ours may do at most: its role, an account's reader, a worker bound to itself; None for others."""
-    if user in ROLES and role in {"", user}:
-        return permissions(user)
+    """What a user of ours may do at most: its role, an account's reader, a host, a worker bound to itself.
+
+    None for others.
+    """
+    if user in USERS:
+        return permissions(role or user)
+    if is_host_user(user):
+        return host_permissions(user) if role in {"", "worker", "host"} else None
     account = account_of_reader(user)
     if account is not None and not role:
         return reader_permissions(account)
@@ -127,14 +141,15 @@ async def examine_server(bus: Bus, *, role: str) -> Iterator[Finding]:
     except Misconfigured as error:
         return iter([Finding("nats.old", where, error.public_message)])
     found += [Finding("nats.streams_differ", where, fault) for fault in faults]
-    found += await _rights(bus, where, role)
+    found += await examine_rights(bus, where, role)
     found += await _copies(bus, where)
     found += await _filled(bus, where)
     found += [Finding("nats.damaged", where, f"{one.stream}: {one.what}") for one in await damage.find(bus)]
     return iter(found)
 
 
-async def _rights(bus: Bus, where: str, role: str) -> list[Finding]:
+async def examine_rights(bus: Bus, where: str, role: str) -> list[Finding]:
+    """What the user of a connection may do on the running server beyond what its role needs."""
     user = bus.settings.nats_user
     if not user:
         return []

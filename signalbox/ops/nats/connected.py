@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
+from signalbox.bus import queues
 from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.settings import PREFIX, Wire, load
@@ -24,6 +25,20 @@ def with_bus(act: Callable[[Bus, argparse.Namespace], Coroutine[Any, Any, int]],
             return await act(bus, arguments)
 
     return asyncio.run(run())
+
+
+def with_both(
+    act: Callable[[Bus, Bus, argparse.Namespace], Coroutine[Any, Any, int]], arguments: argparse.Namespace
+) -> int:
+    """Run ``act`` with a connection to the account of queues too, which may be the same one; its exit status."""
+
+    async def run(bus: Bus, given: argparse.Namespace) -> int:
+        if not bus.settings.queues_nats_user:
+            return await act(bus, bus, given)
+        async with await queues.connect(bus.settings, role="admin") as queue_bus:
+            return await act(bus, queue_bus, given)
+
+    return with_bus(run, arguments)
 
 
 def tell_faults(faults: Sequence[str], otherwise: str) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.ops import backup
-from signalbox.ops.nats.connected import tell, tell_faults, with_bus
+from signalbox.ops.nats.connected import tell, tell_faults, with_both
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Restore; the exit status."""
-    return with_bus(_restore, arguments)
+    return with_both(_restore, arguments)
 
 
-async def _restore(bus: Bus, arguments: argparse.Namespace) -> int:
-    await backup.restore(bus, arguments.folder, tell, replicas=arguments.replicas)
+async def _restore(bus: Bus, queue_bus: Bus, arguments: argparse.Namespace) -> int:
+    await backup.restore(bus, arguments.folder, tell, replicas=arguments.replicas, queue_bus=queue_bus)
     return tell_faults(await topology.check(bus), "restored, and as declared")

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,6 +23,7 @@ BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Pauses before a restart; the last one repeats. A child that ran ``STEADY_S`` starts over."""
 STEADY_S: Final = 30.0
 TAIL_LINES: Final = 12
+_REASON_CHARACTERS: Final = 200
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -50,13 +52,20 @@ class Spec(NamedTuple):
 
 
 class Child:
-    """A running program. say: called with sentences a person should read."""
+    """A running program. say: called with sentences a person should read.
+
+    is_ready: its present process has become ready. since: UTC seconds of the start of that, 0 = there is none. why: its
+    last start failed, in words; empty from the moment at which it is ready.
+    """
 
     def __init__(self, spec: Spec, log_dir: Path, say: Callable[[str], None]) -> None:
         self.spec = spec
         self.log = log_dir / f"{spec.name}.log"
         self._output = ProgramLog(self.log, limit_bytes=spec.log_bytes, kept=spec.log_kept, on_output=spec.on_output)
         self.restarts = 0
+        self.is_ready = False
+        self.since = 0.0
+        self.why = ""
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
         self._is_stopping = asyncio.Event()
@@ -88,39 +97,66 @@ class Child:
         if code:
             raise Unavailable(f"{self.spec.name} {_ending(code)}. {self._last_words()}")
 
-    async def keep(self, changed: Callable[[], None]) -> None:
-        """Start it again whenever it ends, until :meth:`stop`. changed: called after each end and each restart."""
+    async def keep(self, changed: Callable[[], None], began: Callable[[], None] = lambda: None) -> None:
+        """Have it run until :meth:`stop`: start it where it was not started yet, and again whenever it ends.
+
+        changed: called after each end, and whenever it has become ready. began: called when a process was started.
+        """
         failures, loop = 0, asyncio.get_running_loop()
+        is_first, started_at = self._process is None, loop.time()
         while not self._is_stopping.is_set():
-            assert self._process is not None
-            began = loop.time()
-            code = await self._process.wait()
-            if self._is_stopping.is_set():
-                return
-            failures = 0 if loop.time() - began > STEADY_S else failures
-            pause_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
-            failures += 1
-            self._say(f"{self.spec.name} {_ending(code)}; starting it again in {pause_s:g} s")
-            changed()
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._is_stopping.wait()
-                return
-            except TimeoutError:
-                pass
-            async with self._starting:
+            if not is_first:
+                ending = _ending(await self._process.wait()) if self._process is not None else "did not start"
                 if self._is_stopping.is_set():
                     return
+                self.is_ready, self.since = False, 0.0
+                failures = 0 if loop.time() - started_at > STEADY_S else failures
+                pause_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
+                failures += 1
+                self._say(f"{self.spec.name} {ending}; starting it again in {pause_s:g} s")
+                changed()
+                if await self._is_stopped_within(pause_s):
+                    return
+            started_at = loop.time()
+            if not await self._run_again(changed, began, is_first=is_first):
+                return
+            is_first = False
+
+    async def _run_again(self, changed: Callable[[], None], began: Callable[[], None], *, is_first: bool) -> bool:
+        """Start it, ready or not; False where it is to be stopped."""
+        try:
+            async with self._starting:
+                if self._is_stopping.is_set():
+                    return False
                 await self._spawn()
-            self.restarts += 1
-            try:
-                await self._become_ready()
-            except Unavailable as error:
+                if self._is_stopping.is_set():  # meanwhile
+                    await self._end()
+                    return False
+            self.restarts += not is_first
+            began()
+            await self._become_ready()
+        except Unavailable as error:
+            if not self._is_stopping.is_set():
                 self._say(error.public_message)
-                await self._kill()
-                continue
-            changed()  # first: who learns that it is back reads of it in up.json
-            self._say(f"{self.spec.name} is back (pid {self.pid})")
+            await self._kill()
+            return True
+        changed()  # first: who learns that it is back reads of it in up.json
+        self._say(f"{self.spec.name} is {'up' if is_first else 'back'} (pid {self.pid})")
+        return True
+
+    async def _is_stopped_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._is_stopping.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send it a signal. Does nothing while it does not run."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
 
     def kill(self) -> None:
         """SIGKILL; :meth:`keep` starts it again. Does nothing while it does not run."""
@@ -167,6 +203,7 @@ class Child:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         output = self._output.open()
+        self.is_ready = False
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self.spec.argv,
@@ -177,6 +214,10 @@ class Child:
                 start_new_session=True,
                 preexec_fn=die_with_parent,  # calls nothing but the kernel
             )
+            self.since = time.time()
+        except OSError as error:
+            self.why = f"{self.spec.name} cannot be started: {error.strerror}: {self.spec.argv[0]}"
+            raise Unavailable(f"{self.why}.") from error
         finally:
             os.close(output)
 
@@ -188,9 +229,12 @@ class Child:
                 while not await self.spec.ready():
                     if process.returncode is not None:
                         ending = _ending(process.returncode)
+                        self.why = self._reason(f"{name} {ending} while starting")
                         raise Unavailable(f"{name} {ending} while starting. {self._last_words()}")
                     await asyncio.sleep(READY_POLL_S)
+                self.is_ready, self.why = True, ""
         except TimeoutError:
+            self.why = self._reason(f"{name} was not ready within {self.spec.ready_s:g} s")
             raise Unavailable(f"{name} was not ready within {self.spec.ready_s:g} s. {self._last_words()}") from None
 
     async def _kill(self) -> None:
@@ -198,6 +242,11 @@ class Child:
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
+
+    def _reason(self, what: str) -> str:
+        """What has happened, with the last line of its log, as far as that fits a document."""
+        last = self.tail(1).strip()
+        return f"{what}: {last[:_REASON_CHARACTERS]}" if last else what
 
     def _last_words(self) -> str:
         return f"Its log, {self.log}, ends:\n{self.tail()}"

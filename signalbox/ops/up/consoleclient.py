@@ -5,10 +5,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from signalbox.ops.httppool import ConnectionPool
+from signalbox.program import keys
 from signalbox.program.errors import Conflict, NotFound, Unauthorized, Unavailable
 
 SLOW_S: Final = 180.0
 """Registering a model reads all of its files, in a process of its own."""
+SCOPES: Final = (
+    *("jobs:submit", "jobs:read", "jobs:cancel"),
+    *("queues:put", "queues:get", "queues:watch", "queues:manage"),
+)
+"""Of the first key: what one may do with one's own account. None that goes beyond it, as ``jobs:urgent`` does."""
 
 
 class ConsoleClient(ConnectionPool):
@@ -53,10 +59,19 @@ class ConsoleClient(ConnectionPool):
         found: dict[str, Any] = await self._call("POST", "/api/imports", files)
         return found
 
-    async def create_key(self, name: str) -> str:
-        """A new API key with every scope; its text."""
-        doc = await self._call("POST", "/api/keys", {"name": name})
+    async def create_key(self, name: str, account: str = "") -> str:
+        """A new API key for jobs and queues; its text. account: whose, empty = a new one's."""
+        doc = await self._call("POST", "/api/keys", {"name": name, "scopes": SCOPES, "account": account})
         return str(doc["key"])
+
+    async def lacking(self, key: str) -> tuple[list[str], str]:
+        """The scopes that a key has not of those that :meth:`create_key` gives, and its account; none of a key that
+        the console does not know."""
+        try:
+            doc = await self._call("GET", f"/api/keys/{keys.parse(key).kid}")
+        except NotFound:
+            return [], ""
+        return [scope for scope in SCOPES if scope not in doc["scopes"]], str(doc["account"])
 
     async def _call(self, method: str, path: str, doc: dict[str, Any] | None = None) -> Any:
         body = json.dumps(doc).encode() if doc is not None else b""

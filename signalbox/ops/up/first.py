@@ -137,8 +137,8 @@ async def train(stack: UpStack) -> Path | None:
 
 
 async def _key(stack: StackView, console: ConsoleClient) -> str:
-    """The kept demonstration key if it still opens the front, else a new one."""
-    path = stack.data.path / "secrets" / "api_key"
+    """The kept demonstration key if it still opens the front and may do all that a new one may, else a new one."""
+    path, account = stack.data.path / "secrets" / "api_key", ""
     if path.exists():
         kept = path.read_text()
         try:
@@ -149,11 +149,14 @@ async def _key(stack: StackView, console: ConsoleClient) -> str:
         except SignalboxError:
             return kept  # not ready yet; the first prediction will tell
         else:
-            return kept
+            lacking, account = await console.lacking(kept)
+            if not lacking:
+                return kept
+            stack.say(f"the kept API key is an earlier version's and lacks {', '.join(lacking)}; making another")
     try:
-        text = await console.create_key("demo")
+        text = await console.create_key("demo", account)
     except Conflict:  # names are unique, and the kept key had this one
-        text = await console.create_key(f"demo {datetime.now(UTC):%Y-%m-%d %H:%M}")
+        text = await console.create_key(f"demo {datetime.now(UTC):%Y-%m-%d %H:%M}", account)
     write_private(path, text)
     return text
 

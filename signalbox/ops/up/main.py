@@ -42,8 +42,7 @@ async def bring_up(stack: UpStack) -> Greeting:
             group.create_task(stack.start_edge())
         group.create_task(stack.start_console())
         group.create_task(stack.start_outbound())
-        for number in range(1, options.workers + 1):
-            group.create_task(stack.start_worker(number))
+        group.create_task(stack.start_host())
     return await show(stack, models.result(), options.repositories)
 
 

@@ -84,7 +84,8 @@ class NatsKeeper:
         """Have the board say what is wrong, for as long as it is."""
         while True:
             await self._has_failed.wait()
-            await bus.publish(NATS_FAULT, self._fault.encode())
+            with contextlib.suppress(SignalboxError):
+                await bus.publish(NATS_FAULT, self._fault.encode())
             await asyncio.sleep(TELL_S)
 
     async def _watch(self, bus: Bus) -> None:

@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,10 @@ import signalbox
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Room
 from signalbox.ops import natsserver, probes
+from signalbox.ops.host import machine
+from signalbox.ops.host.agent import Agent, Plan
+from signalbox.ops.host.machine import Machine
+from signalbox.ops.host.settings import HostSettings
 from signalbox.ops.ports import HOST, choose_port
 from signalbox.ops.up.child import Child, Spec, at_once
 from signalbox.ops.up.datadir import DataDir, metrics_port, write_private
@@ -31,10 +35,10 @@ from signalbox.ops.up.options import (
 from signalbox.ops.up.streams import Streams
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import PREFIX, Wire, load
-from signalbox.program.tasks import TaskGroup
+from signalbox.program.tasks import Background, TaskGroup
 from signalbox.wire import roles
 from signalbox.wire.assets import AGES, STORAGE_BYTES
-from signalbox.wire.names import MODEL_NAME
+from signalbox.wire.names import MAIN_ACCOUNT, MODEL_NAME
 
 ROOT: Final = Path(signalbox.__file__).resolve().parents[1]
 _LOCAL: Final = {"SIGNALBOX_WEBHOOK_NETWORKS": "127.0.0.0/8,::1/128", "SIGNALBOX_WEBHOOK_PLAIN": "on"}
@@ -69,6 +73,9 @@ class UpStack:
         self.grpc_address = f"{HOST}:{self.front_port}"
         self._bus: Bus | None = None
         self._streams: Streams | None = None
+        self._host_bus: Bus | None = None
+        self._agent: Agent | None = None
+        self._running = Background()
         self._beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     @property
@@ -97,8 +104,13 @@ class UpStack:
         folder = self.data.path / "nats"
         folder.mkdir(exist_ok=True)
         config = folder / "nats.conf"
-        users = {str(role): self._password(role).read_text() for role in roles.ROLES}
-        text = natsserver.render(folder / "store", port=self.nats_port, users=users, name="up")
+        if natsserver.name_main_account(folder / "store"):
+            self.say(f"what NATS keeps has moved into its account {MAIN_ACCOUNT}, beside the one of queues")
+        users = {str(user): self._password(user).read_text() for user in roles.USERS}
+        storage_bytes, queues_bytes = self._storage()
+        text = natsserver.render(
+            folder / "store", port=self.nats_port, users=users, name="up", queues_bytes=queues_bytes
+        )
         write_private(config, text)
         argv = (natsserver.binary(), "-c", str(config))
         inherited = _inherited()
@@ -113,21 +125,25 @@ class UpStack:
             self._bus,
             self.data,
             keeper,
-            storage_bytes=self._storage_bytes(),
+            storage_bytes=storage_bytes,
             say=self.say,
             without_programs=self._without_programs,
         )
         await self._streams.make()
         self._beside += [self._streams.keep, lambda: keeper.run(server, self.bus)]
 
-    def _storage_bytes(self) -> int:
-        """What the streams may take: half of what was free on the first start, then always the same."""
-        kept = self.data.read_json("storage.json").get("bytes")
-        if kept is None:
+    def _storage(self) -> tuple[int, int]:
+        """Bytes that our streams may take and that queues may: half and a quarter of what was free on the first start,
+        then always the same."""
+        kept = self.data.read_json("storage.json")
+        if not kept.keys() >= {"bytes", "queues"}:
             free = shutil.disk_usage(self.data.path).free
-            kept = min(STORAGE_BYTES, free // 2)
-            self.data.write_json("storage.json", {"bytes": kept})
-        return int(kept)
+            kept = {
+                "bytes": min(STORAGE_BYTES, free // 2),
+                "queues": min(natsserver.QUEUES_BYTES, max(natsserver.LEAST_QUEUES_BYTES, free // 4)),
+            } | kept
+            self.data.write_json("storage.json", kept)
+        return int(kept["bytes"]), int(kept["queues"])
 
     async def start_console(self) -> None:
         """The database, its first admin, and the console's three programs."""
@@ -152,8 +168,46 @@ class UpStack:
             (self.data.path / "logs" / "token.log").unlink()  # a secret is no log
         return path.read_text()
 
+    async def start_host(self) -> None:
+        """The agent that keeps the workers; those that are wanted now are ready when this returns."""
+        shared, turns = self.options.devices, range(1, self.options.workers + 1)
+        devices = list(dict.fromkeys(shared[(n - 1) % len(shared)] for n in turns))
+        if not devices:
+            return
+        found = await self._machine(devices)
+        settings = {place.device.id: setting for place, setting in zip(found.devices, devices, strict=True)}
+
+        def make(device: str) -> list[Child]:
+            return [
+                self._child(self._worker_spec(n)) for n in turns if shared[(n - 1) % len(shared)] == settings[device]
+            ]
+
+        plan = Plan(
+            id=HostSettings().host_id,
+            host=found.host,
+            devices=machine.classed(found.devices, {}, ""),
+            cache_dir=Path(found.cache_dir),
+        )
+        password = self._password("host").read_text()
+        wire = replace(_inherited(), nats_url=self.nats_url, nats_user="host", nats_password=password)
+        self._host_bus = await Bus.connect(wire, role="host", name="up")
+        self._agent = agent = Agent(self._host_bus, plan, make, say=self.say)
+        self._running.start(agent.run(), name="agent")
+        await agent.ready()
+
+    async def _machine(self, devices: Sequence[str]) -> Machine:
+        """What workers find at these devices, each asked as its worker is run: of virtual ones the locks are ours."""
+        specs = [self._made(self._worker_spec(self.options.devices.index(device) + 1)) for device in devices]
+        asked = (machine.ask(spec.argv, spec.env, [device]) for spec, device in zip(specs, devices, strict=True))
+        found = await asyncio.gather(*asked)
+        return replace(found[0], devices=tuple(place for one in found for place in one.devices))
+
     async def start_worker(self, number: int) -> None:
-        """Worker ``number`` (from 1) on the device whose turn it is."""
+        """Worker ``number`` (from 1) on the device whose turn it is, without an agent."""
+        ready = partial(probes.serves, self.bus, f"worker-{number}")
+        await self.start(self._worker_spec(number)._replace(ready=ready))
+
+    def _worker_spec(self, number: int) -> Spec:
         name = f"worker-{number}"
         device = self.options.devices[(number - 1) % len(self.options.devices)]
         env = {**self.env("worker"), "SIGNALBOX_WORKER_ID": name, "SIGNALBOX_WORKER_DEVICE": device}
@@ -161,8 +215,7 @@ class UpStack:
         env.setdefault("SIGNALBOX_WORKER_CACHE_DIR", str(self.data.path / "cache"))
         if device.startswith("cpu:"):  # two stacks on one host share its GPUs, not virtual devices
             env["SIGNALBOX_WORKER_LOCK_DIR"] = str(self.data.path / "locks")
-        spec = self.spec(name, "workers", env=env, ready=partial(probes.serves, self.bus, name), ready_s=WORKER_READY_S)
-        await self.start(spec._replace(stop_s=20.0))
+        return self.spec(name, "workers", env=env, ready_s=WORKER_READY_S)._replace(stop_s=20.0)
 
     async def start_edge(self) -> None:
         """The plugin with the edge inside: the front where no Tyk is. gRPC has a port of its own then."""
@@ -183,29 +236,47 @@ class UpStack:
 
     async def start(self, spec: Spec) -> Child:
         """Run one program; it is ready when this returns, and will be ended by :meth:`stop`."""
-        port = metrics_port(spec.name)
-        env = {**spec.env, "SIGNALBOX_METRICS_PORT": str(port)} if port else spec.env
-        child = Child(spec._replace(env=env), self.data.path / "logs", self.say)
+        child = self._child(spec)
         self.children.append(child)
         await child.start()
         return child
 
+    def _child(self, spec: Spec) -> Child:
+        spec = self._made(spec)
+        port = metrics_port(spec.name)
+        env = {**spec.env, "SIGNALBOX_METRICS_PORT": str(port)} if port else spec.env
+        return Child(spec._replace(env=env), self.data.path / "logs", self.say)
+
+    def _made(self, spec: Spec) -> Spec:
+        """What is run for it: another program in tests."""
+        return spec
+
+    @property
+    def running(self) -> list[Child]:
+        """All programs, those that the agent keeps included."""
+        kept = [worker.child for worker in self._agent.workers] if self._agent is not None else []
+        return [*self.children, *kept]
+
     async def keep(self, changed: Callable[[], None]) -> None:
         """Start again what dies, until :meth:`stop`. changed: called after each end and each restart."""
         async with TaskGroup() as group:
+            if self._agent is not None:
+                self._agent.on_change = changed
             beside = [group.create_task(work()) for work in self._beside]
             try:
                 async with TaskGroup() as kept:
                     for child in self.children:
                         kept.create_task(child.keep(changed))
             finally:
+                if self._agent is not None:
+                    self._agent.on_change = lambda: None  # from now on nothing is noted
                 for task in beside:
                     task.cancel()
 
     @contextlib.asynccontextmanager
     async def _without_programs(self) -> AsyncIterator[None]:
         """All but NATS are ended; :meth:`keep` starts them again once this is left."""
-        programs = [child for child in self.children if child.spec.name != _NATS]
+        programs = [child for child in self.running if child.spec.name != _NATS]
         async with contextlib.AsyncExitStack() as held:
             await asyncio.gather(*(held.enter_async_context(one.ended()) for one in programs))
             yield
@@ -219,17 +290,28 @@ class UpStack:
             with contextlib.suppress(SignalboxError, OSError):
                 await self._bus.close()
         for wave in range(3):
+            if wave == 1:
+                await self._end_host()
             await asyncio.gather(*(child.stop() for child in self.children if _wave(child.spec.name) == wave))
 
+    async def _end_host(self) -> None:
+        await self._running.cancel()
+        if self._host_bus is not None:
+            await self._host_bus.close()
+
     def env(self, role: str) -> dict[str, str]:
-        """Environment of a program of ``role``: its own NATS user, the shared secrets."""
+        """Environment of a program of ``role``: its own NATS user, or one in each account, and the shared secrets."""
+        queues = roles.queue_role(role)
+        users = {"SIGNALBOX_NATS_USER": role, "SIGNALBOX_NATS_PASSWORD_FILE": str(self._password(role))}
+        if queues:
+            users["SIGNALBOX_QUEUES_NATS_USER"] = queues
+            users["SIGNALBOX_QUEUES_NATS_PASSWORD_FILE"] = str(self._password(queues))
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.getenv("PYTHONPATH")))),
             "PYTHONUNBUFFERED": "1",
             "SIGNALBOX_NATS_URL": self.nats_url,
-            "SIGNALBOX_NATS_USER": role,
-            "SIGNALBOX_NATS_PASSWORD_FILE": str(self._password(role)),
+            **users,
             "SIGNALBOX_NATS_STORE": str(self.data.path / "nats"),
             "SIGNALBOX_KEY_PEPPER_FILE": str(self.data.secret("pepper")),
             **{name: os.environ.get(name, text) for name, text in _LOCAL.items()},
@@ -262,12 +344,12 @@ class UpStack:
 
     def metrics(self) -> dict[str, str]:
         """Where programs serve metrics, by name; empty unless ``SIGNALBOX_METRICS_PORT`` is set."""
-        names = [child.spec.name for child in self.children]
+        names = [child.spec.name for child in self.running]
         return {name: f"http://{HOST}:{port}/metrics" for name in names if (port := metrics_port(name))}
 
     def pids(self) -> dict[str, int]:
         """Process ids by name, of running programs only: a signal to process 0 would reach the sender's own group."""
-        return {child.spec.name: child.pid for child in self.children if child.pid}
+        return {child.spec.name: child.pid for child in self.running if child.pid}
 
     def _console_env(self) -> dict[str, str]:
         return {

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from signalbox.ops import probes
+from signalbox.ops import probes, tykapps
 from signalbox.ops.ports import HOST, free_port
 from signalbox.ops.up.child import Spec
 from signalbox.ops.up.datadir import write_private
-from signalbox.ops.up.stack import ROOT, UpStack
+from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import Misconfigured
 
 OLDEST: Final = (5, 13)
@@ -112,7 +112,7 @@ class Tyk:
         await self._stack.start(self._stack.spec("gateway", *module, env=env, ready=ready))
 
     async def _start_tyk(self) -> None:
-        files, data = ROOT / "gateway_plugin" / "tyk", self._stack.data
+        files, data = tykapps.APPS.parent, self._stack.data
         home = data.path / "tyk"
         home.mkdir(exist_ok=True)
         self._write_definitions(files / "apps", home / "apps")
@@ -141,9 +141,8 @@ class Tyk:
         target.mkdir(mode=0o700, exist_ok=True)
         secret = self._stack.data.secret("plugin").read_text().strip()
         for path in source.glob("*.json"):
-            definition = json.loads(path.read_bytes()) | {"listen_port": self._stack.front_port}
-            if not definition.get("use_keyless"):
-                definition["config_data"] = {"secret": secret}
+            definition = tykapps.with_secret(json.loads(path.read_bytes()), secret)
+            definition["listen_port"] = self._stack.front_port
             scheme, _, host = definition["proxy"]["target_url"].partition("://")
             if host.startswith(_PLUGIN):
                 definition["proxy"]["target_url"] = f"{scheme}://{HOST}:{self._targets[scheme]}"

@@ -22,6 +22,16 @@ SHIFTS = """window.shifts = []; new PerformanceObserver((list) => {
   }
 }).observe({ type: "layout-shift", buffered: true });"""
 
+LONG_WORDS = """() => {
+  const words = document.querySelector("[data-live=state] .clip"), before = words.textContent;
+  words.textContent = "queued: no worker serves a-model-of-such-a-name yet";
+  return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
+    words.textContent = before;
+    done();
+  })));
+}"""
+"""Has the state say, for a moment, what it says where its only worker begins anew."""
+
 
 @pytest.fixture(scope="module")
 def key(window: Window) -> str:
@@ -122,6 +132,7 @@ def test_the_page_of_a_job_follows_it_to_its_end_and_moves_nothing(
     now = page.locator(".job-now")
     expect(now).to_contain_text("Waiting")
     page.evaluate("window.isTheSame = true")
+    page.evaluate(LONG_WORDS)
     house.call(f"/v1/jobs/{line[0]}/cancel", key, {})
     expect(now).to_contain_text("Running, attempt 1")
     expect(page.locator("[data-live=timeline]")).to_contain_text("Attempt 1 on")

@@ -58,6 +58,7 @@ def test_a_worker_is_drained_and_resumed_and_both_are_said(window: Window, width
     task.click(page.locator("#confirm-yes"))
     expect(page.locator("main")).to_contain_text("a new driver")
     while "may be stopped now" not in page.locator("main").inner_text():  # it hands over within a second
+        page.wait_for_load_state()  # one that is loading cannot be reloaded
         page.reload()
     expect(page.locator("main")).to_contain_text(re.compile("Drained, may be stopped now.*Asked by admin"))
     task.done(4)

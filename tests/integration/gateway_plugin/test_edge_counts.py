@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway_plugin.upstream.server import HttpServer
+from signalbox.front.traffic import BYTES
 from tests.rigs.edge import LIMIT_S, Held, app, counted
 
 CALL = b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -16,6 +17,7 @@ class Edge:
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
+        self.read_bytes = 0
 
     async def say(self, data: bytes) -> int:
         """The status of the answer to what may be no request."""
@@ -25,6 +27,7 @@ class Edge:
         async with asyncio.timeout(LIMIT_S):
             answer = await reader.read()
         writer.close()
+        self.read_bytes = len(answer)
         return int(answer.split(b" ", 2)[1])
 
 
@@ -53,3 +56,14 @@ async def test_what_is_no_request_of_ours_is_counted(edge: Edge, reason: str, st
     before = counted(reason)
     answered = await edge.say(data)
     assert (answered, counted(reason)) == (status, before + 1)
+
+
+@pytest.mark.parametrize("data", [CALL.replace(b"GET /v1/models", b"GET /hello"), b"\x16\x03\x01 what is this\r\n\r\n"])
+async def test_bytes_from_and_to_clients_are_counted(edge: Edge, data: bytes) -> None:
+    def moved() -> tuple[float, ...]:
+        return tuple(BYTES.labels("edge", way)._value.get() for way in ("received", "sent"))
+
+    before = moved()
+    await edge.say(data)
+    received, sent = (now - then for now, then in zip(moved(), before, strict=True))
+    assert (received, sent) == (len(data), edge.read_bytes)

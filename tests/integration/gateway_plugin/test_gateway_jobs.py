@@ -18,6 +18,7 @@ from signalbox.jobs.records import Records
 from signalbox.wire import names
 from signalbox.wire.messages import DeadLetter, Desired, Device, ErrorInfo, Job, Model, Residency, Run, Worker, decode
 from signalbox.wire.names import Bucket, Header, Stream
+from signalbox.wire.scaling import Host, HostDevice, Measured
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
 from tests.rigs.natsserver import NatsServer
 
@@ -78,6 +79,44 @@ async def test_a_queued_job_says_where_it_stands_and_when_it_will_start(front: R
     first = (await front.call("GET", jobs[0].headers["Location"], key=mine)).doc
     assert (first["phase"], first["position"]) == ("waiting: next in line", 0)
     assert first["estimated_wait_s"] is None, "nothing is before it"
+
+
+async def test_without_a_worker_a_job_is_accepted_and_its_estimate_counts_the_start_of_one(
+    front: Rig, mine: Key
+) -> None:
+    await tell_of_host(front)
+    got = await submit(front, mine)
+    told = (await front.call("GET", got.headers["Location"], key=mine)).doc
+    for doc in (got.doc, told):
+        assert doc["phase"] == "waiting: no worker serves half yet: one is being started"
+        assert (doc["position"], doc["estimated_wait_s"]) == (0, 8.0)
+    await tell_of_host(front, replicas=0)
+    refused = await front.call("POST", "/v1/jobs", BODY, key=mine)
+    assert (refused.status, refused.doc["code"]) == (503, "not_serving")
+    assert "scaled to 0" in refused.doc["detail"]
+
+
+async def test_while_a_host_can_start_a_worker_a_model_is_available_and_without_one_it_is_not(
+    front: Rig, mine: Key
+) -> None:
+    path = "/v1/models/half"
+    (without,) = (await front.call("GET", path, key=mine)).doc["model_version_status"]
+    assert (without["state"], without["status"]["error_message"]) == ("START", "no worker serves half")
+    await tell_of_host(front)
+    (told,) = (await front.call("GET", path, key=mine)).doc["model_version_status"]
+    assert (told["state"], told["status"]["error_code"]) == ("AVAILABLE", "OK")
+    ready = await front.call("GET", "/v2/models/half/ready", key=mine)
+    assert ready.status == 200
+
+
+async def tell_of_host(front: Rig, *, replicas: int = 1) -> None:
+    """A host with a device and no worker, whose workers have started in 6 s and loaded the model in 2 s."""
+    await front.publish(model(replicas=replicas))
+    device = HostDevice(device=Device(id="CPU-h-0", kind="cpu", name="cpu"), class_="cpu")
+    measured = Measured(start_s=6.0, load_s={"half": 2.0})
+    host = Host(id="h", host="h", devices=(device,), measured=measured)
+    revision = await table.put(front.bus, Bucket.HOSTS, "h", host, ttl_s=60)
+    await reached(front.gateway._hosts, "h", revision)
 
 
 async def test_where_many_are_queued_ids_tell_the_beginning_of_a_longer_slot(

@@ -176,13 +176,16 @@ async def test_a_caller_who_leaves_takes_the_queued_job_along(front: Rig, mine: 
     accepted = asyncio.Event()
     jobs = await front.bus.subscribe("evt.jobs.>", lambda _: accepted.set())
     records = await front.bus.subscribe("evt.st.>", on_record)
+    told: asyncio.Queue[str] = asyncio.Queue()
+    cancels = await front.bus.subscribe("cancel.*", lambda message: told.put_nowait(message.subject))
     call = asyncio.create_task(front.call("POST", "/v1/models/half:predict", {"instances": [1.0]}, key=mine))
     await asyncio.wait_for(accepted.wait(), 60)
     call.cancel()
     record = json.loads(await asyncio.wait_for(seen.get(), 60))
     assert record["state"] == "cancelled"
-    await jobs.close()
-    await records.close()
+    assert await asyncio.wait_for(told.get(), 60) == f"cancel.{record['id']}", "a worker may have it already"
+    for subscription in (jobs, records, cancels):
+        await subscription.close()
 
 
 async def test_the_gateway_s_own_nats_user_may_do_all_it_needs(tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ async def test_a_process_that_takes_connections_and_answers_none_is_killed_by_it
     listen, pid_file = f"unix://{tmp_path}/p.sock", tmp_path / "pid"
     async with plugin(nats.url, listen, pid_file=pid_file) as process:
         assert await end_stuck(listen, pid_file, 60)
-        process.process.send_signal(signal.SIGSTOP)
+        await stop(process.process.pid)
         assert not await end_stuck(listen, tmp_path / "another", 0.5)
         assert process.process.returncode is None
         assert not await end_stuck(listen, pid_file, 0.5)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters, deletion, life, payloads
+from signalbox.jobs.message import remove_below
 from signalbox.jobs.message import submit as write_message
 from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Found, Records
@@ -101,6 +102,21 @@ async def test_both_messages_of_a_raised_job_go_after_its_end(front: Rig, mine: 
     later = reconciler(front, clock=lambda: now + 700)  # old enough that single messages go
     assert await later.turn(is_whole=False)
     assert await messages(front) == [("lo", other)]
+
+
+async def test_of_a_raised_job_the_messages_below_go_and_none_that_is_above_or_later(front: Rig, mine: Key) -> None:
+    other, job_id = await submit(front, mine, priority="lo"), await submit(front, mine, priority="lo")
+    for priority in ("mid", "hi"):
+        assert (await change(front, mine, job_id, priority=priority)).status == 200
+    job, _ = await job_of(front, job_id)
+    assert job.is_raised
+    stored = await Records(front.bus).queued(job_id)
+    assert stored is not None
+    for before, left in ((2, ["lo", "mid", "hi"]), (0, ["hi"]), (0, ["hi"])):
+        await remove_below(front.bus, job, stored.seq - before)
+        assert [class_ for class_, one in await messages(front) if one == job_id] == left
+    await remove_below(front.bus, replace(job, priority="lo"), stored.seq)
+    assert await messages(front) == [("lo", other), ("hi", job_id)]
 
 
 async def test_only_a_waiting_job_is_changed_and_a_class_is_never_lowered(front: Rig, mine: Key) -> None:

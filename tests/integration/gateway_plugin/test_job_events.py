@@ -149,6 +149,20 @@ async def test_what_was_missed_is_shown_after_a_reconnect(
     assert json.loads(rest[-1].data)["state"] == "cancelled"
 
 
+async def test_what_was_missed_without_a_word_from_the_connection_is_shown_with_a_heartbeat(
+    at: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "HEARTBEAT_S", 0.2)
+    job = await at.submit()
+    monkeypatch.setattr(following.Follower, "hear", lambda *_: None)  # every event is lost
+    async with following_of(at, f"{job}/events") as stream:
+        await stream.state()
+        await at.client.post(f"{job}/cancel")
+        async with asyncio.timeout(20):
+            rest = await stream.rest()
+    assert json.loads(rest[-1].data)["state"] == "cancelled"
+
+
 async def test_a_reader_that_leaves_frees_its_place(at: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "HEARTBEAT_S", 3600.0)  # which would find it out too
     job = await at.submit()

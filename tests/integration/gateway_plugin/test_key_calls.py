@@ -10,7 +10,9 @@ import httpx
 import msgspec
 import pytest
 
-from signalbox.bus.client import Message
+from gateway_plugin.admission.usage import KeyCounts, KeyUse
+from signalbox.bus.client import Bus, Message
+from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import decode
 from signalbox.wire.names import Header
@@ -18,6 +20,7 @@ from signalbox.wire.used import KeyCalls
 from tests.rigs.edge import edge
 from tests.rigs.gateway import Rig, key, model, rig
 from tests.rigs.natsserver import NatsServer
+from verification.chaos.environment.proxy import CALM, Proxy, Weather
 
 BODY = {"model": "half", "input": {"x": [1.0]}}
 
@@ -113,3 +116,51 @@ async def test_a_key_of_a_disabled_account_is_refused_until_it_is_enabled(nats: 
             await front.publish(model(), mine._replace(stored=stored))
             found.append(await status())
     assert found == [200, 401, 200]
+
+
+async def test_calls_are_told_again_once_nats_takes_something_again(nats: NatsServer, bus: Bus) -> None:
+    reports, counts = Reports(), KeyCounts()
+    await bus.subscribe(names.KEY_USE, reports.receive)
+    async with Proxy((nats.host, nats.port)) as proxy:
+        wire = Wire(nats_url=proxy.url, request_timeout_s=0.2)
+        async with await Bus.connect(wire, role="gateway") as held:
+            use = KeyUse(held, counts, every_s=0.05)
+            proxy.change(Weather(held=frozenset({"up"})))
+            for _ in range(48):  # more than a socket takes
+                held.send("evt.nobody", b"", b"", bytes(held.connection.max_body_bytes))
+            counts.note("first")
+            use.start()
+            await asyncio.sleep(0.5)
+            proxy.change(CALM)
+            async with asyncio.timeout(20):
+                await reports.heard.wait()
+                while "second" not in reports.ids:
+                    reports.heard.clear()
+                    counts.note("second")
+                    await reports.heard.wait()
+            await use.close()
+
+
+async def test_what_is_refused_while_nats_is_away_is_told_when_it_is_back(nats: NatsServer, bus: Bus) -> None:
+    reports, counts = Reports(), KeyCounts()
+    await bus.subscribe(names.KEY_USE, reports.receive)
+    async with (
+        Proxy((nats.host, nats.port)) as proxy,
+        await Bus.connect(Wire(nats_url=proxy.url), role="gateway") as cut,
+    ):
+        gone, back = asyncio.Event(), asyncio.Event()
+        cut.on_disconnect(gone.set)
+        cut.on_reconnect(back.set)
+        use = KeyUse(cut, counts)
+        proxy.change(Weather(is_refusing=True))
+        proxy.reset()
+        async with asyncio.timeout(20):
+            await gone.wait()
+            counts.note("mine")
+            counts.refuse_for("mine", "unavailable")
+            await use.tell()
+            proxy.change(CALM)
+            await back.wait()
+            await use.tell()
+            await reports.heard.wait()
+    assert reports.refused == {"mine": {"unavailable": 1}}

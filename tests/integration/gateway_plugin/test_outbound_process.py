@@ -1,5 +1,6 @@
 """``python -m gateway_plugin.outbound`` as a process, with its own NATS user: killed, and followed by another copy."""
 
+import asyncio
 import os
 import sys
 import time
@@ -14,13 +15,14 @@ from standardwebhooks import Webhook as Verifier
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
-from signalbox.bus.table import put
+from signalbox.bus.table import Table, put
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import State, decode, encode
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import Delivery, End, HookSecret, Webhook
-from signalbox.wire.roles import ROLES
+from signalbox.wire.queues import Queue, QueueState
+from signalbox.wire.roles import USERS
 from tests import depth
 from tests.rigs.logged import LoggedServer
 from tests.rigs.natsserver import NatsServer
@@ -29,7 +31,7 @@ from tests.rigs.receiver import OK, Receiver, silence
 ROOT: Final = Path(__file__).parents[3]
 HOOK: Final = "wh1"
 SECRET: Final = "whsec_" + b64encode(b"k" * 24).decode()
-PASSWORDS: Final[dict[str, str]] = {role: f"secret of {role}" for role in ROLES}
+PASSWORDS: Final[dict[str, str]] = {role: f"secret of {role}" for role in USERS}
 
 
 async def connect(server: NatsServer, role: str) -> Bus:
@@ -44,6 +46,8 @@ def copy(server: NatsServer, folder: Path) -> LoggedServer:
         "SIGNALBOX_NATS_URL": server.url,
         "SIGNALBOX_NATS_USER": "outbound",
         "SIGNALBOX_NATS_PASSWORD": PASSWORDS["outbound"],
+        "SIGNALBOX_QUEUES_NATS_USER": "outbound-queues",
+        "SIGNALBOX_QUEUES_NATS_PASSWORD": PASSWORDS["outbound-queues"],
         "SIGNALBOX_WEBHOOK_NETWORKS": "127.0.0.0/8",
         "SIGNALBOX_OUTBOUND_DUTY_S": "1",
         "SIGNALBOX_OUTBOUND_HOOK_TOTAL_S": "2",
@@ -116,3 +120,19 @@ async def test_of_many_ends_none_is_lost_by_kills_and_each_has_one_id(tmp_path: 
         assert sorted(job_id for found in by_id.values() for job_id in found) == sorted(jobs)
         at_once = OutboundSettings().hook_at_once
         assert len(receiver.received) <= many + 3 * at_once, "only what was under way at a kill comes again"
+
+
+async def test_a_queue_is_made_by_the_copy_that_has_the_task_and_told_by_the_next(tmp_path: Path) -> None:
+    async with told(tmp_path, Receiver()) as (server, _, console):
+        states, is_new = Table(console, Bucket.QUEUE_STATES, QueueState), asyncio.Event()
+        states.on_change(lambda *_: is_new.set())
+        await states.start()
+        for name in ("first", "second"):
+            with copy(server, tmp_path):
+                await put(console, Bucket.QUEUES, name, Queue(name=name, account_id="acme"))
+                async with asyncio.timeout(60):
+                    while (state := states.get(name)) is None or state.state != "running":
+                        is_new.clear()
+                        await is_new.wait()
+                assert [group.name for group in state.source.groups] == ["eas"]
+        await states.close()

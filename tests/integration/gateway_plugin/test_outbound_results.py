@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,125 +13,28 @@ from gateway_plugin.outbound.duty import Duty
 from gateway_plugin.outbound.follower import follow
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus import topology
-from signalbox.bus.client import Bus, Stored
-from signalbox.bus.table import put, remove
+from signalbox.bus.client import Bus
+from signalbox.bus.table import remove
 from signalbox.jobs import deletion, life, payloads
-from signalbox.jobs.records import Records
-from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire import names, tensors
-from signalbox.wire.messages import ErrorInfo, Job, State, decode, encode
+from signalbox.wire.messages import ErrorInfo, State, decode, encode
 from signalbox.wire.names import Bucket, Stream
-from signalbox.wire.outbound import Delivery, End, FollowerPosition, Subscription
+from signalbox.wire.outbound import Delivery, End
 from signalbox.wire.tensors import Tensor
+from tests.rigs.ends import EndsRig
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.streams import PATIENT_S
-from tests.rigs.submit import Ledger, floats
-
-POSITION = names.key(Bucket.DUTIES, names.FOLLOWER_POSITION)
-
-
-class Rig:
-    """Jobs that end, and followers. own: the connections of followers, by their tasks."""
-
-    def __init__(self, bus: Bus, url: str) -> None:
-        self.bus, self.ledger, self.records = bus, Ledger(bus), Records(bus)
-        self.own: dict[asyncio.Task[None], Bus] = {}
-        self._url = url
-        self.wire = Wire(nats_url=url, request_timeout_s=PATIENT_S)
-
-    async def follow(self, **settings: Any) -> asyncio.Task[None]:
-        """Start a follower on a connection of its own; it begins anew where it fails."""
-        bus = await Bus.connect(self.wire, role="outbound")
-        made = OutboundSettings(nats_url=self._url, **settings)
-
-        async def again() -> None:
-            while True:
-                try:
-                    await follow(bus, made)
-                except SignalboxError:
-                    await asyncio.sleep(0.01)
-
-        task = asyncio.create_task(again())
-        self.own[task] = bus
-        return task
-
-    async def kill(self, task: asyncio.Task[None]) -> None:
-        """End a follower without a word: its connection is gone first."""
-        bus = self.own.pop(task)
-        await bus.close()
-        await self._ended(task)
-
-    async def stop(self, task: asyncio.Task[None]) -> None:
-        """End a follower as its program does."""
-        await self._ended(task)
-        await self.own.pop(task).close()
-
-    async def _ended(self, task: asyncio.Task[None]) -> None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    async def connected(self) -> None:
-        """Return when NATS has the streams again."""
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    return await self.bus.flush()
-                except SignalboxError:
-                    await asyncio.sleep(0.01)
-
-    async def subscribe(self, name: str = "s", **which: Any) -> None:
-        await put(self.bus, Bucket.SUBSCRIPTIONS, name, Subscription(id=name, **which))
-
-    async def ended(self, body: bytes = b"", *, error: str = "", **job: Any) -> Job:
-        """A job that has run and ended."""
-        made = self.ledger.job(job.pop("model", "half"), b"", **job)
-        record = life.claimed(made, None, worker="w", gpu="g", token=1, now=time.time())
-        revision = await self.records.write(record, expect=0)
-        if error:
-            done = life.failed(record, ErrorInfo(code="model_error", message=error), now=time.time())
-        elif len(body) > payloads.INLINE_LIMIT_BYTES:
-            ref = await payloads.store(self.bus, made.account_id, made.id, "out1", body)
-            done = life.succeeded(record, now=time.time(), batch=1, size_bytes=len(body), ref=ref)
-            body = b""
-        else:
-            body = body or floats(0.5, 1.5, name="y")
-            done = life.succeeded(record, now=time.time(), batch=1, size_bytes=len(body))
-        await self.records.write(done, body, expect=revision)
-        return made
-
-    async def stored(self) -> list[Stored]:
-        return await self.bus.list_latest(Stream.RESULTS, ["results.>"])
-
-    async def until(self, number: int) -> list[End]:
-        """The ends in the stream, once there are so many."""
-        async with asyncio.timeout(60):
-            while len(found := await self.stored()) < number:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        return [decode(End, stored.data) for stored in found]
-
-    async def position(self) -> FollowerPosition:
-        stored = await self.bus.leader_get(Bucket.DUTIES.stream, POSITION)
-        return decode(FollowerPosition, stored.data) if stored is not None else FollowerPosition()
-
-    async def until_past(self, job: Job) -> None:
-        """Return when the kept position is above a job's record."""
-        found = await self.records.read(job.id)
-        assert found is not None
-        async with asyncio.timeout(60):
-            while (await self.position()).state_seq <= found[1]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+from tests.rigs.submit import floats
 
 
 @pytest.fixture
-async def rig(bus: Bus, nats: NatsServer) -> AsyncIterator[Rig]:
-    made = Rig(bus, nats.url)
-    yield made
-    for task in list(made.own):
-        await made.stop(task)
+async def rig(bus: Bus, nats: NatsServer) -> AsyncIterator[EndsRig]:
+    async with EndsRig.on(bus, nats.url) as made:
+        yield made
 
 
-async def test_an_end_comes_as_json_with_the_outputs_in_the_form_that_was_asked_for(rig: Rig) -> None:
+async def test_an_end_comes_as_json_with_the_outputs_in_the_form_that_was_asked_for(rig: EndsRig) -> None:
     await rig.subscribe(account_id="test")
     await rig.follow()
     job = await rig.ended(tags=("night",), trace="00-1-2-01")
@@ -162,7 +64,7 @@ async def test_an_end_comes_as_json_with_the_outputs_in_the_form_that_was_asked_
     assert ends[failed.id].prediction is None
 
 
-async def test_outputs_above_the_bound_are_named_where_they_lie(rig: Rig) -> None:
+async def test_outputs_above_the_bound_are_named_where_they_lie(rig: EndsRig) -> None:
     await rig.subscribe()
     await rig.follow(inline_bytes=100)
     bodies = [floats(*range(size), name="y") for size in (200, 100_000)]
@@ -176,7 +78,7 @@ async def test_outputs_above_the_bound_are_named_where_they_lie(rig: Rig) -> Non
         assert ends[job.id].prediction is None
 
 
-async def test_nothing_is_written_or_read_where_nobody_subscribes(rig: Rig) -> None:
+async def test_nothing_is_written_or_read_where_nobody_subscribes(rig: EndsRig) -> None:
     before = await rig.ended()
     await rig.follow()
     async with asyncio.timeout(60):
@@ -198,7 +100,7 @@ async def test_nothing_is_written_or_read_where_nobody_subscribes(rig: Rig) -> N
     assert len(await rig.stored()) == 1
 
 
-async def test_ends_from_the_subscription_on_come_though_the_program_ran_later(rig: Rig) -> None:
+async def test_ends_from_the_subscription_on_come_though_the_program_ran_later(rig: EndsRig) -> None:
     await rig.ended()
     await rig.subscribe()
     jobs = [await rig.ended() for _ in range(3)]
@@ -207,7 +109,7 @@ async def test_ends_from_the_subscription_on_come_though_the_program_ran_later(r
 
 
 async def test_a_killed_follower_is_followed_by_another_and_each_end_comes_once(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: EndsRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "SWEEP", 20)
     monkeypatch.setattr(following, "KEPT_EVERY_S", 0.05)
@@ -228,7 +130,7 @@ async def test_a_killed_follower_is_followed_by_another_and_each_end_comes_once(
     assert info["state"]["last_seq"] - info["state"]["first_seq"] + 1 == len(jobs)  # none was written a second time
 
 
-async def test_two_followers_at_once_write_each_end_once(rig: Rig) -> None:
+async def test_two_followers_at_once_write_each_end_once(rig: EndsRig) -> None:
     await rig.subscribe()
     for _ in range(2):
         await rig.follow()
@@ -238,7 +140,7 @@ async def test_two_followers_at_once_write_each_end_once(rig: Rig) -> None:
     assert info["state"]["last_seq"] - info["state"]["first_seq"] + 1 == len(jobs)
 
 
-async def test_of_two_copies_of_the_program_one_writes_and_the_other_takes_over(rig: Rig, nats: NatsServer) -> None:
+async def test_of_two_copies_of_the_program_one_writes_and_the_other_takes_over(rig: EndsRig, nats: NatsServer) -> None:
     await rig.subscribe()
     writes: list[int] = []
     buses = [await Bus.connect(rig.wire, role="outbound") for _ in range(2)]
@@ -274,7 +176,7 @@ async def test_of_two_copies_of_the_program_one_writes_and_the_other_takes_over(
 
 async def test_a_server_that_was_killed_and_came_back_costs_no_end_and_doubles_none(own_nats: NatsServer) -> None:
     async with await Bus.connect(Wire(nats_url=own_nats.url, request_timeout_s=PATIENT_S), role="admin") as bus:
-        rig = Rig(bus, own_nats.url)
+        rig = EndsRig(bus, own_nats.url)
         await rig.subscribe()
         await rig.follow()
         jobs = []
@@ -295,7 +197,7 @@ async def test_a_server_that_was_killed_and_came_back_costs_no_end_and_doubles_n
 
 async def test_shares_are_those_of_the_stream_that_is_there_after_it_was_lost(own_nats: NatsServer) -> None:
     async with await Bus.connect(Wire(nats_url=own_nats.url, request_timeout_s=PATIENT_S), role="admin") as bus:
-        rig = Rig(bus, own_nats.url)
+        rig = EndsRig(bus, own_nats.url)
         await rig.subscribe()
         await rig.follow(account_bytes=1024 * 1024)
         before = [await rig.ended(floats(*range(4000), name="y")) for _ in range(30)]
@@ -312,7 +214,7 @@ async def test_shares_are_those_of_the_stream_that_is_there_after_it_was_lost(ow
             await rig.stop(task)
 
 
-async def test_a_full_stream_takes_the_ends_of_who_has_few_and_lets_go_of_who_has_most(rig: Rig) -> None:
+async def test_a_full_stream_takes_the_ends_of_who_has_few_and_lets_go_of_who_has_most(rig: EndsRig) -> None:
     config = (await rig.bus.request_json("$JS.API.STREAM.INFO.RESULTS"))["config"]
     await rig.bus.request_json("$JS.API.STREAM.UPDATE.RESULTS", config | {"max_bytes": 500_000})
     await rig.subscribe()
@@ -328,7 +230,7 @@ async def test_a_full_stream_takes_the_ends_of_who_has_few_and_lets_go_of_who_ha
     assert left == [job.id for job in loud[-len(left) :]]
 
 
-async def test_a_deleted_job_has_no_end(rig: Rig) -> None:
+async def test_a_deleted_job_has_no_end(rig: EndsRig) -> None:
     await rig.subscribe()
     job, other = await rig.ended(), await rig.ended()
     found = await rig.records.read(job.id)
@@ -339,7 +241,7 @@ async def test_a_deleted_job_has_no_end(rig: Rig) -> None:
     assert [end.request_id for end in await rig.until(1)] == [other.id]
 
 
-async def test_the_end_of_a_job_that_is_deleted_later_is_erased(rig: Rig) -> None:
+async def test_the_end_of_a_job_that_is_deleted_later_is_erased(rig: EndsRig) -> None:
     await rig.subscribe()
     await rig.follow(inline_bytes=10)
     job, other = await rig.ended(floats(*range(100), name="y")), await rig.ended()
@@ -356,7 +258,7 @@ async def test_the_end_of_a_job_that_is_deleted_later_is_erased(rig: Rig) -> Non
     assert await rig.bus.list_latest(Stream.PAYLOADS, [names.payload("test", job.id, "*")]) == []
 
 
-async def test_an_account_loses_its_own_oldest_ends_and_no_other_does(rig: Rig) -> None:
+async def test_an_account_loses_its_own_oldest_ends_and_no_other_does(rig: EndsRig) -> None:
     await rig.subscribe()
     quiet = [await rig.ended(account_id="quiet") for _ in range(3)]
     tag = ("x" * 60,) * 8

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from signalbox.ops.natsserver import MAX_PAYLOAD_BYTES, authorization, password_variable
+from signalbox.ops.natsserver import MAX_PAYLOAD_BYTES, accounts, password_variable
+from signalbox.ops.ports import free_port
+from signalbox.program import health, metrics
 from signalbox.program.settings import declared
+from tests.rigs.containers import run, taken, untaken
 from verification.production.compose import document
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,7 +26,11 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: s for name, s in SERVICES.items() if "build" in s}
 TYK: dict[str, Any] = json.loads((ROOT / "tyk" / "tyk.conf").read_text())
 WORKERS = ("worker-1", "worker-2")
-USERS = ("gateway", "console", "outbound", "admin", *WORKERS)
+USERS = (
+    *("gateway", "console", "outbound", "host", "admin"),
+    *("gateway-queues", "outbound-queues", "admin-queues"),
+    *WORKERS,
+)
 API: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "signalbox.json").read_text())
 HELLO: dict[str, Any] = json.loads((ROOT / "tyk" / "apps" / "hello.json").read_text())
 APIS: list[dict[str, Any]] = [json.loads(path.read_text()) for path in (ROOT / "tyk" / "apps").glob("*.json")]
@@ -47,7 +54,8 @@ def test_docker_compose_accepts_the_file(secrets: Path, tmp_path: Path) -> None:
         pytest.skip("docker-compose is not installed")
     shutil.copy(ROOT / "docker-compose.yml", tmp_path)
     shutil.copytree(secrets, tmp_path / "deploy" / "secrets")
-    asked = subprocess.run([compose, "config"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    command = [compose, "--profile", "observe", "config"]
+    asked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert asked.returncode == 0, asked.stderr
     assert set(yaml.safe_load(asked.stdout)["services"]) == set(SERVICES)
 
@@ -70,6 +78,8 @@ def test_everything_a_deployment_has_is_there() -> None:
         "outbound",
         "bootstrap",
         "topology",
+        "prometheus",
+        "grafana",
     } == set(SERVICES)
 
 
@@ -94,12 +104,18 @@ def test_no_program_that_stays_up_can_fill_the_disk_with_its_log() -> None:
         assert (one["logging"]["driver"], set(options)) == ("json-file", {"max-size", "max-file"})
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_our_programs_write_to_their_tmp_and_to_volumes_alone(name: str) -> None:
+    assert SERVICES[name]["read_only"] is True
+    assert SERVICES[name]["tmpfs"] == ["/tmp"]  # noqa: S108  the container's own
+
+
 def test_only_what_people_or_repositories_need_reaches_outside_and_no_credentials_are_written_there() -> None:
     outside = {name for name, network in COMPOSE["networks"].items() if not (network or {}).get("internal")}
     reach = {name: set(service["networks"]) & outside for name, service in SERVICES.items()}
     assert {name for name in reach if "stores" in reach[name]} == {"controller", *WORKERS}
     assert {name for name in reach if "receivers" in reach[name]} == {"outbound"}
-    assert {name for name in reach if "front" in reach[name]} == {"tyk", "console"}, "it uploads into a bucket, too"
+    assert {name for name in reach if "front" in reach[name]} == {"tyk", "console", "grafana"}, "it uploads"
     for name in ("console", "controller", *WORKERS):
         program = "WORKER" if name in WORKERS else "CONSOLE"
         folder = SERVICES[name]["environment"][f"SIGNALBOX_{program}_REPOSITORY_CREDENTIALS"]
@@ -118,11 +134,13 @@ def test_what_a_host_may_set_reaches_every_program_and_is_else_the_programs_defa
     assert len(variables) > 5
     given: dict[str, Any] = document(FILE.read_bytes(), dict.fromkeys(variables, "7"))["services"]
     defaults = {s.name: s.default for s in declared(ConsoleSettings, PREFIX)}
+    defaults |= {"SIGNALBOX_METRICS_PORT": 9100, "SIGNALBOX_METRICS_HOST": "0.0.0.0"}  # on, for the other containers
     for name, service in OURS.items():
         reached = {key for key in variables if given[name]["environment"].get(key) == "7"}
         assert {key for key in variables if "_CONSOLE_" not in key} <= reached, name
         for key in reached:
-            wanted = "" if defaults[key] == () else f"{defaults[key]}".removesuffix(".0")
+            default = defaults[key]
+            wanted = "" if default == () else str(default).removesuffix(".0" if isinstance(default, float) else "")
             assert service["environment"][key] == wanted, key
     assert variables == {key for s in given.values() for key, v in s.get("environment", {}).items() if v == "7"}
 
@@ -135,48 +153,14 @@ def different() -> list[str]:
     return sorted(first.values())
 
 
-TAKEN = "import os; from signalbox.program.settings import *; print(describe(load(Wire, PREFIX, os.environ), PREFIX))"
-"""What ``signalbox topology`` takes of its environment."""
-
-
 @pytest.mark.parametrize("name", different())
 def test_command_exists_and_takes_every_variable(name: str, secrets: Path, tmp_path: Path) -> None:
-    from django.core.management import get_commands
-
-    program, *arguments = OURS[name]["command"][2:]
-    assert OURS[name]["command"][:2] == ["python", "-m"]
-    command = [sys.executable, "-m", program, "--check-config"]
-    if program == "signalbox":
-        reported = run([*command[:3], *arguments[:2], "--help"], dict(os.environ), tmp_path).stdout
-        assert arguments[2] in reported
-        command[1:] = ["-c", TAKEN]
-    elif program == "console":
-        assert arguments[0] in get_commands()
-    else:
-        assert arguments == []
     environment = {key: local(str(value), secrets) for key, value in OURS[name]["environment"].items()}
-    bare = {k: v for k, v in os.environ.items() if not k.startswith("SIGNALBOX_")}
-    shown = run(command, {**bare, **environment}, tmp_path).stdout
-    for key in environment:
-        assert f"{key}=" in shown or f"{key.removesuffix('_FILE')}=" in shown
+    shown = taken(OURS[name]["command"], environment, tmp_path)
+    assert not untaken(environment, shown)
     for secret in secrets.iterdir():
         if not secret.suffix and secret.is_file():
             assert secret.read_text() not in shown
-
-
-def run(command: list[str], environment: dict[str, str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    """One of our programs, away from the repository's folder; it must end well."""
-    asked = subprocess.run(
-        command,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert asked.returncode == 0, asked.stderr
-    return asked
 
 
 def local(value: str, secrets: Path) -> str:
@@ -248,9 +232,12 @@ def test_images_copy_what_exists_and_is_not_ignored() -> None:
     kept = [
         line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
     ]
-    for source in re.findall(r"^COPY (\S+) ", DOCKERFILE, re.MULTILINE):
-        assert (ROOT / source).exists()
-        assert source.split("/")[0] in kept
+    for copied in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.MULTILINE):
+        given, *made = copied.split()
+        assert (ROOT / given).exists()
+        assert given in kept or given.split("/")[0] in kept
+        assert all(re.fullmatch(r"build/sbom/[\w-]+\.cdx\.jso\[n\]", each) for each in made)
+    assert "build/sbom/*.cdx.json" in kept
 
 
 def test_ports_are_those_the_programs_listen_on() -> None:
@@ -258,7 +245,8 @@ def test_ports_are_those_the_programs_listen_on() -> None:
     assert {api["listen_port"] for api in APIS} == {API["listen_port"]}
     port = SERVICES["console"]["environment"]["SIGNALBOX_CONSOLE_LISTEN"].rpartition(":")[2]
     assert SERVICES["console"]["ports"] == [f"127.0.0.1:8000:{port}"]
-    assert {name for name, s in SERVICES.items() if "ports" in s} == {"tyk", "console"}
+    assert SERVICES["grafana"]["ports"] == ["127.0.0.1:3000:3000"]
+    assert {name for name, s in SERVICES.items() if "ports" in s} == {"tyk", "console", "grafana"}
     ports = {API["listen_port"], TYK["listen_port"], TYK["control_api_port"]}
     assert len(ports) == 3, "Tyk opens its own port before it has loaded the APIs"
 
@@ -317,6 +305,47 @@ def test_health_checks_ask_for_what_exists() -> None:
     assert plugin[-1] in reported
 
 
+def test_programs_that_nobody_calls_are_asked_whether_they_are_ready(tmp_path: Path) -> None:
+    asked = {name for name in OURS if "healthcheck.py" in json.dumps(SERVICES[name].get("healthcheck", {}))}
+    assert asked == {*WORKERS, "projector", "controller", "outbound"}
+    (tmp_path / "signalbox").symlink_to(ROOT / "signalbox")  # as the image has it in its working folder
+    assert re.search(r"^WORKDIR /app$", DOCKERFILE, re.MULTILINE)
+    targets = re.findall(r"^FROM base AS ", DOCKERFILE, re.MULTILINE)
+    assert len(re.findall(r"^COPY signalbox signalbox$", DOCKERFILE, re.MULTILINE)) == len(targets) == 4
+    (check,) = {tuple(SERVICES[name]["healthcheck"]["test"]) for name in asked}
+    assert check[:2] == ("CMD", "python")
+    for name in asked:
+        assert SERVICES[name]["environment"]["SIGNALBOX_METRICS_PORT"] == "9100"
+
+    def status(port: int) -> tuple[int, str]:
+        env = {"SIGNALBOX_METRICS_PORT": str(port), "SIGNALBOX_METRICS_HOST": "0.0.0.0"}
+        command = [sys.executable, *check[2:]]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    assert status(0)[0] == 0, "nobody can be asked"
+    gone = status(free_port())
+    assert (gone[0], "no answer" in gone[1]) == (1, True)
+    health.READY.clear()  # of tests before this one
+    port = metrics.serve(free_port(), host="0.0.0.0")
+    assert status(port) == (1, f"{health.NOT_YET}\n")
+    source = Faulty()
+    health.READY.add(source)
+    assert status(port) == (1, "broken\n")
+    source.is_well = True
+    assert status(port) == (0, "ready\n")
+    health.READY.remove(source)
+
+
+class Faulty:
+    """What a program depends on."""
+
+    is_well = False
+
+    def faults(self) -> list[str]:
+        return [] if self.is_well else ["broken"]
+
+
 @pytest.mark.parametrize("name", ["nats-1", "nats-2", "nats-3"])
 def test_each_nats_node_has_its_name_store_and_passwords(name: str, secrets: Path) -> None:
     service = SERVICES[name]
@@ -337,7 +366,7 @@ def test_each_nats_node_has_its_name_store_and_passwords(name: str, secrets: Pat
 
 def test_nats_users_are_the_roles_as_declared() -> None:
     bound: dict[str, list[str]] = {worker: [] for worker in WORKERS}
-    wanted = authorization({user: f"${password_variable(user)}" for user in USERS}, bound)
+    wanted = accounts({user: f"${password_variable(user)}" for user in USERS}, bound)
     assert (ROOT / "deploy" / "nats" / "users.conf").read_text() == wanted + "\n", (
         "roles changed: signalbox nats-users --worker worker-1 --worker worker-2 > deploy/nats/users.conf"
     )

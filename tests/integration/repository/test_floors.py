@@ -22,6 +22,7 @@ SMOKE = (
     "tests/unit/signalbox/wire/test_core_messages.py",
     "tests/integration/gateway_plugin/test_gateway_transports.py",
     "tests/integration/gateway_plugin/test_gateway_http2.py",
+    "tests/integration/gateway_plugin/test_queue_sockets.py",
     "tests/integration/workers/test_worker_jobs.py::test_a_job_runs_and_whoever_waits_is_told",
     "tests/integration/workers/test_worker_jobs.py::test_large_inputs_and_results_travel_by_reference",
     "tests/console/test_login.py",

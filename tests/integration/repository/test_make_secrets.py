@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from signalbox.ops import cli
+
 SCRIPT = Path(__file__).resolve().parents[3] / "deploy" / "make_secrets.py"
 NODES = ("nats-1", "nats-2", "nats-3")
 
@@ -194,7 +196,7 @@ def test_a_certificate_that_ends_soon_is_named(folder: Path) -> None:
     ).stdout
     path.write_text(short)
     said = [line for line in run(folder).stdout.splitlines() if "ends within" in line]
-    assert said == [f"{path} ends within 30 days: docs/deploy.md, Certificates"]
+    assert said == [f"{path} ends within 30 days: docs/certificates.md"]
 
 
 def test_workers_named_get_passwords_and_earlier_ones_keep_theirs(folder: Path) -> None:
@@ -240,3 +242,35 @@ def test_a_machine_without_openssl_is_told_so(tmp_path: Path) -> None:
     assert reported.returncode != 0
     assert "openssl" in reported.stderr
     assert "Traceback" not in reported.stderr
+
+
+def test_the_command_writes_the_definitions_that_the_script_writes(
+    first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGNALBOX_GATEWAY_SECRET_FILE", str(first / "plugin_secret"))
+    assert cli.main(["tyk-apps", "--output", str(tmp_path / "new" / "apps")]) == 0
+    assert texts(tmp_path / "new" / "apps") == texts(first / "tyk_apps")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new" / "apps").iterdir()} == {0o640}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "is not set"),
+        ({"SIGNALBOX_GATEWAY_SECRET": " "}, "is not set"),
+        ({"SIGNALBOX_GATEWAY_SECRET_FILE": "/nowhere"}, "_FILE cannot be read"),
+        ({"SIGNALBOX_GATEWAY_SECRET": "s", "SIGNALBOX_GATEWAY_SECRET_FILE": "/nowhere"}, "not both"),
+    ],
+)
+def test_the_command_writes_no_definition_without_the_secret(
+    given: dict[str, str],
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["tyk-apps", "--output", str(tmp_path / "apps")]) == 2
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "apps").exists()

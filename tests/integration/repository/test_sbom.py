@@ -16,7 +16,7 @@ UNREACHABLE = re.compile(r"error sending request|dns error|[Ff]ailed to fetch|Re
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["gateway", "worker", "console"])
+@pytest.mark.parametrize("program", ["gateway", "worker", "worker-cuda", "console"])
 def test_every_locked_package_is_listed_with_its_version_and_digests(program: str, tmp_path: Path) -> None:
     given = [f"VENV={sys.prefix}", f"SBOM={tmp_path}", f"IMAGES={program}"]
     argv = ["make", "--silent", f"--old-file={sys.prefix}/dev.stamp", *given, "sbom"]

@@ -1,6 +1,5 @@
 """What a wheel of ours holds: all files of the four packages, and programs that start from any folder."""
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +12,10 @@ import pytest
 
 from signalbox import __version__
 from tests.e2e.upprocess import EDGE, Up, wait_until_gone
+from tests.rigs import wheels
+from tests.rigs.wheels import PACKAGES
 
 ROOT: Final = Path(__file__).parents[3]
-PACKAGES: Final = ("signalbox", "gateway_plugin", "workers", "console")
-CACHES: Final = shutil.ignore_patterns("__pycache__", ".*cache")
 
 
 def run(*argv: str | Path, cwd: Path) -> str:
@@ -29,17 +28,7 @@ def run(*argv: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: a build leaves folders behind."""
-    source = tmp_path_factory.mktemp("source")
-    for name in (*PACKAGES, "tyk"):
-        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=CACHES)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    into = tmp_path_factory.mktemp("wheel")
-    build = ("-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", str(into))
-    run(sys.executable, *build, cwd=source)
-    (made,) = into.glob("*.whl")
-    return made
+    return wheels.build(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

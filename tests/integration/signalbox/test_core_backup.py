@@ -11,15 +11,16 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from signalbox.bus import topology
-from signalbox.bus.client import Bus
+from signalbox.bus import queues, table, topology
+from signalbox.bus.client import Bus, Delivery
 from signalbox.jobs import delivery
-from signalbox.ops import backup, snapshots
+from signalbox.ops import backup, queuebackup, snapshots
 from signalbox.ops.backup import KEPT, MANIFEST
 from signalbox.ops.replicas import wait_current
 from signalbox.program.errors import Misconfigured, NotFound, SignalboxError, Unavailable
@@ -27,6 +28,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.assets import COUNTED, MIB, STREAMS
 from signalbox.wire.names import Bucket, Stream
+from signalbox.wire.queues import Queue
 from tests.integration.gateway_plugin.test_edge_nats_cluster import Cluster, cluster
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes
@@ -114,6 +116,74 @@ async def test_what_is_restored_is_what_was_saved_message_for_message(full: Bus,
     assert await topology.check(empty) == []
     await counted(empty, "m", "hi", waiting=JOBS)
     assert await empty.write(names.state("2"), expect=0) == was[Stream.STATE][0][1] + 1
+
+
+@asynccontextmanager
+async def of_two_accounts(server: NatsServer) -> AsyncIterator[tuple[Bus, Bus]]:
+    """Connections of the admins to both."""
+    wire = Wire(
+        nats_url=server.url,
+        nats_user="admin",
+        nats_password="a",
+        queues_nats_user="admin-queues",
+        queues_nats_password="q",
+    )
+    async with await Bus.connect(wire, role="admin") as bus, await queues.connect(wire, role="admin") as queue_bus:
+        yield bus, queue_bus
+
+
+async def test_queues_come_back_with_what_each_group_had_committed_and_was_given(tmp_path: Path) -> None:
+    users = {"admin": "a", "admin-queues": "q"}
+    stream, other = names.queue_stream("my.texts", "source"), "mine"
+    async with (
+        NatsServer(tmp_path / "a", users=users) as first,
+        NatsServer(tmp_path / "b", users=users) as second,
+        of_two_accounts(first) as (bus, queue_bus),
+        of_two_accounts(second) as (empty, empty_queues),
+    ):
+        await topology.apply(bus)
+        queue = Queue(name="my.texts", account_id="acme")
+        await table.put(bus, Bucket.QUEUES, names.token("my.texts"), queue)
+        await queues.declare(queue_bus, queue)
+        await queues.declare_rear(queue_bus)
+        await queues.make_group(queue_bus, queue, "source", other)
+        for number in range(6):
+            await queue_bus.write(names.queue_item("my.texts", "source", "lo", str(number)), b"%d" % number)
+        await queue_bus.write(names.rear_item("my.texts", "sink"), b"dead")
+        for group in ("eas", other):  # each is given three; both commit the first, and one of them the second
+            given: list[Delivery] = []
+            puller = await queue_bus.pull(names.queue_consumer(group, "lo"), given.append, stream=stream)
+            puller.ask(3)
+            await becomes(partial(has, given, 3))
+            await puller.close()
+            for one in given[: 1 if group == other else 2]:
+                await queue_bus.request(one.reply.decode(), b"+ACK")
+        was = {name: await contents(queue_bus, name) for name in await queuebackup.existing(queue_bus)}
+        assert list(was) == [stream, names.queue_stream("my.texts", "sink"), names.REAR]
+        with pytest.raises(Misconfigured, match="SIGNALBOX_QUEUES_NATS_USER"):
+            await backup.take(bus, tmp_path / "half", unseen)
+        await backup.take(bus, tmp_path / "kept", unseen, queue_bus=queue_bus)
+        with pytest.raises(Misconfigured, match="SIGNALBOX_QUEUES_NATS_USER"):
+            await backup.restore(empty, tmp_path / "kept", unseen)
+        with pytest.raises(Misconfigured, match=f"NATS already has .*{names.REAR}"):
+            await backup.restore(empty, tmp_path / "kept", unseen, queue_bus=queue_bus)
+        await backup.restore(empty, tmp_path / "kept", unseen, queue_bus=empty_queues)
+        assert {name: await contents(empty_queues, name) for name in was} == was
+        assert [message[0] for message in was[stream][1:]] == [2, 3, 4, 5, 6]  # which one of the groups needs yet
+        await queues.declare(empty_queues, queue)  # it is the same queue
+        assert {name: await contents(empty_queues, name) for name in was} == was
+        for group, given_out in (("eas", 1), (other, 2)):
+            name = names.queue_consumer(group, "lo")
+            info = await empty_queues.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{name}")
+            assert (info["num_pending"], info["num_ack_pending"]) == (3, given_out)
+            await empty_queues.request(f"$JS.ACK.{stream}.{name}.1.3.0.0.0", b"+ACK")  # by its index, as before
+            info = await empty_queues.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{name}")
+            assert info["num_ack_pending"] == given_out - 1
+        assert [message[0] for message in (await contents(empty_queues, stream))[1:]] == [2, 4, 5, 6]
+
+
+async def has(given: list[Delivery], count: int) -> bool:
+    return len(given) >= count
 
 
 async def test_jobs_that_were_delivered_when_they_were_saved_are_delivered_again(

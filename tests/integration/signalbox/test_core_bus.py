@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -326,3 +327,20 @@ async def test_wrong_credentials_are_named(tmp_path: object) -> None:
         wire = Wire(nats_url=server.url, nats_user="gateway", nats_password="wrong")
         with pytest.raises(Misconfigured, match="NATS refuses user 'gateway'"):
             await Bus.connect(wire, role="gateway")
+
+
+async def test_a_connection_that_is_lost_as_it_is_closed_is_closed_all_the_same(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose() -> None:
+        raise ConnectionResetError("Connection lost")
+
+    bus = await Bus.connect(Wire(nats_url=nats.url), role="admin")
+    connection: Any = bus.connection
+    socket = connection._transport
+    monkeypatch.setattr(socket, "drain", lose)
+    connection._pending, connection._pending_data_size = [b"PING\r\n"], 6
+    await bus.close()
+    assert connection.is_closed
+    assert socket._io_writer.transport.is_closing()
+    assert not connection._subs

@@ -78,9 +78,9 @@ async def test_the_printed_users_are_what_a_server_takes(tmp_path: object) -> No
         file.write(f"port: -1\n{out}")
     from signalbox.ops.natsserver import binary
 
-    passwords = {
-        f"NATS_{role}_PASSWORD": "p" for role in ("GATEWAY", "WORKER", "CONSOLE", "OUTBOUND", "ADMIN", "READER_ACME")
-    }
+    wanted = ["GATEWAY", "WORKER", "CONSOLE", "OUTBOUND", "HOST", "ADMIN", "READER_ACME"]
+    wanted += ["GATEWAY_QUEUES", "OUTBOUND_QUEUES", "ADMIN_QUEUES"]
+    passwords = {f"NATS_{role}_PASSWORD": "p" for role in wanted}
     process = await asyncio.create_subprocess_exec(binary(), "-t", "-c", config, env=passwords)
     assert await process.wait() == 0
 

@@ -1,6 +1,8 @@
 """The watch over an event loop: what it measures, and that a stopped loop ends its process."""
 
 import asyncio
+import contextlib
+import http.client
 import os
 import signal
 import subprocess
@@ -8,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+from signalbox.ops.ports import free_port
+from signalbox.program import health, metrics
 from signalbox.program.looplag import LoopWatch
 from signalbox.program.metrics import REGISTRY
 
@@ -64,6 +68,36 @@ def test_a_process_that_was_stopped_for_longer_than_that_goes_on() -> None:
     os.kill(process.pid, signal.SIGCONT)
     process.communicate(b"go\n", timeout=50)
     assert process.returncode == 0
+
+
+async def test_a_program_whose_loop_stands_still_is_not_alive_until_it_turns_again() -> None:
+    health.ALIVE.clear()  # of tests before this one
+    port = metrics.serve(free_port())
+    assert asked(port) == (200, "alive\n"), "it starts"
+    watch = LoopWatch(abort_s=None, period_s=0.01, dead_s=0.2).start()
+    said: list[tuple[int, str]] = []
+    is_said = threading.Event()
+
+    def look() -> None:
+        while not said or said[-1][0] == 200:
+            said.append(asked(port))
+        is_said.set()
+
+    threading.Thread(target=look).start()
+    assert is_said.wait(60), "the loop stands still meanwhile"
+    assert said[-1][0] == 503
+    assert "has not turned" in said[-1][1]
+    while asked(port)[0] != 200:  # noqa: ASYNC110  its thread looks at the beat
+        await asyncio.sleep(0.01)
+    watch.stop()
+    assert asked(port) == (200, "alive\n")
+
+
+def asked(port: int) -> tuple[int, str]:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as link:
+        link.request("GET", "/livez")
+        page = link.getresponse()
+        return page.status, page.read().decode()
 
 
 async def test_a_late_beat_is_measured_and_counted() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import signal
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Self
@@ -18,6 +17,7 @@ from signalbox.repositories.faults import UnlistableKey
 from signalbox.repositories.location import Location
 from signalbox.repositories.store import ObjectStore, Patience
 from tests.rigs.objectstore import ObjectStoreServer
+from tests.rigs.processes import stop
 
 HASTY = Patience(connect_s=2.0, read_s=0.5, answer_s=3.0, retries=1, pause_s=0.05)
 
@@ -154,7 +154,7 @@ async def test_a_store_that_is_away_or_stands_still_is_unavailable(tmp_path: Pat
         server.put(bucket, {"file": b"1"})
         store = opened(server, tmp_path, f"s3://{bucket}", HASTY)
         assert await store.read("file", most_bytes=1) == b"1"
-        os.kill(server.pid, signal.SIGSTOP)
+        await stop(server.pid)
         with pytest.raises(Unavailable):
             await store.read("file", most_bytes=1)
         server.stop()

@@ -21,11 +21,14 @@ from tests.rigs.natsserver import NatsServer
 from tests.rigs.rights import refused
 
 BOUND = ("worker-1", "worker-2")
-USERS = ("admin", "gateway", "worker", "console", "outbound", *BOUND)
+QUEUE_USERS = ("gateway-queues", "outbound-queues", "admin-queues")
+USERS = ("admin", "gateway", "worker", "console", "outbound", "host", *QUEUE_USERS, *BOUND)
 PASSWORDS = {user: f"secret of {user}" for user in USERS}
 GPUS = {"worker-1": ["GPU-1"], "worker-2": ["GPU-2"]}
 
-STREAM_NAMES = tuple(str(config["name"]) for config in STREAMS)
+QUEUE_STREAMS = ("Q_n_source", "Q_n_sink", "REAR")
+STREAM_NAMES = (*(str(config["name"]) for config in STREAMS), *QUEUE_STREAMS)
+"""Of both accounts: whoever may ask for one by its name is asked of each."""
 STREAM_ACTS = (
     "STREAM.CREATE",
     "STREAM.UPDATE",
@@ -68,6 +71,14 @@ DATA = (
     "dlv.h.j.1",
     "files.t.f.0",
     "deliver.h",
+    "ask.queue.n",
+    "ask.watch.i",
+    "q.n.source.hi.r",
+    "q.n.sink.lo.-",
+    "rear.n.source.r",
+    "watching.i",
+    "back.n.source.g",
+    "evt.q.n.source.hi.r",
     "cancel.j",
     "release.GPU-1",
     "evict.w",
@@ -119,6 +130,10 @@ KEYS = (
     "$KV.hooksecrets.h",
     "$KV.hookstates.h",
     "$KV.batches.t.b",
+    "$KV.queues.n",
+    "$KV.queuestates.n",
+    "$KV.queuemarks.n.source",
+    "$KV.hosts.h",
 )
 LISTENED = (
     ">",
@@ -126,6 +141,9 @@ LISTENED = (
     "$JS.>",
     "$JS.API.>",
     "$JS.ACK.>",
+    "$JS.ACK.Q_n_source.eas-hi.>",
+    "$JS.ACK.Q_n_source.eas-hi.1.*.0.0.0",
+    "$JS.ACK.*.*.1.*.0.0.0",
     "$JS.EVENT.ADVISORY.>",
     "$SYS.>",
     "$KV.>",
@@ -153,6 +171,13 @@ LISTENED = (
     "alive.*",
     "ask.>",
     "ask.console.*",
+    "ask.queue.*",
+    "ask.watch.*",
+    "q.>",
+    "rear.>",
+    "watching.*",
+    "back.*.*.*",
+    "evt.q.>",
     "evt.>",
     "evt.jobs.>",
     "evt.st.*",
@@ -174,6 +199,7 @@ def publishes() -> Iterator[str]:
     yield from (f"$JS.API.{act}.{name}.x" for act in CONSUMER_ACTS for name in STREAM_NAMES)
     yield from (f"$JS.API.DIRECT.GET.{name}.subject.y" for name in STREAM_NAMES)
     yield from (f"$JS.API.CONSUMER.CREATE.{name}.x.jobs.m.hi.>" for name in STREAM_NAMES)
+    yield from (f"$JS.API.CONSUMER.CREATE.{name}.eas-hi.q.n.source.hi.*" for name in STREAM_NAMES)
     yield from (
         f"$JS.API.{act}.{name}.{whose}"
         for act in CONSUMER_ACTS
@@ -258,6 +284,24 @@ _WORKER_HEARS = {
     "evt.jobs.>",
     *(f"evt.kv.{b}.>" for b in ("leases", "waiters", "workers", "models", "desired", "poison", "serving")),
 }
+_CONSUMERS = ("INFO", "MSG.NEXT", "DELETE")
+_OF_QUEUES = {
+    # In an account where all streams are those of queues; other names lead to nothing there.
+    *_info(),
+    "q.n.source.hi.r",
+    "q.n.sink.lo.-",
+    "rear.n.source.r",
+    "watching.i",
+    "ask.watch.i",
+    "back.n.source.g",
+    *_direct(*STREAM_NAMES),
+    *_leader(*STREAM_NAMES),
+    *(f"$JS.API.STREAM.{act}.{name}" for act in ("MSG.DELETE", "PURGE") for name in STREAM_NAMES),
+    *(f"$JS.API.CONSUMER.CREATE.{name}.eas-hi.q.n.source.hi.*" for name in STREAM_NAMES),
+    *(f"$JS.API.CONSUMER.{act}.{name}.{n}" for act in _CONSUMERS for name in STREAM_NAMES for n in NAMED),
+    *(f"$JS.API.CONSUMER.{act}.{name}" for act in ("NAMES", "LIST") for name in STREAM_NAMES),
+    *(f"$JS.ACK.{name}.x.1.1.1.1.0" for name in STREAM_NAMES),
+}
 MAY_PUBLISH: dict[str, set[str]] = {
     "gateway": {
         *_info(),
@@ -272,7 +316,7 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "refused.input",
         "delayed.j",
         "$KV.serving.m",
-        *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired", "KV_serving"),
+        *_direct("STATE", "PAYLOADS", "KV_keys", "KV_models", "KV_workers", "KV_desired", "KV_serving", "KV_hosts"),
         *_leader("STATE", "JOBS", "KV_idem"),
         *_direct("DLQ", "DLQ_PARTS"),  # dead letters, run again for their owners
         "dlp.redriven.j",
@@ -283,6 +327,10 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "$JS.API.STREAM.PURGE.FILES",
         *_direct("FILES", "KV_batches"),
         *_leader("FILES", "KV_batches"),
+        # Queues there are, what is in them, and sides of them that have ended.
+        *_direct("KV_queues", "KV_queuestates", "KV_queuemarks"),
+        *_leader("KV_queuemarks"),
+        "$KV.queuemarks.n.source",
         *QUEUES,
     },
     "worker": _WORKER | {key for key in KEYS if key.split(".")[1] in {"leases", "waiters", "workers"}},
@@ -293,12 +341,19 @@ MAY_PUBLISH: dict[str, set[str]] = {
         *_leader("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_models", "KV_keys", "KV_desired", "KV_digests"),
         *_leader("KV_manifests", "KV_duties"),
         *_direct("STATE", "EVENTS", "KV_models", "KV_keys", "KV_workers", "KV_desired", "KV_serving", "KV_manifests"),
+        *_direct("KV_hosts"),
         *_direct("KV_caches"),
         # What goes out. Secrets of webhooks are written, and not read.
         *(f"$KV.{key}" for key in ("subscriptions.s", "webhooks.h", "hooksecrets.h", "batches.t.b")),
         *_leader("KV_subscriptions", "KV_webhooks", "KV_batches"),
         *_direct("KV_subscriptions", "KV_webhooks", "KV_hookstates", "KV_batches", "DELIVERIES"),
         "deliver.h",
+        # Queues: what they are, how they stand, and what an operator has done with one.
+        "$KV.queues.n",
+        "$KV.queuemarks.n.source",
+        *_leader("KV_queues"),
+        *_direct("KV_queues", "KV_queuestates", "KV_queuemarks"),
+        "ask.queue.n",
         *QUEUES,
         *(f"$JS.API.CONSUMER.INFO.STATE.{n}" for n in NAMED),
         # The projector's own consumers, by their name.
@@ -356,8 +411,34 @@ MAY_PUBLISH: dict[str, set[str]] = {
         "st.j",
         "st.s.j",
         "cancel.j",
+        # Queues: what they are to be, how they stand.
+        *_direct("KV_queues", "KV_queuestates", "KV_queuemarks"),
+        *_leader("KV_queuestates", "KV_queuemarks"),
+        "$KV.queuestates.n",
+        "$KV.queuemarks.n.source",
         *QUEUES,
     },
+    "host": {
+        *_info(),
+        "$KV.hosts.h",
+        *_direct("KV_workers", "KV_desired", "KV_hosts", "KV_caches"),
+        *_leader("KV_duties"),
+    },
+    "gateway-queues": _OF_QUEUES,
+    "outbound-queues": {
+        *_OF_QUEUES,
+        *(f"$JS.API.STREAM.{act}.{name}" for act in ("CREATE", "UPDATE", "DELETE") for name in STREAM_NAMES),
+        "$JS.API.STREAM.NAMES",
+        "$JS.API.STREAM.LIST",
+    },
+}
+_HEARD_OF_QUEUES = {
+    "evt.q.>",
+    "watching.*",
+    "ask.watch.*",
+    "back.*.*.*",
+    "$JS.ACK.Q_n_source.eas-hi.1.*.0.0.0",  # commits by index
+    "$JS.ACK.*.*.1.*.0.0.0",
 }
 MAY_HEAR: dict[str, set[str]] = {
     "gateway": {
@@ -365,9 +446,10 @@ MAY_HEAR: dict[str, set[str]] = {
         "evt.st.*",
         "evt.st.>",
         "_INBOX_gateway.>",
-        *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired", "serving")),
+        *(f"evt.kv.{b}.>" for b in ("keys", "models", "workers", "desired", "serving", "hosts")),
         "evt.kv.subscriptions.>",
         "evt.kv.webhooks.>",
+        *(f"evt.kv.{b}.>" for b in ("queues", "queuestates", "queuemarks")),
         "evt.results.*.*.*",
     },
     "worker": {*_WORKER_HEARS, "_INBOX_worker.>"},
@@ -389,9 +471,19 @@ MAY_HEAR: dict[str, set[str]] = {
         "evt.st.>",
         *(f"evt.kv.{b}.>" for b in ("subscriptions", "webhooks", "hookstates", "models", "batches")),
         *(f"evt.kv.{b}.>" for b in ("keys", "workers", "desired", "serving")),
+        *(f"evt.kv.{b}.>" for b in ("queues", "queuestates", "queuemarks")),
         "deliver.*",
+        "ask.queue.*",
         "_INBOX_outbound.>",
     },
+    "host": {
+        "evt.jobs.>",
+        "delayed.*",
+        *(f"evt.kv.{b}.>" for b in ("workers", "desired", "hosts")),
+        "_INBOX_host.>",
+    },
+    "gateway-queues": {*_HEARD_OF_QUEUES, "_INBOX_gateway-queues.>"},
+    "outbound-queues": {*_HEARD_OF_QUEUES, "_INBOX_outbound-queues.>"},
 }
 
 
@@ -465,7 +557,7 @@ def _matches(pattern: str, subject: str) -> bool:
     return len(wanted) == len(given) and all(w in {"*", g} for w, g in zip(wanted, given, strict=True))
 
 
-@pytest.mark.parametrize("role", ["gateway", "worker", "console", "outbound"])
+@pytest.mark.parametrize("role", ["gateway", "worker", "console", "outbound", "gateway-queues", "outbound-queues"])
 def test_every_right_a_role_has_is_tried_above(role: str) -> None:
     declared = permissions(role)
     for pattern in declared.publish:

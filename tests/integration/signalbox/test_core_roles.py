@@ -7,22 +7,24 @@ from typing import Any
 
 import pytest
 
-from signalbox.bus import topology
+from signalbox.bus import queues, topology
 from signalbox.bus.client import Bus, Delivery, Message
 from signalbox.bus.table import Table
 from signalbox.jobs import delivery
 from signalbox.jobs.payloads import fetch, store, store_input
-from signalbox.program.errors import Bug, Misconfigured
+from signalbox.program.errors import Bug, Misconfigured, NotFound, QueueFull
 from signalbox.program.settings import Wire
+from signalbox.wire import names
 from signalbox.wire.messages import ApiKey, Desired, Job, Model, State, Worker
 from signalbox.wire.names import Bucket, Stream, consumer, job
-from signalbox.wire.roles import ROLES, permissions
+from signalbox.wire.queues import Queue, rear_config
+from signalbox.wire.roles import QUEUE_ROLES, ROLES, USERS, permissions
 from tests.rigs import lightworker
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, register
 from tests.rigs.workerprocess import WorkerProcess
 
-PASSWORDS: dict[str, str] = {role: f"secret of {role}" for role in ROLES}
+PASSWORDS: dict[str, str] = {role: f"secret of {role}" for role in USERS}
 JOB_ID = "00000000-0000-4000-8000-000000000000"
 
 
@@ -180,6 +182,85 @@ async def test_nobody_receives_anothers_answers(guarded: NatsServer) -> None:
         await spy.close()
     assert received == []
     await gateway.close()
+
+
+async def _queues_as(server: NatsServer, role: str) -> Bus:
+    wire = Wire(nats_url=server.url, queues_nats_user=role, queues_nats_password=PASSWORDS[role])
+    return await queues.connect(wire, role=role)
+
+
+async def test_an_item_passes_through_a_queue_by_the_users_of_gateway_and_outbound(guarded: NatsServer) -> None:
+    outbound, gateway = await _queues_as(guarded, "outbound-queues"), await _queues_as(guarded, "gateway-queues")
+    queue = Queue(name="texts", account_id="acme")
+    await queues.declare(outbound, queue)
+    await outbound.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, 2**20))
+    await queues.make_group(gateway, queue, "source", "mine")
+    told, watched = asyncio.Event(), asyncio.Event()
+    heard = [
+        await gateway.subscribe(names.event_of_queue("texts", "source"), lambda _message: told.set()),
+        await outbound.subscribe(names.watching(), lambda _message: watched.set()),
+    ]
+    index = await gateway.write(names.queue_item("texts", "source", "hi", "r1"), b"data")
+    await gateway.publish(names.watching("i"), b"{}")
+    taken: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+    stream, durable = names.queue_stream("texts", "source"), names.queue_consumer("mine", "hi")
+    puller = await gateway.pull(durable, taken.set_result, stream=stream)
+    puller.ask(1)
+    async with asyncio.timeout(60):
+        await asyncio.gather(told.wait(), watched.wait())
+        assert (await taken).seq == index
+    await gateway.request(f"$JS.ACK.{stream}.{durable}.1.{index}.0.0.0", b"+ACK")
+    assert await gateway.leader_get(stream, names.queue_item("texts", "source", "hi", "r1")) is not None  # eas has not
+    await gateway.write(names.rear_item("texts", "source"), b"dead")
+    for bus in (gateway, outbound):
+        for at in (index, names.REAR):
+            assert await bus.direct_batch(names.REAR if at == names.REAR else stream, {"seq": 1, "batch": 1})
+    await gateway.request_json(f"$JS.API.STREAM.MSG.DELETE.{stream}", {"seq": index})
+    await gateway.request_json(f"$JS.API.STREAM.PURGE.{names.REAR}", {"filter": names.rear_items("texts")})
+    await queues.remove(outbound, "texts")
+    await asyncio.gather(puller.close(), *(one.close() for one in heard))
+    await gateway.close()
+    await outbound.close()
+
+
+async def test_queues_and_the_rest_are_not_seen_from_each_other_s_account(guarded: NatsServer) -> None:
+    """By the admins, whom no right holds back: it is the account that separates."""
+    admin, queues_admin = await _as(guarded, "admin"), await _queues_as(guarded, "admin-queues")
+    await queues.declare(queues_admin, Queue(name="texts", account_id="acme"))
+    found = [set(await bus.listed("$JS.API.STREAM.NAMES", "streams")) for bus in (admin, queues_admin)]
+    assert found[1] == {"Q_texts_source", "Q_texts_sink"}
+    assert not found[0] & found[1]
+    heard: list[Message] = []
+    listening = await admin.subscribe(">", heard.append)
+    await queues_admin.write(names.queue_item("texts", "source", "lo"), b"private")
+    await queues_admin.flush()
+    await admin.flush()
+    assert [one.subject for one in heard if b"private" in one.data or "q.texts" in one.subject] == []
+    await listening.close()
+    await admin.close()
+    await queues_admin.close()
+
+
+async def test_queues_that_hold_all_their_account_may_refuse_more_and_leave_jobs_their_room(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path / "nats", users=PASSWORDS, queues_bytes=100_000) as server:
+        admin, outbound = await _as(server, "admin"), await _queues_as(server, "outbound-queues")
+        await topology.apply(admin)
+        await queues.declare(outbound, Queue(name="texts", account_id="acme"))
+        for number in range(12):
+            await outbound.write(names.queue_item("texts", "source", "lo", str(number)), bytes(8192))
+        with pytest.raises(QueueFull):
+            await outbound.write(names.queue_item("texts", "source", "lo"), bytes(8192))
+        await admin.write(job("m", "hi", "t", JOB_ID), b"x", expect=0)
+        await admin.close()
+        await outbound.close()
+
+
+@pytest.mark.parametrize("role", QUEUE_ROLES)
+async def test_a_user_of_queues_is_none_of_the_other_account(guarded: NatsServer, role: str) -> None:
+    bus = await _queues_as(guarded, role)
+    with pytest.raises(NotFound):
+        await bus.request_json("$JS.API.STREAM.INFO.JOBS")
+    await bus.close()
 
 
 def test_a_role_nobody_declared_is_a_bug() -> None:

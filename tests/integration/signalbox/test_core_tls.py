@@ -204,6 +204,7 @@ def test_the_end_of_a_server_is_nothing_to_warn_of_but_once(
 @contextmanager
 def frozen(server: NatsServer) -> Iterator[None]:
     os.kill(server.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)  # until then its other threads go on
     try:
         yield
     finally:

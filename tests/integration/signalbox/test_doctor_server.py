@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from signalbox.bus import topology
+from signalbox.bus import queues, table, topology
 from signalbox.bus.client import Bus
+from signalbox.ops.doctor import natsrules, queuerules
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.assets import MIB
-from signalbox.wire.roles import ROLES
+from signalbox.wire.queues import Queue, QueueSide, rear_config
+from signalbox.wire.roles import USERS
 from tests.integration.gateway_plugin.test_edge_nats_cluster import Cluster, cluster, tries
 from tests.integration.repository.test_compose_file import OURS, different, local, secrets
 from tests.rigs.natsserver import NatsServer
@@ -26,7 +29,7 @@ __all__ = ["cluster", "secrets"]
 ROOT = Path(__file__).resolve().parents[3]
 ACCEPTED = str(ROOT / "deploy" / "doctor.toml")
 LONG = "long enough for any password"
-PASSWORDS: dict[str, str] = {role: f"{LONG} of {role}" for role in ROLES}
+PASSWORDS: dict[str, str] = {role: f"{LONG} of {role}" for role in USERS}
 LET_BE = {"host.root", "host.core_dumps", "host.gpu_shared", "worker.runner_is_root"}
 """What depends on the machine the tests run on."""
 
@@ -192,6 +195,59 @@ async def test_a_user_with_more_rights_than_its_role_is_found(tmp_path: Path) ->
         own = {"SIGNALBOX_NATS_USER": "worker", "SIGNALBOX_NATS_PASSWORD": PASSWORDS["worker"]}
         _, found = await asyncio.to_thread(doctor, **login, **own)
         assert weak(found) == {"nats.single_copy", "worker.lock_in_tmp", "worker.reads_everything"}
+
+
+async def test_a_queue_without_its_streams_is_found_and_an_account_that_is_nearly_full(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path / "users", users=PASSWORDS, queues_bytes=MIB) as server:
+        admin, queues_admin = PASSWORDS["admin"], PASSWORDS["admin-queues"]
+        wire = Wire(
+            nats_url=server.url,
+            nats_user="admin",
+            nats_password=admin,
+            queues_nats_user="admin-queues",
+            queues_nats_password=queues_admin,
+        )
+        async with await Bus.connect(wire, role="admin") as bus, await queues.connect(wire, role="admin") as queue_bus:
+            await topology.apply(bus)
+            queue = Queue(name="texts", account_id="acme")
+            await table.put(bus, names.Bucket.QUEUES, "texts", queue)
+            login = {"SIGNALBOX_NATS_URL": server.url, "SIGNALBOX_NATS_USER": "admin"}
+            login["SIGNALBOX_QUEUES_NATS_USER"] = "admin-queues"
+            secrets = {"SIGNALBOX_NATS_PASSWORD": admin, "SIGNALBOX_QUEUES_NATS_PASSWORD": queues_admin}
+            _, told = await asyncio.to_thread(doctor, **login, **secrets)
+            missing = [one["what"] for one in told if one["id"] == "queues.streams_differ"]
+            assert missing == ["queue texts has no source", "queue texts has no sink"]
+
+            async def found() -> list[tuple[str, str]]:
+                return [(one.id, one.what) for one in await queuerules.examine(bus, queue_bus, role="admin")]
+
+            await queues.declare(queue_bus, queue)
+            await queue_bus.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, 100_000))
+            assert await found() == []
+            await table.put(bus, names.Bucket.QUEUES, "texts", replace(queue, sink=QueueSide(max_length=5)))
+            differing = [what for _, what in await found()]
+            assert [what.partition(" is ")[0] for what in differing] == [
+                "Q_texts_sink: max_msg_size",
+                "Q_texts_sink: max_msgs",
+            ]
+            await table.put(bus, names.Bucket.QUEUES, "texts", queue)
+            await queue_bus.write(names.rear_item("texts", "source"), bytes(90_000))
+            assert await found() == [("queues.nearly_full", "REAR holds 90% of its max_bytes")]
+            for number in range(100):
+                await queue_bus.write(names.queue_item("texts", "source", "lo", str(number)), bytes(8192))
+            assert ("queues.nearly_full", "queues hold 87% of the account's max_file") in await found()
+
+
+async def test_a_user_of_queues_with_more_rights_than_its_role_is_found(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path / "users", users=PASSWORDS) as server:
+        wire = Wire(nats_url=server.url, nats_user="admin", nats_password=PASSWORDS["admin"])
+        async with await Bus.connect(wire, role="admin") as bus:
+            await topology.apply(bus)
+        for user, extra in (("gateway-queues", []), ("outbound-queues", ["queues"]), ("admin-queues", ["queues"])):
+            wire = Wire(nats_url=server.url, queues_nats_user=user, queues_nats_password=PASSWORDS[user])
+            async with await queues.connect(wire, role="gateway") as queue_bus:
+                found = await natsrules.examine_rights(queue_bus, "queues", "gateway-queues")
+                assert [one.where for one in found] == extra
 
 
 def test_a_server_that_is_away_is_said_to_be_away() -> None:

@@ -14,6 +14,7 @@ from gateway_plugin.upstream.server import HttpServer
 from signalbox.front.bounds import HttpBounds
 from signalbox.front.front import Front
 from signalbox.front.gate import Gate, Shared
+from signalbox.front.traffic import EDGE, Traffic
 from tests.rigs.edge import Held, app, counted
 from tests.rigs.hostileclients import (
     LIMIT_S,
@@ -265,7 +266,7 @@ async def test_an_answer_that_is_taken_is_sent_to_its_end_however_long_that_take
             self.transport.close()
 
     loop = asyncio.get_running_loop()
-    shared = Shared(QUICK, refused=lambda _: None, enter=lambda _: "", leave=lambda _: None)
+    shared = Shared(QUICK, refused=lambda _: None, enter=lambda _: "", leave=lambda _: None, traffic=Traffic(EDGE))
     server = await loop.create_server(lambda: Gate(shared, Answers), "127.0.0.1", 0)
     async with server, asyncio.timeout(LIMIT_S):
         reader, writer = await dial(server.sockets[0].getsockname())
@@ -293,13 +294,15 @@ async def test_an_offer_of_http2_is_ignored_and_the_body_and_the_connection_kept
     writer.close()
 
 
-async def test_an_offer_of_a_websocket_where_there_is_none_does_not_stand_in_the_way(serve: Serve) -> None:
+async def test_an_offer_of_a_websocket_where_there_is_none_is_ignored_and_the_connection_goes_on(serve: Serve) -> None:
     reader, writer = await dial(await serve())
-    writer.write(CALL.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
-    async with asyncio.timeout(LIMIT_S):
-        answer = await reader.read()
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert b"\r\nconnection: close\r\n" in answer.lower(), "The client is told that it ends."
+    for _ in range(2):
+        writer.write(CALL.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
+        async with asyncio.timeout(LIMIT_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert b"\r\nconnection: close\r\n" not in head.lower()
+            await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
     writer.close()
 
 

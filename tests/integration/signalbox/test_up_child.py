@@ -1,6 +1,7 @@
 """Programs of the stack as real child processes."""
 
 import asyncio
+import fcntl
 import json
 import os
 import select
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.ops.foreground import UP_FILE
-from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, ProgramLog
+from signalbox.ops.programlog import KEPT, LIMIT_BYTES, LONGEST_LINE_BYTES, ProgramLog, Shown
 from signalbox.ops.up import main
 from signalbox.ops.up.child import BACKOFF_S, Child, Spec
 from signalbox.ops.up.datadir import DataDir
@@ -271,6 +272,27 @@ async def test_a_full_disk_stops_no_program_and_what_it_cost_is_said_later(tmp_p
     first, note, last = (tmp_path / "full.log").read_text().splitlines()
     assert (first, last) == ("whole", "again")
     assert json.loads(note) == {"event": "log.lost", "level": "error", "bytes": 400_000 * 6 - 5}
+
+
+def test_lines_of_two_programs_are_shown_whole_and_nobody_waits_for_who_reads_them(tmp_path: Path) -> None:
+    reader, shown = os.pipe()
+    fcntl.fcntl(shown, fcntl.F_SETPIPE_SZ, 65_536)
+    programs = [ProgramLog(tmp_path / f"{name}.log", on_output=Shown(shown)) for name in "ab"]
+    ends = [program.open() for program in programs]
+    for number in range(2000):  # thrice what the pipe holds: none of it is read yet
+        for name, end in zip("ab", ends, strict=True):
+            os.write(end, f"{name}{number:049d}".encode())
+            os.write(end, f"{number:049d}\n".encode())
+    for program, end in zip(programs, ends, strict=True):
+        program.catch_up()
+        os.close(end)
+        assert program.tail(1).endswith(f"{1999:049d}"), "the log has all of it"
+    os.close(shown)
+    with os.fdopen(reader, "rb") as lines:
+        found = lines.read().splitlines()
+    assert len(found) > 500, "of what had room"
+    assert {line[:1] for line in found} == {b"a", b"b"}
+    assert {len(line) for line in found} == {99}
 
 
 async def test_two_lives_of_a_program_share_one_log(tmp_path: Path) -> None:

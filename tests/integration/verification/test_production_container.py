@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from verification.production import machine
 from verification.production.compose import Compose, DeclaredNetwork, Service
@@ -17,8 +18,9 @@ from verification.production.network import Network
 
 LIMIT_S = 60.0
 NOBODY = 65534
+SERVICE = Service(image="redis:7", networks=("one",), volumes=("data:/tmp/of-the-image/data",))
 COMPOSE = Compose(
-    services={"a": Service(image="redis:7", networks=("one",), volumes=("data:/tmp/of-the-image/data",))},
+    services={"a": SERVICE, "read": replace(SERVICE, read_only=True, tmpfs=("/tmp",))},  # noqa: S108  its own
     networks={"one": DeclaredNetwork(internal=True)},
     volumes={"data": None},
 )
@@ -63,3 +65,19 @@ def test_an_environment_below_tmp_is_there_beside_the_containers_own_tmp(tmp_pat
         "checkout",
         *sorted(["data", "mine", "of-the-image", checkout.parent.name]),
     ]
+
+
+def test_a_container_of_ours_writes_to_its_own_tmp_and_to_volumes_and_nowhere_else_not_even_as_root(
+    tmp_path: Path,
+) -> None:
+    tools = {name: str(shutil.which(name)) for name in machine.TOOLS}
+    nothing = Path("/")
+    here = Machine(tyk=nothing, postgres=nothing, nats=nothing, nats_version="", tools=tools, python=nothing)
+    shell = "touch /tmp/mine /tmp/of-the-image/data/mine && touch /mine"
+    image = Image(argv=("/bin/sh", "-c", shell))
+    with Network(COMPOSE, tools["ip"]) as network:
+        builder = Builder(COMPOSE, here, tmp_path, tmp_path, {})
+        box = builder.box("read", image, namespace=network.namespace("read"), hosts="")
+        ended = subprocess.run(box.argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert (ended.returncode, ended.stderr.count("Read-only file system")) == (1, 1), ended.stderr
+    assert "'/mine'" in ended.stderr

@@ -12,17 +12,19 @@ import pytest_asyncio
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put, remove
-from signalbox.jobs import deadletters, life, message, payloads, times
+from signalbox.jobs import cancel, deadletters, life, message, payloads, times
+from signalbox.jobs.change import change
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict, NotFound
 from signalbox.wire import names
-from signalbox.wire.messages import Batching, Desired, Limits, State, Worker
+from signalbox.wire.messages import Batching, Desired, Limits, Record, State, Worker
 from signalbox.wire.names import Bucket, Header, Stream, token
 from signalbox.wire.warmups import WarmUp, WarmUpInput
 from tests.rigs import lightworker, models, workerhouse
 from tests.rigs.outage import becomes
-from tests.rigs.submit import floats, read_floats, register
+from tests.rigs.submit import Ledger, floats, read_floats, register
 from tests.rigs.workerhouse import House
+from tests.rigs.workerprocess import WorkerProcess
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -271,6 +273,102 @@ async def test_important_jobs_overtake_those_that_wait(light: House) -> None:
     await ledger.ended(*low)
 
 
+async def admitted(_: Record) -> None:
+    """There is room in every class."""
+
+
+async def test_a_raised_job_is_run_before_others_of_its_class_and_not_again_in_its_turn(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "raised", lightworker.version("slow"), batching=Batching(max_size=1))
+    await ledger.ended(await ledger.submit("raised", floats(0.7, name="seconds")))  # slow: none is asked for beside
+    first, before, raised, after = [
+        await ledger.submit("raised", floats(seconds, name="seconds"), priority="lo")
+        for seconds in (1.0, 0.6, 0.5, 60.0)
+    ]
+    await ledger.until(lambda: ledger.last(first) is not None)
+    records = Records(bus)
+    found, last = [await records.find(job_id) for job_id in (raised, after)]
+    assert found is not None
+    assert last is not None
+    await change(bus, records, found, priority="hi", deadline_at=None, admit=admitted)
+    await ledger.ended(raised)
+    assert ledger.open([before, after]) == [before, after]
+    await ledger.ended(before)
+    await ledger.until(lambda: ledger.last(after) is not None)
+    stored = await bus.list_latest(Stream.JOBS, [names.jobs_of_model("raised")])
+    classes = {(names.job_of(one.subject), names.class_of(one.subject)[1]) for one in stored}
+    assert (after, "lo") in classes
+    assert (raised, "lo") not in classes
+    await cancel.cancel(bus, records, last, by=cancel.OWNER, clock=time.time)
+    await ledger.ended(after)
+
+
+async def test_jobs_cancelled_while_they_wait_leave_the_queue_beside_those_that_wait_on(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "withdrawn", lightworker.version("slow"), batching=Batching(max_size=1))
+    slow = await ledger.submit("withdrawn", floats(0.7, name="seconds"))
+    await ledger.ended(slow)  # so none is asked for beside the next
+    first, *others = [await ledger.submit("withdrawn", floats(100.0, name="seconds")) for _ in range(21)]
+    await ledger.begun(first)
+    records = Records(bus)
+    for job_id in others:
+        found = await records.find(job_id)
+        assert found is not None
+        if job_id in others[::2]:
+            await cancel.cancel(bus, records, found, by=cancel.OWNER, clock=time.time)
+
+    async def left() -> list[str]:
+        stored = await bus.list_latest(Stream.JOBS, [names.jobs_of_model("withdrawn")])
+        return [job_id for one in stored if (job_id := names.job_of(one.subject)) != slow]
+
+    async def are_gone() -> bool:
+        return await left() == [first, *others[1::2]]
+
+    await becomes(are_gone, limit_s=60.0)
+    assert ledger.open([first, *others]) == [first, *others[1::2]]
+    for job_id in (*others[1::2], first):
+        found = await records.find(job_id)
+        assert found is not None
+        await cancel.cancel(bus, records, found, by=cancel.OWNER, clock=time.time)
+    ended = await ledger.ended(first, *others)
+    assert {(record.state, record.attempt) for record in ended[1:]} == {(State.CANCELLED, 0)}
+    (last,) = await ledger.ended(await ledger.submit("withdrawn", floats(0.0, name="seconds")))
+    assert last.state is State.SUCCEEDED, "no run of 100 s before it"
+
+
+async def doom(bus: Bus, ledger: Ledger) -> None:
+    """Put a job of three seconds into the queue that was cancelled, and one of a tenth behind it, which is to end."""
+    job = ledger.job("doomed", floats(3.0, name="seconds"))
+    await Records(bus).write(life.cancelled(life.first_record(job, State.QUEUED), now=time.time()), expect=0)
+    await bus.publish(names.cancel(job.id))
+    await message.submit(bus, job, floats(3.0, name="seconds"))
+    await ledger.submit("doomed", floats(0.1, name="seconds"))
+
+
+async def test_a_job_whose_cancellation_a_worker_has_heard_of_is_not_run_when_it_comes(light: House) -> None:
+    bus, ledger, _ = light
+    await register(bus, "doomed", lightworker.version("slow"), batching=Batching(max_size=1))
+    await ledger.ended(await ledger.submit("doomed", floats(0.0, name="seconds")))
+    before = await reported(bus, lambda worker: worker.run is None)
+    await doom(bus, ledger)
+    await ledger.ended(ledger.submitted[-1])
+    after = await reported(bus, lambda worker: worker.run is None and worker.computing_s >= before.computing_s + 0.1)
+    assert after.computing_s < before.computing_s + 2.0
+
+
+async def test_a_job_that_was_cancelled_while_there_was_no_worker_is_not_run_by_the_next(tmp_path: Path) -> None:
+    async with workerhouse.declared(tmp_path) as (url, bus):
+        ledger = await Ledger(bus).start()
+        await register(bus, "doomed", lightworker.version("slow"), batching=Batching(max_size=1))
+        async with WorkerProcess(url, tmp_path, "w1", program=lightworker.PROGRAM):
+            await ledger.ended(await ledger.submit("doomed", floats(0.0, name="seconds")))
+        await doom(bus, ledger)
+        async with WorkerProcess(url, tmp_path, "w2", program=lightworker.PROGRAM):
+            await ledger.ended(ledger.submitted[-1])
+            worker = await reported(bus, lambda worker: worker.run is None and worker.computing_s >= 0.1, "w2")
+    assert worker.computing_s < 2.0
+
+
 async def test_a_job_that_was_blocked_by_another_model_says_so(light: House) -> None:
     bus, ledger, _ = light
     await register(bus, "blocks", lightworker.version("slow"), batching=Batching(max_size=1))
@@ -347,7 +445,7 @@ async def test_a_runner_that_dies_between_jobs_costs_nobody_a_strike(light: Hous
     assert (record.state, record.strikes) == (State.SUCCEEDED, 0), record
 
 
-async def reported(bus: Bus, condition: Callable[[Worker], bool]) -> Worker:
+async def reported(bus: Bus, condition: Callable[[Worker], bool], name: str = "w1") -> Worker:
     """The first presence of the worker from now on of which ``condition`` holds."""
     table = Table(bus, Bucket.WORKERS, Worker)
     changed = asyncio.Event()
@@ -355,7 +453,7 @@ async def reported(bus: Bus, condition: Callable[[Worker], bool]) -> Worker:
     await table.start()
     try:
         async with asyncio.timeout(60):  # a runner may be started anew meanwhile, beside other work
-            while (found := table.get(token("w1"))) is None or not condition(found):
+            while (found := table.get(token(name))) is None or not condition(found):
                 changed.clear()
                 await changed.wait()
     finally:

@@ -442,6 +442,18 @@ async def with_input(rig: Rig) -> Job:
     return replace(job, ref=stored.ref)
 
 
+async def test_of_jobs_that_are_cancelled_beside_one_that_waits_those_go_that_nobody_had_claimed(rig: Rig) -> None:
+    at = time.time()
+    waiting, unclaimed, claimed = [await rig.queue(id=names.new_job_id(at, number)) for number in range(3)]
+    await rig.records.write(life.cancelled(life.first_record(unclaimed, State.QUEUED), now=at), expect=0)
+    revision = await rig.claim(claimed)
+    running = await rig.record(claimed)
+    assert running is not None
+    await rig.records.write(life.cancelled(running, now=at), expect=revision)
+    await rig.reconciler(clock=lambda: time.time() + 10).turn()
+    assert [await rig.is_queued(job) for job in (waiting, unclaimed, claimed)] == [True, False, True]
+
+
 async def test_inputs_go_with_the_end_of_their_jobs_and_no_sooner(rig: Rig) -> None:
     waiting, running, ended = [
         await rig.queue(id=job.id, ref=job.ref) for job in [await with_input(rig) for _ in range(3)]

@@ -18,7 +18,7 @@ from signalbox.wire.names import Priority, Stream
 from tests.rigs.submit import Ledger, floats
 from workers.recovery import queued
 from workers.recovery import removal as module
-from workers.recovery.removal import PAUSE_S, SETTLED_S, SINGLY_S, SMALL, JobRemoval
+from workers.recovery.removal import MANY, PAUSE_S, SETTLED_S, SINGLY_S, SMALL, JobRemoval
 
 THEN = 1_790_000_000.0
 """The slots of this second, and of the one after it, are used."""
@@ -39,9 +39,9 @@ class Rig:
         await submit(self.bus, job, floats(1.0))
         return job
 
-    def ended(self, *jobs: Job) -> None:
+    def ended(self, *jobs: Job, is_withdrawn: bool = False) -> None:
         for seq, job in enumerate(jobs, start=1):
-            self.removal.ended(job.id, seq)
+            self.removal.ended(job.id, seq, is_withdrawn=is_withdrawn)
 
     async def turn(self, last_seq: int = 0) -> None:
         info = await self.bus.request_json(f"$JS.API.STREAM.INFO.{Stream.JOBS}")
@@ -107,6 +107,32 @@ async def test_where_a_job_waits_the_other_classes_of_its_slot_go_and_its_own_af
     rig.ended(waiting)
     await rig.turn()
     assert await rig.left() == []
+
+
+async def test_what_was_cancelled_before_any_claim_goes_at_once_where_others_of_its_class_wait(rig: Rig) -> None:
+    waiting, ended = await rig.queued(), await rig.queued()
+    withdrawn = [await rig.queued() for _ in range(MANY)]
+    await rig.queued(priority="hi", job_id=withdrawn[0].id)  # it was raised
+    rig.ended(ended)
+    rig.ended(*withdrawn, is_withdrawn=True)
+    await rig.turn()
+    assert await rig.left() == ids([waiting, ended])
+    assert len(rig.removal) == 1
+
+
+async def test_a_slot_that_is_looked_at_less_often_is_due_when_a_waiting_job_of_it_is_cancelled(rig: Rig) -> None:
+    waiting, ended, withdrawn, other = [await rig.queued() for _ in range(4)]
+    rig.ended(ended)
+    for _ in range(100):
+        rig.now += 1
+        await rig.turn()
+    rig.ended(withdrawn, is_withdrawn=True)
+    await rig.turn()
+    assert await rig.left() == ids([waiting, ended, other])
+    rig.ended(waiting, other)
+    await rig.turn()
+    assert await rig.left() == [], "it is known how many were left"
+    assert len(rig.removal) == 0
 
 
 async def test_of_very_many_classes_with_few_jobs_few_go_at_a_check(rig: Rig) -> None:
@@ -240,6 +266,27 @@ async def test_where_very_many_wait_a_slot_is_asked_for_again_when_as_many_have_
         numbers.append(len(asked) - 1)
     assert numbers == [1, 0, 2], "the question, nothing, the question and the purge"
     assert len(await rig.left()) == 6
+
+
+@pytest.mark.usefixtures("deep")
+async def test_where_very_many_wait_what_was_cancelled_before_any_claim_goes_and_nothing_else(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_SINGLY", 2)
+    jobs = [await rig.queued() for _ in range(10)]
+    ended, withdrawn, waiting = jobs[0], jobs[1:4], jobs[4:]
+    rig.ended(ended)
+    rig.ended(*withdrawn, is_withdrawn=True)
+    await rig.turn()
+    assert (len(await rig.left()), rig.removal.has_more) == (8, True)
+    await rig.turn()
+    assert (await rig.left(), rig.removal.has_more) == (ids([ended, *waiting]), False), "without a pause"
+    forbid(monkeypatch, "_check", "nothing else was cancelled")
+    await rig.turn()
+    monkeypatch.undo()
+    rig.ended(*waiting)
+    await rig.turn()
+    assert await rig.left() == []
 
 
 @pytest.mark.usefixtures("deep")

@@ -60,16 +60,17 @@ def test_every_stream_bucket_header_and_role_is_on_the_wire_page() -> None:
     text = (DOCS / "wire.md").read_text(encoding="utf-8")
     wanted = [config["name"] for config in assets.STREAMS if not config["name"].startswith("KV_")]
     wanted += [bucket.value for bucket in names.Bucket]
-    wanted += [names.Header.JOB.value, names.Header.RECORD.value, *roles.ROLES]
+    wanted += [names.Header.JOB.value, names.Header.RECORD.value, *roles.USERS]
+    wanted += [names.Header.TAGS.value, names.Header.REQUEST.value, names.REAR, names.QUEUES_ACCOUNT]
     assert [name for name in wanted if f"`{name}`" not in text] == []
 
 
-def test_every_metric_of_an_alarm_is_one_that_a_program_serves() -> None:
-    served = re.findall(r"^\| `(signalbox_\w+)` \|", (DOCS / "metrics.md").read_text("utf-8"), re.MULTILINE)
-    rules = (DOCS / "operations.md").read_text("utf-8").partition("```yaml")[2].partition("```")[0]
-    wanted = re.findall(r"signalbox_\w+", rules)
-    assert len(wanted) > 7
-    assert [name for name in wanted if name not in served] == []
+@pytest.mark.parametrize("page", ["migrate.md", "operations.md", "fleet.md"])
+def test_every_metric_that_a_page_names_is_one_that_a_program_serves(page: str) -> None:
+    name = r"`((?:signalbox|tfservingcache)_[a-z_]+)[`{]"
+    served = set(re.findall(rf"^\| {name}", (DOCS / "metrics.md").read_text("utf-8"), re.MULTILINE))
+    wanted = {re.sub(r"_(sum|count)$", "", each) for each in re.findall(name, (DOCS / page).read_text("utf-8"))}
+    assert [each for each in sorted(wanted) if each not in served] == []
 
 
 def test_every_test_that_the_fleets_table_names_is_there() -> None:
@@ -91,3 +92,14 @@ def test_every_test_that_a_promise_names_is_there(page: str) -> None:
     metrics = (DOCS / "metrics.md").read_text("utf-8")
     assert len(named) > 2
     assert {name for name in named if f"signalbox_{name}" not in metrics} <= functions
+
+
+def test_each_requirement_of_the_queue_product_has_its_row_and_each_test_there_is_one() -> None:
+    rows = re.findall(r"^\| (S4\.\w+) \|.*\|.*\| (.*)\|$", (DOCS / "eas.md").read_text("utf-8"), re.MULTILINE)
+    wanted = [f"S4.{number}" for number in range(1, 25)] + [f"S4.P{number}" for number in range(1, 16)]
+    assert [name for name, _ in rows] == wanted
+    shown = {name: re.findall(r"`(test_\w+)`", tests) for name, tests in rows}
+    assert [name for name, tests in shown.items() if not tests] == ["S4.2", "S4.P15"]
+    text = "\n".join(file.read_text("utf-8") for file in (DOCS.parent / "tests").rglob("test_*.py"))
+    functions = set(re.findall(r"def (test_\w+)\(", text))
+    assert {test for tests in shown.values() for test in tests} <= functions

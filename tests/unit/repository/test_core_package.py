@@ -12,7 +12,6 @@ PACKAGES: Final = ("signalbox", "gateway_plugin", "workers", "console")
 BY_NAME: Final = {
     "argon2-cffi": "Django's hasher of passwords",
     "psycopg": "Django's driver of PostgreSQL",
-    "websockets": "uvicorn's protocol of the console's live pages",
 }
 """Dependencies that no module of ours imports, and why they are there."""
 

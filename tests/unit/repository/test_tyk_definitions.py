@@ -18,7 +18,12 @@ APIS: dict[str, dict[str, Any]] = {path.stem: json.loads(path.read_bytes()) for 
 CHECKED = {name: api for name, api in APIS.items() if not api["use_keyless"]}
 UPSTREAMS = {name: api for name, api in APIS.items() if "plugin:" in api["proxy"]["target_url"]}
 GRPC = {name: api for name, api in CHECKED.items() if api["proxy"]["target_url"].startswith("h2c:")}
-STREAMS = {"/v1/jobs/{id}/{read:result|events}", "/v1/{what:events|files|uploads|batches}"}
+STREAMS = {
+    "/v1/jobs/{id}/{read:result|events}",
+    "/v1/{what:events|files|uploads|batches}",
+    "/v1/queues/",
+    "/api/predict/",
+}
 OF_ITS_OWN = {"name", "slug", "api_id", "proxy", "custom_middleware", "version_data", "error_overrides"}
 UPSTREAM_S_FLAG = "URS"
 """The one flag that a rule for an upstream's own answers may have."""

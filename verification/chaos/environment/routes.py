@@ -45,11 +45,10 @@ class NodeRoutes:
         for proxy in self._proxies.values():
             if proxy.weather is not CUT:
                 continue
+            if not is_late:
+                proxy.reset()  # first: what is held would go on its way when it may
             proxy.change(CALM)
-            if is_late:
-                proxy.reset_deaf()
-            else:
-                proxy.reset()
+            proxy.reset_deaf()
 
     async def close(self) -> None:
         """End every way."""

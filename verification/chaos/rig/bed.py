@@ -56,7 +56,7 @@ class Bed(House, Site):
 
     async def start_nats(self) -> None:
         """One node, or three that form a cluster; our own connection goes to them directly where they do so."""
-        users = {str(role): self._password(role).read_text() for role in roles.ROLES}
+        users = {str(role): self._password(role).read_text() for role in roles.USERS}
         folders = [self.data.path / f"nats-{number}" for number in range(self.node_count)]
         self.nodes += nodes(folders, users=users)
         if self.routes is not None:

@@ -23,6 +23,7 @@ from console.noticing import digests
 from console.noticing.loop import Noticing
 from console.outbox.program import run_program
 from console.outbox.publisher import Publisher
+from console.scaling.keeper import Keeper
 from console.selections.runner import SelectionRunner
 from console.trials.services import keep_forgotten
 from signalbox.bus.client import Bus
@@ -66,6 +67,7 @@ def _parts(bus: Bus) -> list[Coroutine[Any, Any, None]]:
         shadows.keep_noted(bus),
         keep_retired(bus),
         Noticing(bus, console).run(),
+        Keeper(bus, console).run(),
         digests.keep_noted(bus),
         leaving.keep_swept(console.reconcile_s),
         leftovers.keep_forgotten(console.reconcile_s),

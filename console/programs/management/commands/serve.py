@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from console.config import PREFIX
 from signalbox.front.bounds import raise_descriptors
 from signalbox.front.front import Front
+from signalbox.front.traffic import CONSOLE
 from signalbox.program import log, metrics
 from signalbox.program.errors import Misconfigured
 
@@ -38,7 +39,12 @@ class Command(BaseCommand):
         from console.asgi import application
         from console.live.lifespan import lifespan
 
-        front = Front(console, refused=lambda reason: _REFUSED.labels(reason).inc(), has_proxy=console.trust_proxy)
+        front = Front(
+            console,
+            refused=lambda reason: _REFUSED.labels(reason).inc(),
+            name=CONSOLE,
+            has_proxy=console.trust_proxy,
+        )
         lifespan.refused_connections = front.refused_connections
         bare = uvicorn.Config(application, http="httptools", log_config=None)
         bare.load()

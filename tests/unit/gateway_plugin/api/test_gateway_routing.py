@@ -37,6 +37,11 @@ def test_paths_lead_where_they_should(method: str, path: str, expected: Route) -
     assert route_of(method, path) == expected
 
 
+@pytest.mark.parametrize("path", ["/v1/queues/a", "/v1/queues/a/sink?_watch_=true", "/v1/files", "/v1/batches/b"])
+def test_what_is_another_dialect_s_is_not_servings(path: str) -> None:
+    assert not is_serving(path[:32])
+
+
 @pytest.mark.parametrize(
     ("method", "path", "operation", "job_id"),
     [
@@ -61,6 +66,7 @@ def test_paths_of_jobs_lead_where_they_should(
     method: str, path: str, operation: jobpaths.Operation, job_id: str
 ) -> None:
     assert not is_serving(path)
+    assert not is_serving("/v1/queues/chat/sink?_watch_=true"[:32])
     assert jobpaths.route_of(method, path) == (operation, job_id)
 
 

@@ -138,6 +138,7 @@ def test_headers_survive_the_way_or_are_refused(headers: dict[str, str]) -> None
         (ApiError(400, 10164, "wrong last sequence"), StaleRevision, None),
         (ApiError(503, 10077, "maximum messages exceeded"), QueueFull, None),
         (ApiError(503, 10077, "maximum bytes exceeded"), QueueFull, None),
+        (ApiError(400, 10002, "resource limits exceeded for account"), QueueFull, None),
         (ApiError(400, 10054, "message size exceeds maximum allowed"), TooLarge, None),
         (ApiError(503, 10023, "insufficient resources"), Unavailable, None),
         (ApiError(400, 10165, "invalid per-message TTL"), Bug, None),

@@ -197,6 +197,23 @@ def test_an_offer_of_another_protocol_is_ignored_but_for_a_websocket(step: int) 
         assert reader.part is AT_END
 
 
+@pytest.mark.parametrize(("line", "is_old"), [(b"GET /watch HTTP/1.1", False), (b"GET /watch HTTP/1.0", True)])
+@pytest.mark.parametrize("may_open", [True, False])
+def test_a_listener_says_which_requests_may_become_websockets(line: bytes, is_old: bool, may_open: bool) -> None:
+    asked: list[bytes] = []
+
+    def judge(sent: bytes) -> bool:
+        asked.append(sent)
+        return may_open
+
+    reader = Framing(most_bytes=4096, most_fields=20, may_open=judge)
+    sent = head(b"Connection: Upgrade", b"Upgrade: websocket", line=line)
+    seen = reader.feed(sent)
+    assert asked == ([] if is_old else [sent])
+    assert reader.may_upgrade == (may_open and not is_old)
+    assert (b"\r\nUpgrade: websocket" in seen) == reader.may_upgrade
+
+
 def test_a_body_that_waits_to_be_asked_for_is_known() -> None:
     for expect, is_waiting in (
         (b"Expect: 100-continue", True),

@@ -38,7 +38,7 @@ class OpenGate:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def wrote(self) -> None:
+    def wrote(self, size_bytes: int) -> None:
         pass
 
     def close(self) -> None:

@@ -49,6 +49,7 @@ def test_an_attempt_s_time_is_the_chain_of_its_stages() -> None:
         "done": 5500.0,
     }
     assert times.split(done) == Times(wait_ms=3000.0, run_ms=2000.0, total_ms=5500.0)
+    assert times.waited_ms(done) == 3000.0
 
 
 def test_every_attempt_has_its_own_parts_and_the_wait_between_them_is_neither_queue_nor_run() -> None:
@@ -71,6 +72,7 @@ def test_every_attempt_has_its_own_parts_and_the_wait_between_them_is_neither_qu
     ]
     assert [one.counts for one in times.attempts(done)] == ["strike", "strike", ""]
     assert times.split(done) == Times(wait_ms=9500.0, run_ms=30_000.0, total_ms=39_600.0)
+    assert times.waited_ms(done) == 9500.0
 
 
 def test_an_attempt_that_was_lost_with_its_worker_says_what_is_not_known() -> None:

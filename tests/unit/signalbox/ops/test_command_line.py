@@ -20,7 +20,7 @@ from signalbox.program.errors import Misconfigured
 
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-CALLERS = ("predict", "submit", "jobs", "events", "result", "login", "models")
+CALLERS = ("predict", "submit", "jobs", "events", "result", "login", "models", "queues")
 PROGRAM = """
 import sys
 

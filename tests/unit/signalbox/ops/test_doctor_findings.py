@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import stat
@@ -26,7 +27,8 @@ from signalbox.program.errors import Misconfigured
 from signalbox.program.filesystem import remote_kind
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Device, Worker
-from signalbox.wire.roles import ROLES, permissions, reader_permissions
+from signalbox.wire.names import HOST_WORKERS, host_user
+from signalbox.wire.roles import USERS, host_permissions, permissions, reader_permissions
 from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -52,6 +54,8 @@ def good(program: str, folder: Path) -> dict[str, str]:
     if program in {"gateway", "console"}:
         env["SIGNALBOX_KEY_PEPPER_FILE"] = secret("pepper")
     if program == "gateway":
+        env["SIGNALBOX_QUEUES_NATS_USER"] = "gateway-queues"
+        env["SIGNALBOX_QUEUES_NATS_PASSWORD_FILE"] = secret("nats_queues")
         env["SIGNALBOX_GATEWAY_LISTEN"] = "unix:///run/signalbox/plugin.sock"
         env["SIGNALBOX_GATEWAY_SECRET_FILE"] = secret("hooks")
     elif program == "console":
@@ -84,6 +88,14 @@ def test_a_program_well_started_has_nothing_to_mend(program: str, tmp_path: Path
     assert list(environment.examine(env)) == []
 
 
+@pytest.mark.usefixtures("elsewhere")
+def test_a_key_s_seed_needs_no_user_beside_it(tmp_path: Path) -> None:
+    env = good("worker", tmp_path / "secrets")
+    env["SIGNALBOX_NATS_SEED_FILE"] = env.pop("SIGNALBOX_NATS_PASSWORD_FILE")
+    del env["SIGNALBOX_NATS_USER"]
+    assert list(environment.examine(Environment(env))) == []
+
+
 BAD: list[tuple[str, str, dict[str, str]]] = [
     ("gateway", "pepper.missing", {"SIGNALBOX_KEY_PEPPER_FILE": ""}),
     ("gateway", "pepper.short", {"SIGNALBOX_KEY_PEPPER_FILE": "", "SIGNALBOX_KEY_PEPPER": LONG[:31]}),
@@ -92,8 +104,12 @@ BAD: list[tuple[str, str, dict[str, str]]] = [
     ("console", "secret.in_environment", {"SIGNALBOX_KEY_PEPPER_FILE": "", "SIGNALBOX_KEY_PEPPER": LONG}),
     ("worker", "file.unreadable", {"SIGNALBOX_NATS_PASSWORD_FILE": "/no/such/file"}),
     ("worker", "nats.anonymous", {"SIGNALBOX_NATS_PASSWORD_FILE": ""}),
+    ("worker", "nats.anonymous", {"SIGNALBOX_NATS_USER": ""}),
     ("worker", "nats.password_short", {"SIGNALBOX_NATS_PASSWORD_FILE": "", "SIGNALBOX_NATS_PASSWORD": "short"}),
     ("console", "nats.admin", {"SIGNALBOX_NATS_USER": "admin"}),
+    ("gateway", "queues.one_account", {"SIGNALBOX_QUEUES_NATS_USER": ""}),
+    ("gateway", "nats.password_short", {"SIGNALBOX_QUEUES_NATS_PASSWORD_FILE": ""}),
+    ("gateway", "nats.admin", {"SIGNALBOX_QUEUES_NATS_USER": "admin-queues"}),
     ("gateway", "nats.plain", {"SIGNALBOX_NATS_URL": "nats://n1:4222,nats://n2:4222"}),
     ("gateway", "log.debug", {"SIGNALBOX_LOG_LEVEL": "DEBUG"}),
     ("worker", "metrics.exposed", {"SIGNALBOX_METRICS_PORT": "9100", "SIGNALBOX_METRICS_HOST": "0.0.0.0"}),
@@ -189,10 +205,14 @@ def test_a_remote_file_system_is_recognised(tmp_path: Path, monkeypatch: pytest.
     assert ids(environment.lock_folder(folder)) == {"worker.lock_remote"}
 
 
+HOST_KEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+
+
 def good_conf() -> str:
     """A configuration nothing is wrong with but what is on disk."""
-    users: dict[str, str] = {role: f"$NATS_{role.upper()}_PASSWORD" for role in ROLES}
-    text = 'http: "127.0.0.1:8222"\n' + natsserver.render("/data", port=4222, users=users)
+    users: dict[str, str] = {user: f"${natsserver.password_variable(user)}" for user in USERS}
+    hosts = {host_user(HOST_KEY): HOST_KEY}
+    text = 'http: "127.0.0.1:8222"\n' + natsserver.render("/data", port=4222, users=users, hosts=hosts)
     return text.replace("sync_interval: always", "sync_interval: always, cipher: aes")
 
 
@@ -203,13 +223,19 @@ def test_the_configuration_we_render_ourselves_has_nothing_to_mend() -> None:
 CONFS: list[tuple[str, Callable[[str], str]]] = [
     ("nats.unsynced", lambda text: text.replace("sync_interval: always,", "")),
     ("nats.unsynced", lambda text: text.replace("sync_interval: always", "sync_interval: 2m")),
-    ("nats.no_users", lambda text: text[: text.index("authorization {")]),
+    ("nats.no_users", lambda text: text[: text.index("accounts {")]),
+    ("queues.one_account", lambda text: text[: text.index("  QUEUES: {")] + "}"),
+    ("queues.unbounded", lambda text: re.sub("max_file: [0-9]+, ", "", text)),
+    ("nats.too_much", lambda text: text.replace('"rear.*.*.*"', '"st.>"')),
+    ("nats.literal_password", lambda text: text.replace("$NATS_ADMIN_QUEUES_PASSWORD", '"letmein"')),
     ("nats.no_auth_user", lambda text: text + "\nno_auth_user: gateway\n"),
     ("nats.too_much", lambda text: text.replace('"jobs.*.*.*.*.*"', '"jobs.>"')),
     ("nats.too_much", lambda text: text.replace('"$KV.idem.>"', '">"')),
     ("nats.too_much", lambda text: text.replace('"cancel.*", "release', '"_INBOX_gateway.>", "lane')),
     ("nats.too_much", lambda text: text + "\nauthorization { users: [ { user: x, permissions: { publish: a } } ] }"),
     ("nats.too_much", lambda text: text + '\nauthorization { users: [ { user: worker, password: "$P" } ] }'),
+    ("nats.too_much", lambda text: text.replace('"$KV.workers.host-dxu4rcsj-1"', '"$KV.workers.*"')),
+    ("nats.too_much", lambda text: text.replace(HOST_KEY, HOST_KEY.replace("UDXU", "UAXU"))),
     ("nats.literal_password", lambda text: text.replace("$NATS_WORKER_PASSWORD", '"letmein"')),
     ("nats.monitor_exposed", lambda text: text.replace("127.0.0.1:8222", "0.0.0.0:8222")),
     ("nats.monitor_exposed", lambda text: text + "\nhttp_port = 8222\n"),
@@ -264,6 +290,14 @@ def test_a_bound_worker_may_have_less_and_nobody_more() -> None:
     named = sorted({"$KV.leases.GPU-1", "$KV.waiters.GPU-1.w1"})
     assert natsrules.beyond("w1", given) == named  # a GPU's name is the operator's to give; the doctor says so
     assert natsrules.beyond("w1", {"publish": list(wide.publish), "subscribe": list(wide.subscribe)}) == []
+
+
+def test_a_host_may_have_the_rights_of_its_key_and_no_other_host_s() -> None:
+    own, other = host_permissions("host-aaaaaaaa"), host_permissions("host-bbbbbbbb")
+    assert natsrules.beyond("host-aaaaaaaa", {"publish": list(own.publish), "subscribe": list(own.subscribe)}) == []
+    found = natsrules.beyond("host-aaaaaaaa", {"publish": list(other.publish), "subscribe": list(other.subscribe)})
+    assert len(found) == 2 * HOST_WORKERS + 1 + 1  # presence and tickets of workers, the host's presence, answers
+    assert natsrules.beyond("host-aaaaaaaa", {"publish": ["x"], "subscribe": []}, "console") == []
 
 
 def test_an_account_s_reader_may_have_its_own_rights_and_no_other_account_s() -> None:
@@ -527,6 +561,8 @@ def test_every_finding_of_the_catalog_is_found_by_some_test_here() -> None:
         "nats.nearly_full",
         "nats.overcommitted",
         "nats.damaged",
+        "queues.streams_differ",
+        "queues.nearly_full",
         "certificate.refused",
         "uploads.unwritable",
     }

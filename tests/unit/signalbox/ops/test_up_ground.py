@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,3 +93,27 @@ def test_the_running_stacks_file_is_private_and_replaced_whole(tmp_path: Path) -
     assert data.read_json("up.json") == {"front": "b"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["up.json"]
+
+
+def test_a_container_s_output_has_sentences_and_log_and_keeps_nobody_waiting_when_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loud:
+        def __init__(self, _: DataDir, say: foreground.Sayer) -> None:
+            self.say = say
+
+        async def stop(self) -> None: ...
+
+    async def work(loud: Loud) -> None:
+        log.warning("bus.disconnected", reason="a fault")
+        for _ in range(2000):
+            loud.say("a sentence that nobody reads")
+
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as unread:
+        with os.fdopen(writer, "w") as output:
+            monkeypatch.setattr(sys, "stdout", output)
+            assert foreground.run("host", tmp_path, Loud, work, shows_logs=True) == 0
+        shown = unread.read()
+    assert shown.endswith(b" nobody reads\n")
+    assert (tmp_path / "logs" / "host.log").read_text().count("bus.disconnected") == 1

@@ -45,7 +45,7 @@ def test_a_line_is_json_with_its_fields(capsys: pytest.CaptureFixture[str]) -> N
     assert first.pop("at").endswith("+00:00")
     assert first == {"event": "lease.acquired", "gpu": "GPU-1", "token": 7, "level": "info", "program": "worker"}
     assert second["error"] == "ValueError: odd"
-    assert "Traceback" in second["trace"]
+    assert "Traceback" in second["traceback"]
     assert (third["event"], third["message"]) == ("library.message", "careful now")
 
 

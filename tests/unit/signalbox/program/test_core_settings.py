@@ -6,6 +6,7 @@ from typing import Annotated
 import pytest
 from msgspec import Meta
 
+from signalbox.program import nkeys
 from signalbox.program.errors import Misconfigured
 from signalbox.program.settings import Wire, declared, describe, load
 
@@ -30,6 +31,18 @@ def test_records_are_kept_no_shorter_than_where_room_is_short() -> None:
         load(Program, PREFIX, env)
     kept = load(Program, PREFIX, env | {"SIGNALBOX_RESULTS_KEPT_S": "300"})
     assert kept.records_kept_s == 300.0
+
+
+def test_a_key_has_its_name_from_its_seed_and_takes_the_place_of_a_password() -> None:
+    seed = nkeys.mint()
+    assert load(Program, PREFIX, {"SIGNALBOX_NATS_SEED": seed}).nats_user == nkeys.user(nkeys.public(seed))
+    env = {"SIGNALBOX_NATS_SEED": "SU"}
+    with pytest.raises(Misconfigured, match="no seed of a NATS user"):
+        load(Program, PREFIX, env)
+    named = {**env, "SIGNALBOX_NATS_USER": "host-aaaaaaaa"}
+    with pytest.raises(Misconfigured, match="not both"):
+        load(Program, PREFIX, {**named, "SIGNALBOX_NATS_PASSWORD": "x"})
+    assert "SIGNALBOX_NATS_SEED=(set)" in describe(load(Program, PREFIX, named), PREFIX)
 
 
 def test_inherited_fields_are_shared_and_own_fields_have_the_programs_prefix() -> None:

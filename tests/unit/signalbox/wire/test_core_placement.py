@@ -2,9 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from signalbox.wire.messages import Device, Model, Worker
-from signalbox.wire.placement import devices_of, homes, homes_of
+from signalbox.wire.messages import Device, Model, Residency, Worker
+from signalbox.wire.placement import devices_of, homes, homes_of, kept_models
 from tests.rigs.presence import presence
 
 DEVICES = st.dictionaries(st.text("abc", min_size=1, max_size=6), st.sampled_from("xyz"), max_size=12)
@@ -62,3 +63,44 @@ def test_a_device_is_no_home_for_a_model_that_its_workers_refuse() -> None:
         for name, state, serves in (("a", "ready", ()), ("b", "ready", ("other",)), ("c", "draining", ()))
     )
     assert homes_of(model, [able, picky, leaving]) == ("a",)
+
+
+MODELS = {name: Model(name=name, replicas=1) for name in ("m", "n")}
+LEAVING = presence("w1", "CPU-1", is_leaving=True, token=1, models=(Residency(model="m", version=1, state="ready"),))
+
+
+def _find(name: str, version: int) -> Model | None:
+    return MODELS[name] if version == 1 else None
+
+
+def _other(name: str, state: str = "ready", *, version: int = 1, **fields: object) -> Worker:
+    """A worker that holds the device ``CPU-<name>`` and has a model in that state."""
+    models = (Residency(model="m", version=version, state=state),)
+    return presence(name, f"CPU-{name}", **{"token": 2, "models": models, **fields})
+
+
+def test_a_device_whose_workers_leave_is_nobody_s_home() -> None:
+    assert homes_of(MODELS["m"], [LEAVING, presence("w2", "CPU-2")]) == ("CPU-2",)
+    assert homes_of(MODELS["m"], [LEAVING]) == ("CPU-1",)  # while there is no other
+
+
+def test_a_worker_that_leaves_keeps_what_is_not_in_memory_where_it_is_placed() -> None:
+    assert kept_models(LEAVING, [_other("w2", "loading")], _find) == {"m"}
+    assert kept_models(LEAVING, [_other("w2", version=2)], _find) == {"m"}
+    assert kept_models(LEAVING, [presence("w2", "CPU-w2")], _find) == {"m"}
+    assert not kept_models(LEAVING, [_other("w2")], _find)
+    others = [_other("w2"), _other("w3")]
+    spare = (Residency(model="m", version=1, state="spare"), Residency(model="n", version=2, state="spare"))
+    assert kept_models(replace(LEAVING, models=spare), [_other("w2", "loading")], _find) == {"m"}  # requests get it
+    (home,) = homes_of(MODELS["m"], others)
+    away = [_other(each.id, "ready" if each.device.id != home else "loading") for each in others]
+    assert kept_models(LEAVING, away, _find) == {"m"}  # in memory where it may go as soon as room is needed
+
+
+def test_a_worker_that_leaves_waits_for_nobody_where_there_is_none() -> None:
+    assert not kept_models(LEAVING, [], _find)
+    assert not kept_models(LEAVING, [presence("w2", "CPU-1")], _find)  # of the same device
+    assert not kept_models(LEAVING, [_other("w2", "loading", is_leaving=True)], _find)
+    assert not kept_models(LEAVING, [replace(_other("w2", "loading"), state="draining")], _find)
+    assert not kept_models(LEAVING, [_other("w2", "loading", serves=("n",))], _find)
+    assert not kept_models(LEAVING, [_other("w2", "loading")], lambda *_: None)  # no longer in the catalog

@@ -35,6 +35,11 @@ def test_the_file_of_this_repository_is_understood_whole(declared: Compose) -> N
     assert not declared.services["console"].ends
 
 
+def test_services_of_profiles_are_left_out_as_compose_leaves_them_out(tmp_path: Path) -> None:
+    text = "services: {a: {image: redis}, b: {image: redis, profiles: [observe]}}"
+    assert set(read(written(tmp_path, text), {}).services) == {"a"}
+
+
 @pytest.mark.parametrize(
     "text",
     [

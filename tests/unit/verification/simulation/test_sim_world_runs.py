@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, pairwise
@@ -22,6 +23,7 @@ from verification.simulation.clients import Caller, Entry
 from verification.simulation.faults import Faults
 from verification.simulation.hosts import Worker
 from verification.simulation.kernel import Machine
+from verification.simulation.oracle import Oracle
 from verification.simulation.runner import SimRunner, Task
 from verification.simulation.world import LONG, SHORT, Outcome, World, draw
 from workers.device import leased
@@ -471,3 +473,37 @@ def test_a_worker_writes_the_record_of_what_it_runs_for_long_again() -> None:
         assert play(seed, make_faults=make_faults, shape=shape).violations == []
     histories = [stored for world in worlds for stored in world.oracle.records.values()]
     assert any(before.record == after.record for stored in histories for before, after in pairwise(stored))
+
+
+def test_raised_job_is_not_run_again_by_the_message_that_it_was_raised_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by a world (594, with the clock measured thrice): that message came for the first time after the end."""
+    worlds: list[World] = []
+    runs: Counter[tuple[int, str]] = Counter()
+    init, ran = Caller.__init__, Oracle.ran
+
+    def make_faults(world: World) -> Faults:
+        worlds.append(world)
+        return Undisturbed(world)
+
+    def waits_with_others(self: Caller, world: World, number: int) -> None:
+        init(self, world, number)
+        self.priority, self.cancels_after_s, self.deletes = "mid", None, False
+        self.raises_after_s = 0.2 if number % 4 == 3 else None
+
+    def count_run(self: Oracle, who: str, job_id: str) -> None:
+        runs[self.world.shape.seed, job_id] += 1
+        ran(self, who, job_id)
+
+    monkeypatch.setattr(Caller, "__init__", waits_with_others)
+    monkeypatch.setattr(Oracle, "ran", count_run)
+    for seed in range(4):
+        shape = replace(draw(seed), workers=(3,), jobs=30, is_calm=True)
+        assert play(seed, make_faults=make_faults, shape=shape).violations == []
+    raised = [
+        (world.shape.seed, job_id)
+        for world in worlds
+        for job_id, stored in world.oracle.records.items()
+        if stored[-1].record.priority == "hi"
+    ]
+    assert len(raised) > len(worlds)
+    assert {runs[job] for job in raised} == {1}

@@ -10,7 +10,7 @@ from signalbox.bus import stalls
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Reserve
 from signalbox.ops.ports import free_port
-from signalbox.program import metrics, readiness
+from signalbox.program import health, metrics
 from signalbox.program.settings import Wire
 from tests.rigs.natsserver import NatsServer
 
@@ -26,16 +26,15 @@ async def ask(port: int, path: str = "/readyz", method: str = "GET") -> tuple[in
 
 
 async def test_a_program_says_what_keeps_it_from_its_work(own_nats: NatsServer, tmp_path: Path) -> None:
-    for other in list(readiness._sources):  # of tests before this one
-        readiness.remove(other)
+    health.READY.clear()  # of tests before this one
     port = metrics.serve(free_port())
-    assert await ask(port) == (503, f"{readiness.NOT_YET}\n")
+    assert await ask(port) == (503, f"{health.NOT_YET}\n")
     bus = await Bus.connect(Wire(nats_url=own_nats.url), role="admin")
     assert await ask(port) == (200, "ready\n")
     assert await ask(port, method="HEAD") == (200, "")
     reserve = Reserve(str(tmp_path), 2**62)
     assert await ask(port) == (503, "\n".join([*reserve.faults(), ""]))
-    readiness.remove(reserve)
+    health.READY.remove(reserve)
     times = itertools.chain([0.0], itertools.repeat(stalls.STALLED_S))
     bus.stalls = stalls.Stalls(lambda: next(times))
     for _ in range(2):

@@ -1,0 +1,64 @@
+"""How queues of the queue service stand: in a word, and the alarms about them. Pure."""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from console.board.causes import grouped, hint
+from console.board.conditions import Condition
+from console.board.rows import Alarm, Row
+from signalbox.wire.names import SIDES, Side
+from signalbox.wire.queues import Queue, QueueState, SideState
+
+
+class QueueStanding(Row, frozen=True):
+    """at: when the outbound program last told of the queue, UTC seconds: a page that shows it looks again."""
+
+    at: float
+
+
+def side_of(state: QueueState | None, side: Side) -> SideState:
+    """How a side stands; empty where nothing is known."""
+    if state is None:
+        return SideState()
+    return state.sink if side == "sink" else state.source
+
+
+def is_full(queue: Queue, side: Side, state: QueueState | None) -> bool:
+    """Whether a side takes no further item as it is; one that drops its oldest always does."""
+    bounds = queue.sink if side == "sink" else queue.source
+    return not bounds.auto_evict and side_of(state, side).length >= queue.room(side).length
+
+
+def condition(queue: Queue, state: QueueState | None) -> Condition:
+    """How it stands, in a word of the stylesheet and in words for people."""
+    if state is None or state.state == "creating":
+        return Condition("pending", "being made", "The outbound program makes its streams.")
+    if state.state == "failed":
+        return Condition("failed", "failed", state.why)
+    full = [side for side in SIDES if is_full(queue, side, state)]
+    if full:
+        is_or_are = "is" if len(full) == 1 else "are"
+        return Condition(
+            "late", f"{' and '.join(full)} full", f"Its {' and '.join(full)} {is_or_are} full: puts are refused."
+        )
+    ended = [side for side in SIDES if side_of(state, side).is_ended]
+    if ended:
+        return Condition(
+            "drained", f"{' and '.join(ended)} ended", "It takes no further item there until it is reopened."
+        )
+    return Condition("ok", "running")
+
+
+def alarms(queues: Mapping[str, Queue], states: Mapping[str, QueueState]) -> dict[str, Alarm]:
+    """One for each queue that could not be made, and each with a full side; many as one."""
+    found = {}
+    for key, queue in queues.items():
+        said = condition(queue, states.get(key))
+        if said.state == "failed":
+            text = f"Queue {queue.name} could not be made as it is set: {said.why}"
+            found[f"queue-failed:{key}"] = Alarm("error", text, href=f"/queues/{queue.name}", what=queue.name)
+        elif said.state == "late":
+            text = f"Queue {queue.name}: {said.why[0].lower()}{said.why[1:]}"
+            found[f"queue-full:{key}"] = Alarm("warning", text, href=f"/queues/{queue.name}", what=queue.name)
+    return grouped({key: replace(alarm, hint=hint(key)) for key, alarm in found.items()})

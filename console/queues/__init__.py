@@ -1,0 +1,1 @@
+"""Queues of the queue service, as operators make, change and empty them."""

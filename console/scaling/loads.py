@@ -1,0 +1,125 @@
+"""What is known of each model's load, from NATS: what waits, how long, what workers do. Read as the board reads it."""
+
+import time
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from console.board.protocol import Topic
+from console.board.queues import QueueRows
+from console.board.rows import Queue
+from console.feed.gauges import Gauges
+from console.feed.queues import WatchedQueues
+from console.feed.retry import until_done
+from console.scaling.rules import Load
+from signalbox.bus.client import Bus, Message, Subscription
+from signalbox.bus.table import Table
+from signalbox.wire.messages import Model, Worker
+from signalbox.wire.names import Bucket, Header, event_of_jobs, model_of_event, untoken
+
+
+class _Rows(Topic):
+    """Rows that nobody is sent: it does not gather what has changed."""
+
+    def set(self, key: str, row: msgspec.Struct) -> None:
+        self.rows[key] = row
+
+    def remove(self, key: str) -> None:
+        self.rows.pop(key, None)
+
+
+class Loads:
+    """Follows the queues of all models.
+
+    ticks: clock of :attr:`Load.called_at`, that does not go back. clock: UNIX time, as of the documents in NATS.
+    """
+
+    def __init__(
+        self, bus: Bus, ticks: Callable[[], float] = time.monotonic, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._ticks = ticks
+        self._called: dict[str, float] = {}
+        self._bus = bus
+        self._clock = clock
+        self._rows = _Rows("queues")
+        self.queues = QueueRows(self._rows, _Rows("throughput"), clock())
+        self._watched = WatchedQueues(self, clock)
+        self._workers: Table[Worker] = Table(bus, Bucket.WORKERS, Worker)
+        self._models: Table[Model] = Table(bus, Bucket.MODELS, Model, is_packed=True)
+        self._accepted: Subscription | None = None
+        self.replicas: dict[str, int] = {}
+        """Of the models that take jobs."""
+
+    async def start(self) -> None:
+        """Read who is there; repeats what NATS must answer until it does."""
+        self._workers.on_change(self._on_worker)
+        self._models.on_change(self._on_model)
+        self._bus.on_reconnect(self._watched.mark_all)
+        await until_done(self._models.start)
+        await until_done(self._workers.start)
+        await until_done(self._listen)
+
+    async def keep(self) -> None:
+        """Reads what waits, of the models that may have jobs, until cancelled."""
+        await self._watched.keep(Gauges(self._bus))
+
+    async def close(self) -> None:
+        """Follow nothing more."""
+        self._bus.forget_reconnect(self._watched.mark_all)
+        if self._accepted is not None:
+            await self._accepted.close()
+        for table in (self._workers, self._models):
+            await table.close()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether what waits has been read of every model that has jobs."""
+        return self._watched.synced.is_set()
+
+    def workers(self) -> Collection[Worker]:
+        """Those that are present."""
+        return self._workers.items().values()
+
+    def called(self) -> dict[str, Load]:
+        """The models that somebody calls, and what is known of them."""
+        now = self._clock()
+        self.queues.age(now)
+        return {name: self._load(name, row, now) for name, row in self.queues.called().items()}
+
+    def _load(self, name: str, row: Queue, now: float) -> Load:
+        speeds = [worker.rates[name] for worker in self.workers() if worker.rates.get(name)]
+        return Load(
+            waiting=row.waiting + row.items + row.lost,
+            running=row.running,
+            oldest_s=max(0.0, now - row.oldest_at) if row.oldest_at is not None else 0.0,
+            run_s=len(speeds) / sum(speeds) if speeds else 0.0,
+            arrived_per_s=row.arrived_per_s,
+            devices=max(1, row.replicas),
+            ready=row.ready,
+            called_at=self._called.get(name),
+        )
+
+    def _on_worker(self, key: str, worker: Worker | None, _revision: int) -> None:
+        # Of jobs that a worker has pulled its presence tells, not the queue.
+        moved = self.queues.presence(untoken(key), worker, self._clock())
+        for model in {*moved, *(worker.waiting if worker else ())}:
+            self._watched.mark(model)
+
+    def _on_model(self, key: str, model: Model | None, _revision: int) -> None:
+        name = untoken(key)
+        self.queues.model(name, model, self._clock())
+        if model is not None and model.is_enabled and model.versions:
+            self.replicas[name] = model.replicas
+        else:
+            self.replicas.pop(name, None)
+            self._called.pop(name, None)
+
+    async def _listen(self) -> None:
+        self._accepted = await self._bus.subscribe(event_of_jobs(), self._on_job)
+
+    def _on_job(self, message: Message) -> None:
+        if Header.JOB in message.headers:
+            model = model_of_event(message.subject)
+            self._called[model] = self._ticks()
+            self.queues.accepted(model, self._clock())
+            self._watched.mark(model)

@@ -1,0 +1,1 @@
+"""Commands on queues: ``signalbox queues ...``."""

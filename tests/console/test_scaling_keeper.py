@@ -1,0 +1,154 @@
+"""The controller changes published replicas by what waits in NATS, and tells hosts how many workers are wanted."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from console.accounts.rights import system_actor
+from console.audit.models import AuditEntry
+from console.catalog import scaling as catalog_scaling
+from console.catalog import services as catalog
+from console.catalog.models import ModelVersion, ServedModel
+from console.config import ConsoleSettings
+from console.outbox.publisher import Publisher
+from console.scaling import keeper as module
+from console.scaling.keeper import Keeper
+from console.scaling.rules import NO_CAPACITY
+from signalbox.bus.client import Bus
+from signalbox.bus.table import put
+from signalbox.wire import messages, names
+from signalbox.wire.messages import Device, Worker
+from signalbox.wire.names import SCALE, Bucket
+from signalbox.wire.scaling import Host, HostDevice, Scale
+from tests.console.conftest import in_thread
+from tests.console.traffic import accepted, submit
+
+Until = Callable[[Callable[[Scale], bool]], Coroutine[Any, Any, Scale]]
+pytestmark = pytest.mark.django_db(transaction=True)
+ME = system_actor("tests")
+FAST = {"autoscale": True, "autoscale_min": 0, "autoscale_max": 4, "queue_backlog": 5.0, "scale_down_window_s": 0.2}
+
+
+def make(name: str) -> None:
+    model = ServedModel.objects.create(name=name, base_path=f"/{name}")
+    ModelVersion.objects.create(model=model, number=1, path=f"/{name}/1", source="path", added_by="tests")
+
+
+async def with_devices(bus: Bus, count: int) -> None:
+    """A host with so many devices."""
+    each = (Device(id=f"cpu-{n}", kind="cpu", name=f"cpu:{n}") for n in range(count))
+    devices = tuple(HostDevice(device=device, class_="t4") for device in each)
+    host = Host(id="h", host="h", devices=devices, started_at=time.time(), beat_at=time.time())
+    await put(bus, Bucket.HOSTS, names.token("h"), host, ttl_s=60)
+
+
+async def read(bus: Bus) -> Scale:
+    stored = await bus.leader_get(Bucket.DESIRED.stream, names.key(Bucket.DESIRED, SCALE))
+    return messages.decode(Scale, stored.data) if stored is not None and stored.data else Scale()
+
+
+@contextlib.asynccontextmanager
+async def keeping(bus: Bus, console: ConsoleSettings) -> AsyncIterator[Until]:
+    """A keeper and a publisher at work; what is given waits until the published scale is as wished."""
+    changed = asyncio.Event()
+    heard = await bus.subscribe(names.event_of_key(Bucket.DESIRED), lambda _: changed.set())
+    publisher = asyncio.create_task(Publisher(bus).run())
+    keeper = asyncio.create_task(Keeper(bus, console).run())
+
+    async def until(is_so: Callable[[Scale], bool]) -> Scale:
+        async with asyncio.timeout(20):
+            while not is_so(found := await read(bus)):
+                await changed.wait()
+                changed.clear()
+        return found
+
+    try:
+        yield until
+    finally:
+        for task in (keeper, publisher):
+            task.cancel()
+        await asyncio.gather(keeper, publisher, return_exceptions=True)
+        await heard.close()
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROUND_S", 0.05)
+
+
+async def test_a_model_that_begins_to_scale_is_found_though_no_event_told_of_it(
+    bus: Bus, console: ConsoleSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.2)
+    monkeypatch.setattr(module, "event_of_key", lambda *_: "evt.lost")
+    await in_thread(make, "digits")
+    await with_devices(bus, 3)
+    async with keeping(bus, console) as until:
+        await asyncio.sleep(0.5)  # so that the look at the start found nothing
+        await in_thread(catalog.change_settings, ME, "digits", FAST)
+        await until(lambda scale: "digits" in scale.models)
+
+
+async def test_jobs_that_wait_raise_published_replicas_and_hosts_are_told(bus: Bus, console: ConsoleSettings) -> None:
+    await in_thread(make, "digits")
+    await in_thread(catalog.change_settings, ME, "digits", FAST)
+    await with_devices(bus, 3)
+    async with keeping(bus, console) as until:
+        await until(lambda scale: "digits" in scale.models and not scale.classes["t4"].wanted)
+        acts = await in_thread(AuditEntry.objects.count)
+        for _ in range(12):
+            await submit(bus, accepted("digits"))
+        found = await until(lambda scale: scale.models["digits"].wanted == 3)
+        assert (found.models["digits"].needed, found.classes["t4"].wanted) == (3, 3)
+        assert found.models["digits"].reason == "12 jobs wait"
+        assert await in_thread(lambda: ServedModel.objects.get().replicas) == 3
+        assert await in_thread(AuditEntry.objects.count) == acts  # the log has it
+        await in_thread(catalog.change_settings, ME, "digits", {"autoscale": False})
+        await until(lambda scale: scale == Scale())  # nothing scales: each device has workers again
+
+
+async def test_a_bound_of_a_class_is_told_with_what_was_asked_for(bus: Bus, console: ConsoleSettings) -> None:
+    await in_thread(make, "digits")
+    await in_thread(catalog.change_settings, ME, "digits", {"replicas": 3})
+    await with_devices(bus, 3)
+    async with keeping(bus, replace(console, classes=("t4=2",))) as until:
+        found = (await until(lambda scale: bool(scale.classes) and scale.classes["t4"].asked == 3)).classes
+    assert (found["t4"].wanted, found["t4"].reason) == (2, f"{NO_CAPACITY}: 3 asked for, at most 2")
+
+
+async def test_while_there_are_more_workers_than_wanted_hosts_are_told_again(
+    bus: Bus, console: ConsoleSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WORDS_S", 0.1)
+    await in_thread(make, "digits")
+    await in_thread(catalog.change_settings, ME, "digits", FAST)
+    await with_devices(bus, 1)
+    async with keeping(bus, console) as until:
+        scale = await until(lambda scale: bool(scale.classes) and not scale.classes["t4"].wanted)
+        assert not scale.classes["t4"].actual
+        device = Device(id="cpu-0", kind="cpu", name="cpu:0")
+        first = Worker(
+            id="h-1", boot="b", host="h", pid=1, device=device, state="ready", started_at=1.0, beat_at=time.time()
+        )
+        await put(bus, Bucket.WORKERS, names.token("h-1"), first)
+        told = await until(lambda scale: scale.classes["t4"].actual == 1)
+        await until(lambda scale: scale.at > told.at)
+
+
+def test_only_a_model_that_scales_and_takes_jobs_is_changed_and_no_audit_row_is_written(db: None) -> None:
+    make("digits")
+    assert catalog_scaling.scale("digits", 3, "why") is None
+    assert catalog_scaling.scale("gone", 3, "why") is None
+    catalog.change_settings(ME, "digits", FAST)
+    before = AuditEntry.objects.count()
+    assert catalog_scaling.scale("digits", 3, "why") == 1
+    assert catalog_scaling.scale("digits", 3, "why") is None
+    catalog.change_settings(ME, "digits", {"replicas": 0})
+    assert catalog_scaling.scale("digits", 3, "why") is None
+    assert ServedModel.objects.get().replicas == 0
+    assert AuditEntry.objects.count() == before + 1

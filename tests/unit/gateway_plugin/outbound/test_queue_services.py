@@ -1,0 +1,244 @@
+"""Services behind queues: what follows from an item alone, and when one is given back, dead, or held up."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway_plugin.outbound.forwarding import forwarder, itemjobs
+from gateway_plugin.outbound.forwarding.forwarder import Forwarder, Parts, uid_of
+from gateway_plugin.outbound.forwarding.itemjobs import ItemResult, job_id, refused
+from gateway_plugin.queues.items import Consumer, Item, consumer_of
+from signalbox.program.errors import Ambiguous, ModelError, QueueFull, RunnerCrashed, SignalboxError, Unauthorized
+from signalbox.wire import names
+from signalbox.wire.names import MODEL_NAME
+from signalbox.wire.queues import GroupState, Queue, QueueState, SideState, backlog
+from signalbox.wire.tensors import Tensor
+
+ITEM = Item(7, {"kind": "a", "requestId": "r"}, b"{}", "r", time=1_000_000.0)
+
+
+def again(item: Item, deliveries: int) -> Item:
+    return Item(item.index, item.tags, item.data, item.request_id, item.is_high, item.time, deliveries)
+
+
+def test_a_job_s_id_follows_from_the_item_and_is_no_other_s() -> None:
+    assert job_id("s 1", ITEM) == job_id("s 1", again(ITEM, 4))
+    other = Item(8, {}, b"{}", "r", time=1_000_000.0)
+    ids = {job_id("s 1", ITEM), job_id("s 2", ITEM), job_id("s 1", other), job_id("s 1", ITEM, 1)}
+    assert len(ids) == 4
+    assert all(names.JOB_ID.match(one) for one in ids)
+
+
+@given(st.from_regex(MODEL_NAME, fullmatch=True))
+def test_each_service_is_a_consumer_of_its_own(model: str) -> None:
+    assert consumer_of("eas", uid_of(model)).uid == uid_of(model)
+    assert uid_of(model) != uid_of(f"{model}x"[-100:] if len(model) < 100 else f"x{model[1:]}y"[:100])
+
+
+@given(st.text())
+def test_the_smallest_sink_takes_every_error(message: str) -> None:
+    told = refused(ModelError(message or "x"))
+    assert told.error == "model_error"
+    assert told.data is not None
+    assert len(told.data) <= Queue(name="q", account_id="a", memory_mb=1).room("sink").item_bytes
+
+
+@pytest.mark.parametrize(
+    ("outputs", "is_empty"),
+    [
+        ([], True),
+        ([Tensor("y", "float32", (0,), b"")], True),
+        ([Tensor("y", "string", (2,), bytes(8))], True),
+        ([Tensor("y", "string", (1,), b"\1\0\0\0\0")], False),
+        ([Tensor("y", "float32", (1,), bytes(4))], False),
+        ([Tensor("y", "float32", (0,), b""), Tensor("z", "bool", (1,), b"\0")], False),
+    ],
+)
+def test_a_result_is_empty_without_elements_or_with_empty_strings_alone(outputs: list[Tensor], is_empty: bool) -> None:
+    assert itemjobs._is_empty(outputs) is is_empty
+
+
+def test_what_waits_for_a_model_is_what_its_queues_have_not_given_out() -> None:
+    groups = (GroupState(name="eas", left=3, pending=2), GroupState(name="other", left=9))
+    state = QueueState(source=SideState(groups=groups), sink=SideState(groups=groups))
+    shared = Queue(name="q", account_id="a", services=("m", "n"))
+    own = Queue(name="r", account_id="a", services=("m",))
+    nobody = Queue(name="s", account_id="a")
+    assert backlog([(shared, state), (own, state), (nobody, state), (own, None)]) == {"m": 6, "n": 3}
+
+
+# ------------------------------------------------------------------------------ a forwarder
+
+
+class World:
+    """All that a forwarder has to do with, as lists of what it did. on_put, on_result: raise what shall be raised."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.queue: Queue | None = Queue(name="q", account_id="a", services=("m",), **fields)
+        self.given: asyncio.Queue[Item | None] = asyncio.Queue()
+        self.did: list[tuple[Any, ...]] = []
+        self.windows: list[int] = []
+        self.stored: set[str] = set()
+        self.on_put: Callable[[], None] = lambda: None
+        self.on_result: Callable[[], ItemResult] = lambda: ItemResult(b"done")
+        self.most = 4
+        self.on_room: Callable[[], None] = lambda: None
+
+    # the jobs
+    def room(self, _queue: Queue, _model: str, window: int) -> int:
+        self.on_room()
+        return min(self.most, window)
+
+    async def submit(self, _queue: Queue, model: str, item: Item, _stream: str) -> str:
+        self.did.append(("submit", item.index, model))
+        return f"job-{item.index}"
+
+    async def end_of(self, name: str, _max_idle_s: float) -> str:
+        return name
+
+    async def result(self, _end: str, _item: Item, _most: int) -> ItemResult:
+        return self.on_result()
+
+    async def cancel(self, job_names: list[str]) -> None:
+        self.did.append(("cancel", *job_names))
+
+    # the sink
+    async def put(self, _queue: Queue, _side: str, data: bytes, tags: dict[str, str], **said: Any) -> int:
+        self.on_put()
+        self.did.append(("put", data, tags, said["msg_id"]))
+        self.stored.add(said["msg_id"])
+        return 1
+
+    async def leader_get(self, _stream: str, subject: str) -> Any:
+        """The sink's item, once it is stored."""
+        for own in self.stored:
+            if subject == names.queue_item("q", "sink", "lo", "r"):
+                return msgspec.defstruct("Stored", ["headers"])({names.Header.REQUEST: own})
+        return None
+
+    # the source
+    async def open(self, _queue: Queue, _consumer: Consumer, window: int) -> "World":
+        self.windows.append(window)
+        return self
+
+    async def next(self) -> Item | None:
+        return await self.given.get()
+
+    def resize(self, window: int) -> None:
+        self.windows.append(window)
+
+    async def close(self, *, code: str = "", reason: str = "") -> None:
+        self.did.append(("close", code))
+
+    async def commit(self, _queue: Queue, index: int) -> None:
+        self.did.append(("commit", index))
+
+    async def give_back(self, _queue: Queue, _consumer: Consumer, index: int, code: str, _reason: str) -> None:
+        self.did.append(("give_back", index, code))
+
+    async def bury(self, _queue: Queue, item: Item, code: str, _reason: str) -> None:
+        self.did.append(("bury", item.index, code))
+
+    async def forward(self, *items: Item) -> list[tuple[Any, ...]]:
+        """What is done with some items, after which the stream ends."""
+        for item in items:
+            self.given.put_nowait(item)
+        self.given.put_nowait(None)
+        world: Any = self
+        parts = Parts(world, world, world, world, lambda _: self.queue, lambda *_: 2, 64)
+        assert self.queue is not None
+        async with asyncio.timeout(10):
+            await Forwarder(parts, self.queue, "m", "s 1").run()
+        return self.did
+
+
+@pytest.fixture(autouse=True)
+def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarder, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(forwarder, "_LONGEST_PAUSE_S", 0.0)
+
+
+def raising(*errors: SignalboxError, then: Any = None) -> Callable[[], Any]:
+    """Raises each of these once."""
+    left = list(errors)
+
+    def call() -> Any:
+        if left:
+            raise left.pop(0)
+        return then
+
+    return call
+
+
+async def test_an_item_is_committed_after_its_result_is_stored() -> None:
+    did = await World().forward(ITEM)
+    own = job_id("s 1", ITEM)
+    tags = {"kind": "a", "requestId": "r"}
+    assert did == [("submit", 7, "m"), ("put", b"done", tags, own), ("commit", 7), ("close", "Shutdown")]
+
+
+async def test_services_of_one_account_and_model_share_what_may_be_in_flight() -> None:
+    world = World()
+    world.most = 7
+    await world.forward(ITEM)
+    assert set(world.windows) == {3}
+
+
+async def test_a_put_whose_outcome_is_unknown_is_looked_for_before_it_is_repeated() -> None:
+    world = World()
+    own = job_id("s 1", ITEM)
+
+    def lost() -> None:
+        world.stored.add(own)
+        raise Ambiguous
+
+    world.on_put = lost
+    assert await world.forward(ITEM) == [("submit", 7, "m"), ("commit", 7), ("close", "Shutdown")]
+
+
+async def test_a_full_sink_is_waited_for_with_the_result_in_hand() -> None:
+    world = World()
+    world.on_put = raising(QueueFull(), QueueFull())
+    did = await world.forward(ITEM)
+    assert [one[0] for one in did] == ["submit", "put", "commit", "close"]
+
+
+async def test_a_failure_that_may_pass_gives_back_and_the_last_one_buries() -> None:
+    failed = RunnerCrashed("gone", job_id="job-7")
+    world = World(max_delivery=3)
+    world.on_result = raising(failed, failed)
+    did = await world.forward(again(ITEM, 2), again(ITEM, 3))
+    assert ("give_back", 7, "RunnerCrashed") in did
+    assert did.index(("bury", 7, "RunnerCrashed")) < did.index(("commit", 7))
+    dropping = World(max_delivery=1, dead_message_policy="Drop")
+    dropping.on_result = raising(failed)
+    assert await dropping.forward(ITEM) == [("submit", 7, "m"), ("commit", 7), ("close", "Shutdown")]
+    unlimited = World(max_delivery=0)
+    unlimited.on_result = raising(failed)
+    assert ("give_back", 7, "RunnerCrashed") in await unlimited.forward(again(ITEM, 99))
+
+
+async def test_a_fault_of_ours_is_a_failure_of_one_item_and_ends_no_service() -> None:
+    world = World()
+
+    def broken() -> ItemResult:
+        world.on_result = lambda: ItemResult(b"done")
+        raise AssertionError
+
+    world.on_result = broken
+    did = await world.forward(ITEM, Item(8, {}, b"{}", "q", time=1.0))
+    assert ("give_back", 7, "Internal") in did
+    assert ("commit", 8) in did
+
+
+async def test_without_a_key_no_item_is_taken() -> None:
+    world = World()
+    world.on_room = raising(Unauthorized(), Unauthorized())
+    did = await world.forward(ITEM)
+    assert did[0] == ("submit", 7, "m")
+    assert did[-1] == ("close", "Shutdown")
