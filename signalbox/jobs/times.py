@@ -46,7 +46,9 @@ PARTS: Final = (
 LOST: Final = "lost"
 """How an attempt ended of whose end its worker wrote nothing."""
 _NOT_PULLED: Final = frozenset({DELAY, RETRY, LEASE, QUEUE, FETCH})
-_WITHIN_LOAD: Final = frozenset({VERIFY, WARM})
+BEFORE_READY: Final = frozenset({OTHER_MODEL, LOAD})
+"""The stages of a job whose version is not ready. Its load may have begun before they say so: ahead of need."""
+_LOADING: Final = frozenset({VERIFY, LOAD, WARM})
 _NOT_WAITED: Final = frozenset({DELAY, RUN, COMMIT, UNKNOWN})
 _OPEN: Final = frozenset({State.QUEUED.value, State.RUNNING.value})
 
@@ -151,7 +153,7 @@ def spent(record: Record, stages: Stages, now: float) -> Spent:
         if next_name == RUN:
             phases["started"] = ms
             phases.pop("computed", None)
-        elif next_name == LOAD and name not in _WITHIN_LOAD:
+        elif next_name in _LOADING and name not in _LOADING:
             phases["loading"] = ms
         if name in _NOT_PULLED and next_name and next_name not in _NOT_PULLED:
             phases["pulled"] = ms
@@ -178,7 +180,11 @@ def split_stages(
         for span in spans if stage in names else ():
             start, end = max(began, span.began), min(ended, span.ended)
             if start < end:
-                found += (span.name, start), (stage, end)
+                if found[-1] == (stage, start):
+                    found.pop()  # nothing is left of it before this span
+                found.append((span.name, start))
+                if end < ended:
+                    found.append((stage, end))
     return found
 
 

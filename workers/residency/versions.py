@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from signalbox.jobs.times import VERIFY, WARM, Span
+from signalbox.jobs.times import LOAD, VERIFY, WARM, Span
 from signalbox.program import log
 from signalbox.program.errors import (
     LeaseLost,
@@ -180,7 +180,7 @@ class ResidentVersions:
         return self._loading is not None and self._loading[0] != model
 
     def load_spans(self, key: Key) -> tuple[Span, ...]:
-        """When the last load of a version digested its files, and when it ran its warm-up requests."""
+        """When the last load of a version digested its files, loaded them, and ran its warm-up requests."""
         return self._spans.get(key, ())
 
     async def pin(
@@ -583,4 +583,5 @@ class ResidentVersions:
 def _spans(report: VersionLoaded, ended: float) -> tuple[Span, ...]:
     """What of a load that has ended now took how long. A hostile runner's figures spoil nothing but these."""
     began = ended - report.seconds
-    return Span(VERIFY, began, began + report.verify_s), Span(WARM, ended - report.warm_s, ended)
+    verified, warms_up = began + report.verify_s, ended - report.warm_s
+    return Span(VERIFY, began, verified), Span(LOAD, verified, warms_up), Span(WARM, warms_up, ended)

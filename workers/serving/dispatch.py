@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from signalbox.jobs.times import BATCH, LEASE, LOAD, OTHER_MODEL, Span, split_stages
+from signalbox.jobs.times import BATCH, BEFORE_READY, LEASE, LOAD, OTHER_MODEL, Span, split_stages
 from signalbox.wire.messages import Model
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.residency.cache import Key
@@ -184,7 +184,7 @@ class Dispatcher:
     ) -> BatchRun | None:
         """Note that the load has ended. Where it failed, one batch of those that waited for it, to end with that.
 
-        now: UTC seconds. spans: what of the load is told apart from it.
+        now: UTC seconds. spans: of what the load consisted, also before its turn here had come.
         """
         assert self._load is not None, "called once for each version that load() returns"
         model, version = key = self._load[0]
@@ -193,7 +193,7 @@ class Dispatcher:
         self._note_waits(waiting, now_s)
         for held in waiting:
             held.stages[-1] = BATCH, now  # the loop's clock may be too coarse for what the load consists of
-            held.stages = split_stages(held.stages, {LOAD}, spans, now)
+            held.stages = split_stages(held.stages, BEFORE_READY, spans, now)
         self._load = None
         self._unsorted.add(model)
         if failure is None or queue is None or not len(queue) or self._head_key(model) != key:

@@ -14,7 +14,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import joblog
 from signalbox.jobs.commits import persist
 from signalbox.jobs.payloads import fetch
-from signalbox.jobs.times import BATCH, COMMIT, INPUT, LOAD, OTHER_MODEL, RUN, RUNNER, split_stages
+from signalbox.jobs.times import BATCH, BEFORE_READY, COMMIT, INPUT, LOAD, OTHER_MODEL, RUN, RUNNER, split_stages
 from signalbox.program import log
 from signalbox.program.errors import (
     InputLost,
@@ -227,7 +227,7 @@ class Executor:
             await self._make_ready(key, partial(self._mark, jobs, LOAD))
             spans, now = self._residency.load_spans(key), self._clock()
             for held in jobs:
-                held.stages = split_stages(held.stages, {LOAD}, spans, now)
+                held.stages = split_stages(held.stages, BEFORE_READY, spans, now)
             self._mark(jobs, BATCH)
         batch_run.generation = self.revival.generation
         try:

@@ -332,13 +332,15 @@ def test_a_job_says_how_long_its_version_was_loaded_and_how_long_that_of_another
     assert made.remove(cancelled, NOW_S + 6)
     assert parts(cancelled, NOW_S + 6) == {"other-model": 4.0, "load": 1.0, "batch": 0.0}
     memory.ready.add(("b", 1))
-    made.loaded(NOW_S + 10, NOW_S + 10, [Span("verify", NOW_S + 4, NOW_S + 7), Span("warm", NOW_S + 9, NOW_S + 10)])
+    began = NOW_S + 3  # ahead of need, so before its turn here
+    verify, load = Span("verify", began, NOW_S + 4), Span("load", NOW_S + 4, NOW_S + 9)
+    made.loaded(NOW_S + 10, NOW_S + 10, [verify, load, Span("warm", NOW_S + 9, NOW_S + 10)])
     made.end(running, NOW_S + 12)
     made.begin(NOW_S + 12)
     assert parts(second, NOW_S + 13) == {
-        "other-model": 7.0,
-        "verify": 2.0,
-        "load": 2.0,
+        "other-model": 5.0,
+        "verify": 1.0,
+        "load": 5.0,
         "warm": 1.0,
         "batch": 1.0,
     }
