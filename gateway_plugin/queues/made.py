@@ -28,7 +28,7 @@ class Made:
 
     async def require(self, queue: Queue, side: Side) -> None:
         """Return where the stream of a side is that queue's, and its default group is there; NATS is asked once for
-        each queue.
+        each queue and connection.
 
         Raises :class:`Unavailable` where one of them is not there, or it is another queue's.
         """
@@ -45,3 +45,7 @@ class Made:
         if found != round(queue.created_at, 3):
             raise Unavailable(BEING_MADE, retry_after_s=_RETRY_AFTER_S)
         self._seen[stream] = queue.created_at
+
+    def forget(self) -> None:
+        """After a reconnect: NATS may have come back without its disk."""
+        self._seen.clear()

@@ -36,6 +36,7 @@ class QueueParts:
 
     async def start(self) -> None:
         """Read the documents of all queues, and follow them and the watches of others. Raises :class:`Unavailable`."""
+        self.bus.on_reconnect(self.made.forget)
         await self.tables.start()
         await self.bytes.start()
         await self.watches.start()
@@ -47,3 +48,4 @@ class QueueParts:
         await self.store.close()
         await self.bytes.close()
         await self.tables.close()
+        self.bus.forget_reconnect(self.made.forget)

@@ -178,7 +178,8 @@ class Pipeline:
             self.wake()
             return
         except (KeyError, ValueError, msgspec.MsgspecError) as error:
-            self._tasks.start(keep_unreadable(self._bus, delivery, str(error)), name="keep what is no job")
+            keep = partial(keep_unreadable, self._bus, delivery, str(error))
+            self._tasks.start(persist(keep), name="keep what is no job")
             return
         if self.in_flight.get(job.id) is not None:
             return  # one run is enough

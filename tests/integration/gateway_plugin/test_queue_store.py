@@ -448,3 +448,23 @@ async def test_one_who_waits_is_answered_across_a_restart_of_nats(own_nats: Nats
             await persist(lambda: other.write(names.queue_item("my.queue", "source", "lo"), b"after"))
         assert await reading == ["after"]
         await parts.close()
+
+
+async def test_nothing_is_put_into_a_stream_that_is_made_again_until_its_group_is_there(own_nats: NatsServer) -> None:
+    queue = Queue(name="my.queue", account_id="mine")
+    async with await Bus.connect(Wire(nats_url=own_nats.url), role="admin") as bus:
+        parts = QueueParts(bus)
+        await parts.start()
+        await Rig(bus, parts, queue).change()
+        put = partial(Queues(parts).put, ApiKey(id="k", account_id="mine", hmac="", scopes=(PUT,)), "my.queue")
+        await put("source", b"kept", {})
+        reconnected = asyncio.Event()
+        bus.on_reconnect(reconnected.set)
+        config = side_config(queue, "source", 1)
+        await bus.request_json(f"$JS.API.STREAM.DELETE.{config['name']}")
+        await own_nats.restart()
+        await reconnected.wait()
+        await persist(lambda: bus.request_json(f"$JS.API.STREAM.CREATE.{config['name']}", config))
+        with pytest.raises(Unavailable, match="being made"):
+            await put("source", b"lost", {})
+        await parts.close()

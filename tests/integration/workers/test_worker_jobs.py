@@ -135,12 +135,18 @@ async def test_a_job_that_kills_the_runner_becomes_a_dead_letter_and_its_neighbo
     assert {line["level"] for line in reported} == {"info"}
 
 
-async def test_a_message_that_is_no_job_becomes_a_dead_letter(light: House) -> None:
+async def test_a_message_that_is_no_job_becomes_a_dead_letter_once_there_is_a_stream_for_it(light: House) -> None:
     bus, ledger, worker = light
     await register(bus, "garbled", lightworker.version("half"))
     job_id = ledger.job("garbled", b"").id
     subject = names.job("garbled", "mid", "t", job_id)
+    tried = asyncio.Event()
+    await bus.subscribe(names.dead_letter("garbled", job_id), lambda _: tried.set())
+    config = (await bus.request_json(f"$JS.API.STREAM.INFO.{Stream.DLQ}"))["config"]
+    await bus.request_json(f"$JS.API.STREAM.DELETE.{Stream.DLQ}")
     await bus.write(subject, b"some bytes", headers={Header.JOB: '{"id": 7}'})
+    await tried.wait()
+    await bus.request_json(f"$JS.API.STREAM.CREATE.{Stream.DLQ}", config)
     await worker.said("dead_letter.no_job")
     assert await bus.leader_get(Stream.JOBS, subject) is None
     letter = await deadletters.find(bus, job_id)
