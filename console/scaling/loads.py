@@ -16,6 +16,8 @@ from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.bus.table import Table
 from signalbox.wire.messages import Model, Worker
 from signalbox.wire.names import Bucket, Header, event_of_jobs, model_of_event, untoken
+from signalbox.wire.queues import Queue as ServiceQueue
+from signalbox.wire.queues import QueueState, backlog
 
 
 class _Rows(Topic):
@@ -29,7 +31,7 @@ class _Rows(Topic):
 
 
 class Loads:
-    """Follows the queues of all models.
+    """Follows the queues of all models, and those of the queue service that models take from.
 
     ticks: clock of :attr:`Load.called_at`, that does not go back. clock: UNIX time, as of the documents in NATS.
     """
@@ -46,6 +48,9 @@ class Loads:
         self._watched = WatchedQueues(self, clock)
         self._workers: Table[Worker] = Table(bus, Bucket.WORKERS, Worker)
         self._models: Table[Model] = Table(bus, Bucket.MODELS, Model, is_packed=True)
+        self._service_queues: Table[ServiceQueue] = Table(bus, Bucket.QUEUES, ServiceQueue)
+        self._queue_states: Table[QueueState] = Table(bus, Bucket.QUEUE_STATES, QueueState)
+        self._tables = self._models, self._workers, self._service_queues, self._queue_states
         self._accepted: Subscription | None = None
         self.replicas: dict[str, int] = {}
         """Of the models that take jobs."""
@@ -54,9 +59,11 @@ class Loads:
         """Read who is there; repeats what NATS must answer until it does."""
         self._workers.on_change(self._on_worker)
         self._models.on_change(self._on_model)
+        self._service_queues.on_change(self._on_service_queue)
+        self._queue_states.on_change(self._on_service_queue)
         self._bus.on_reconnect(self._watched.mark_all)
-        await until_done(self._models.start)
-        await until_done(self._workers.start)
+        for table in self._tables:
+            await until_done(table.start)
         await until_done(self._listen)
 
     async def keep(self) -> None:
@@ -68,7 +75,7 @@ class Loads:
         self._bus.forget_reconnect(self._watched.mark_all)
         if self._accepted is not None:
             await self._accepted.close()
-        for table in (self._workers, self._models):
+        for table in self._tables:
             await table.close()
 
     @property
@@ -89,7 +96,8 @@ class Loads:
     def _load(self, name: str, row: Queue, now: float) -> Load:
         speeds = [worker.rates[name] for worker in self.workers() if worker.rates.get(name)]
         return Load(
-            waiting=row.waiting + row.items + row.lost,
+            waiting=row.waiting + row.lost,
+            items=row.items,
             running=row.running,
             oldest_s=max(0.0, now - row.oldest_at) if row.oldest_at is not None else 0.0,
             run_s=len(speeds) / sum(speeds) if speeds else 0.0,
@@ -113,6 +121,11 @@ class Loads:
         else:
             self.replicas.pop(name, None)
             self._called.pop(name, None)
+
+    def _on_service_queue(self, *_: object) -> None:
+        states = self._queue_states.items()
+        waiting = backlog((queue, states.get(key)) for key, queue in self._service_queues.items().items())
+        self.queues.items(waiting, self._clock())
 
     async def _listen(self) -> None:
         self._accepted = await self._bus.subscribe(event_of_jobs(), self._on_job)

@@ -24,7 +24,8 @@ class Load(NamedTuple):
 
     waiting, running: jobs. oldest_s: age of the first that waits. run_s: of a device for one job, 0 = none has run.
     arrived_per_s: jobs. devices: it shall have now. ready: of them it is in memory on so many, None = all. called_at:
-    when a job of it last came, or was there, on the clock of ``now``; None = never since it is watched.
+    when a job of it last came, or was there, on the clock of ``now``; None = never since it is watched. items: that
+    wait in queues of which it is a service, and are no jobs yet.
     """
 
     waiting: int = 0
@@ -35,11 +36,21 @@ class Load(NamedTuple):
     devices: int = 1
     called_at: float | None = None
     ready: int | None = None
+    items: int = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether it has jobs that have not ended."""
-        return self.waiting + self.running > 0
+        """Whether it has jobs that have not ended, or will have some."""
+        return self.waiting + self.running + self.items > 0
+
+    @property
+    def waiting_words(self) -> str:
+        """What waits, as a reason."""
+        if not self.items:
+            return counted(self.waiting, "job waits", "jobs wait")
+        items = counted(self.items, "item", "items")
+        jobs = f"{counted(self.waiting, 'job', 'jobs')} and " if self.waiting else ""
+        return f"{jobs}{items} of queues wait{'s' if self.waiting + self.items == 1 else ''}"
 
 
 class Recommendation(NamedTuple):
@@ -53,9 +64,9 @@ def recommended(load: Load, scaling: Scaling) -> Recommendation:
     """What the load asks for at this moment, between ``min`` (at least one) and ``max``."""
     now = max(1, load.devices)
     ready = now if load.ready is None else min(now, load.ready)
-    waiting = counted(load.waiting, "job waits", "jobs wait")
+    waiting = load.waiting + load.items
     asked = [
-        _scaled(now, load.waiting / now, scaling.backlog, scaling.tolerance, waiting),
+        _scaled(now, waiting / now, scaling.backlog, scaling.tolerance, load.waiting_words),
     ]
     if ready:  # a wait for devices that are started or load says nothing of how many it takes
         words = f"the oldest waits {load.oldest_s:.0f} s"

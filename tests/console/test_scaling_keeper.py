@@ -20,10 +20,11 @@ from console.scaling import keeper as module
 from console.scaling.keeper import Keeper
 from console.scaling.rules import NO_CAPACITY
 from signalbox.bus.client import Bus
-from signalbox.bus.table import put
+from signalbox.bus.table import put, remove
 from signalbox.wire import messages, names
 from signalbox.wire.messages import Device, Worker
 from signalbox.wire.names import SCALE, Bucket
+from signalbox.wire.queues import DEFAULT_GROUP, GroupState, Queue, QueueState, SideState
 from signalbox.wire.scaling import Host, HostDevice, Scale
 from tests.console.conftest import in_thread
 from tests.console.traffic import accepted, submit
@@ -110,6 +111,31 @@ async def test_jobs_that_wait_raise_published_replicas_and_hosts_are_told(bus: B
         assert await in_thread(AuditEntry.objects.count) == acts  # the log has it
         await in_thread(catalog.change_settings, ME, "digits", {"autoscale": False})
         await until(lambda scale: scale == Scale())  # nothing scales: each device has workers again
+
+
+async def test_items_that_wait_in_queues_of_a_service_raise_its_replicas_and_keep_it_from_zero(
+    bus: Bus, console: ConsoleSettings
+) -> None:
+    await in_thread(make, "digits")
+    await in_thread(catalog.change_settings, ME, "digits", FAST)
+    await with_devices(bus, 3)
+    key = names.token("sums")
+    queue = Queue(name="sums", account_id="mine", services=("digits",))
+
+    async def holds(left: int) -> None:
+        source = SideState(length=left, groups=(GroupState(name=DEFAULT_GROUP, left=left),))
+        await put(bus, Bucket.QUEUE_STATES, key, QueueState(state="running", source=source))
+
+    await put(bus, Bucket.QUEUES, key, queue)
+    await holds(12)
+    async with keeping(bus, console) as until:
+        found = await until(lambda scale: "digits" in scale.models and scale.models["digits"].wanted == 3)
+        assert (found.models["digits"].needed, found.classes["t4"].wanted) == (3, 3)
+        assert found.models["digits"].reason == "12 items of queues wait"
+        await holds(1)
+        await until(lambda scale: scale.models["digits"].wanted == 1)
+    await remove(bus, Bucket.QUEUE_STATES, key)
+    await remove(bus, Bucket.QUEUES, key)
 
 
 async def test_a_bound_of_a_class_is_told_with_what_was_asked_for(bus: Bus, console: ConsoleSettings) -> None:

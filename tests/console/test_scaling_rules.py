@@ -28,6 +28,8 @@ STEP_S = 1.0
         (Load(waiting=8, oldest_s=12.0, devices=1), {"target_wait_s": 4.0}, 3),  # the one that asks for most
         (Load(waiting=50, oldest_s=4.0, devices=1), {"target_wait_s": 4.0}, 5),
         (Load(waiting=500, devices=2), {"backlog": 0.0}, 2),
+        (Load(waiting=4, items=31, devices=1), {}, 4),
+        (Load(items=1, devices=1), {"activation": 3}, 3),
     ],
 )
 def test_devices_are_as_many_as_the_target_that_asks_for_most(
@@ -40,6 +42,19 @@ def test_devices_are_as_many_as_the_target_that_asks_for_most(
 def test_a_bound_that_is_reached_says_how_much_was_asked_for() -> None:
     found = recommended(Load(waiting=1000), ON)
     assert found.reason == "1000 jobs wait: 100 asked for, at most 10"
+
+
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [
+        (Load(waiting=1), "1 job waits"),
+        (Load(items=1), "1 item of queues waits"),
+        (Load(items=30), "30 items of queues wait"),
+        (Load(waiting=1, items=30), "1 job and 30 items of queues wait"),
+    ],
+)
+def test_the_reason_tells_jobs_from_items_that_are_none_yet(load: Load, words: str) -> None:
+    assert load.waiting_words == words
 
 
 def test_growth_is_heeded_at_once_and_shrinking_when_it_was_asked_for_all_through_the_window() -> None:

@@ -246,6 +246,7 @@ class Watches:
                 log.warning("queue.watches_not_tended", reason=error.public_message)
 
     def _reconnected(self) -> None:
+        self._made.forget()
         self._work.start(self._feeders.extend(), name="queue watches: extend")
         for feeder in self._feeders:
             self._work.start(feeder.fetch_forgotten(), name="queue watches: forgotten")
