@@ -16,7 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 from tests.rigs import lightup
 from tests.rigs.runningstack import RunningStack
@@ -196,6 +205,8 @@ class Window:
         context.on("request", self._note_request)
         context.on("console", self._note_message)
         context.on("weberror", lambda e: self.faults.append(f"script: {e.error}"))
+        context.on("requestfailed", lambda r: print(f"no answer: {r.url}: {r.failure}"))
+        context.on("response", _print_refusal)
         return context
 
     def _note_request(self, request: Request) -> None:
@@ -206,6 +217,14 @@ class Window:
     def _note_message(self, message: ConsoleMessage) -> None:
         if "CSP violation" in message.text or "Content Security Policy" in message.text:
             self.faults.append(message.text)
+        elif message.type == "error":
+            print(f"the page's console: {message.text}")
+
+
+def _print_refusal(response: Response) -> None:
+    """For who reads why a test failed: a page that lacks a script does nothing, and does not say so."""
+    if response.status >= 400:
+        print(f"{response.status}: {response.url}")
 
 
 @contextlib.contextmanager
