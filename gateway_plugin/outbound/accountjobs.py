@@ -122,7 +122,8 @@ class AccountJobs:
         if found is None:
             return window
         at_once = found.batching.max_size if found.batching.rows_independent else 1
-        devices = max(1, len(self._live.serving(found)))
+        # Of the workers of a device one runs, and the others stand by.
+        devices = max(1, len({worker.device.id for worker in self._live.serving(found)}))
         return max(1, min(window, _RUNS * at_once * devices, found.limits.max_queue // _PART))
 
     # ------------------------------------------------------------------ a job
