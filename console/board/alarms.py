@@ -17,6 +17,8 @@ LEASE_LOW: Final = 0.2
 """A lease with less of its time left than this has missed renewals."""
 BEHIND_S: Final = 5.0
 """Seconds that another model's run or load may keep prefetched jobs waiting before an alarm stands."""
+_NOT_YET: Final = frozenset({"starting", "draining", "drained"})
+"""States of workers that serve nothing, or will not for long."""
 IDLE_S: Final = 10.0
 """Seconds that a holder may compute nothing while jobs it could run wait, before it counts as not serving."""
 
@@ -29,9 +31,14 @@ def find(
     held_back: Iterable[Pending] = (),
     rolled_back: Iterable[RolledBack] = (),
     unlike: Iterable[Unlike] = (),
+    *,
+    wanted: int | None = None,
+    is_starting: bool = False,
 ) -> dict[str, Alarm]:
     """Every alarm that stands now, those of one cause as one, by a key that stays the same while it stands; since when
     is not known here.
+
+    wanted: devices that shall have workers, None = all. is_starting: a host's agent starts a worker.
     """
     lost = {w.id for w in workers if w.state == "lost"}
     alive = [w for w in workers if w.state != "lost"]
@@ -41,8 +48,8 @@ def find(
         _lane(lane, lost, now, found)
         _idle(lane, queues, coming, now, found)
     for model, queue in queues.items():
-        _queue(model, queue, alive, now, found)
-    if alive and all(worker.state in {"draining", "drained"} for worker in alive):
+        _queue(model, queue, alive, now, found, is_starting=is_starting)
+    if alive and wanted != 0 and all(worker.state in {"draining", "drained"} for worker in alive):
         text = "Every worker drains: no job runs until one is resumed, or another one starts."
         found["drained"] = Alarm("error", text, href="/workers")
     for worker in alive:
@@ -129,7 +136,9 @@ def _waiting(queue: Queue) -> str:
     return ", ".join(jobs + items)
 
 
-def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Alarm]) -> None:
+def _queue(
+    model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, found: dict[str, Alarm], *, is_starting: bool
+) -> None:
     href = f"/models/{model}"
     if queue.lost:
         they_run = "it runs" if queue.lost == 1 else "they run"
@@ -142,11 +151,13 @@ def _queue(model: str, queue: Queue, alive: Sequence[WorkerRow], now: float, fou
         text = f"{model} is paused and {_waiting(queue)}."
         found[f"paused:{model}"] = Alarm("warning", text, href=href, what=model)
     elif (queue.waiting or queue.items) and not (queue.ready or queue.loading or queue.fetching):
-        reason = "no worker runs" if not alive else "no worker serves it"
+        reason, level = "no worker runs" if not alive else "no worker serves it", "error"
         if queue.is_known and not queue.replicas:
             reason = "it has no replicas"
+        elif is_starting and all(worker.state in _NOT_YET for worker in alive):  # the first, of a fleet that had none
+            reason, level = "a worker is being started", "warning"
         text = f"{model}: {_waiting(queue)} and {reason}.{_overdue(queue, now)}"
-        found[f"unserved:{model}"] = Alarm("error", text, href=href, what=model)
+        found[f"unserved:{model}"] = Alarm(level, text, href=href, what=model)
     elif queue.oldest_at is not None and now - queue.oldest_at > OLDEST_S:
         text = f"The oldest job of {model} has waited more than a minute.{_overdue(queue, now)}"
         found[f"old:{model}"] = Alarm("warning", text, href=href, what=model)

@@ -6,6 +6,7 @@ records, gauges. What it makes: the topics of :data:`TOPICS`. It knows no NATS a
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -59,6 +60,10 @@ class LiveView:
         self._news: deque[Transition] = deque(maxlen=TICKER_PER_FLUSH)
         self._news_count = 0
         self._standing: dict[str, dict[str, Alarm]] = {}
+        self.wanted: int | None = None
+        """Devices that shall have workers; None = each that there is."""
+        self.is_starting = False
+        """Whether a host's agent starts a worker."""
 
     def presence(self, worker_id: str, worker: Worker | None, now: float) -> set[str]:
         """A worker's heartbeat; None when its presence ran out or it said goodbye.
@@ -145,9 +150,7 @@ class LiveView:
         self.queues.age(now)
         if not is_blind:
             self._show_fetches()
-        for worker_id in [w for w, at in self._lost.items() if now - at > LOST_KEPT_S]:
-            del self._lost[worker_id], self._workers[worker_id]
-            self._topic["workers"].remove(worker_id)
+        self._forget([w for w, at in self._lost.items() if now - at > LOST_KEPT_S])
         self._show_alarms(now, is_blind=is_blind)
 
     def flush(self, now: float, *, is_watched: bool = True) -> list[Frame]:
@@ -163,9 +166,18 @@ class LiveView:
         self.topics.skip()
         return []
 
+    def ended(self, worker_ids: Iterable[str]) -> None:
+        """Workers that their hosts' agents have ended: none of them is lost."""
+        self._forget([worker_id for worker_id in worker_ids if worker_id in self._lost])
+
     def workers(self) -> list[WorkerRow]:
         """Every worker as last shown."""
         return [row for row in self._topic["workers"].rows.values() if isinstance(row, WorkerRow)]
+
+    def _forget(self, worker_ids: Iterable[str]) -> None:
+        for worker_id in worker_ids:
+            del self._lost[worker_id], self._workers[worker_id]
+            self._topic["workers"].remove(worker_id)
 
     def _tell(self, entry: Transition) -> None:
         self._news.append(entry)
@@ -203,6 +215,8 @@ class LiveView:
                 held_back,
                 rolled_back,
                 self.rollouts.unlike(),
+                wanted=self.wanted,
+                is_starting=self.is_starting,
             )
             self._found_at = now
         as_of = self._found_at if is_blind else 0.0

@@ -183,7 +183,7 @@ class Feed:
         if self.is_blind:
             self.view.forget_health(kept="nats")
         else:
-            self.view.health("workers", workers(self.view.workers()))
+            self.view.health("workers", workers(self.view.workers(), self.view.wanted))
             self.view.health("lanes", gpus(self.view.lanes.rows()))
             self.scaling.age(now)
 

@@ -44,10 +44,15 @@ def gpus(lanes: Collection[LaneRow]) -> Figure:
     return Figure("GPU time in use", "late" if doing["expired"] else "ok", f"{share:.0%}", note)
 
 
-def workers(rows: Collection[WorkerRow]) -> Figure:
-    """How many workers are there, of those that were a moment ago; the note says how many of them drain."""
+def workers(rows: Collection[WorkerRow], wanted: int | None = None) -> Figure:
+    """How many workers are there, of those that were a moment ago; the note says how many of them drain.
+
+    wanted: devices that shall have workers, None = all.
+    """
     alive = [row for row in rows if row.state != "lost"]
     drained = sum(row.state in {"draining", "drained"} for row in alive)
+    if wanted == 0 and len(alive) == len(rows):
+        return Figure("Workers", "ok", f"{len(alive)}/{len(rows)}", "none is wanted")
     state = "failed" if drained == len(alive) else "ok" if len(alive) == len(rows) else "late"
     return Figure("Workers", state, f"{len(alive)}/{len(rows)}", f"{drained} drained" if drained else "")
 

@@ -40,6 +40,8 @@ class FleetScaling:
         self._bus: Bus | None = None
         self._hosts: Table[Host] | None = None
         self._heard: Subscription | None = None
+        self._kept: dict[str, str] = {}
+        """Workers that agents have told of, and the host of each."""
         self.scale: Scale | None = None
         """What is wanted; None where each device shall have workers."""
         self.history: deque[Sample] = deque(maxlen=KEPT)
@@ -84,6 +86,7 @@ class FleetScaling:
     def age(self, now: float) -> None:
         """Called every second while NATS is there."""
         self._view.stand("capacity", capacity.alarms(self.scale))
+        self._look_at_agents()
         devices = self.devices()
         seen = (self.scale.classes, self.scale.models) if self.scale is not None else None, devices
         if seen != self._seen:
@@ -98,6 +101,18 @@ class FleetScaling:
             wanted = sum(one.wanted for one in self.scale.classes.values())
             self.history.append(Sample(now, wanted, sum(devices.actual.values())))
             self._view.fleet_stands(now)
+
+    def _look_at_agents(self) -> None:
+        """What agents start, and what they have ended: a fleet that shrinks loses no worker."""
+        hosts = {host.id: host for host in self.hosts()}
+        classes = self.scale.classes.values() if self.scale is not None and hosts else None
+        self._view.wanted = None if classes is None else sum(one.wanted for one in classes)
+        told = {kept.id: (host.id, kept) for host in hosts.values() for kept in host.workers}
+        self._view.is_starting = any(kept.state == "starting" and not kept.why for _, kept in told.values())
+        self._view.ended(worker for worker, host in self._kept.items() if worker not in told and host in hosts)
+        shown = {row.id for row in self._view.workers()}  # the presence of one may outlive its agent's word
+        self._kept = {worker: host for worker, host in self._kept.items() if worker in shown}
+        self._kept |= {worker: host for worker, (host, _) in told.items()}
 
     async def close(self) -> None:
         """Follows no longer."""

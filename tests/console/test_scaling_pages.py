@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from msgspec.structs import replace
 
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.board import capacity as board
+from console.board.queues import Gauge
+from console.board.rows import Figure
 from console.catalog.models import ModelVersion, ServedModel
 from console.feed.feed import Feed
+from console.feed.health import workers
 from console.feed.running import running
 from console.feed.scaling import Sample
 from console.fleet import capacity, hosts, replicas, services
@@ -140,6 +144,40 @@ def test_the_board_has_a_figure_and_an_alarm_while_there_is_no_capacity(feed: Fe
     feed.scaling.age(1_000_006.0)
     assert "scaling" not in feed.view.topics.topics["health"].rows
     assert not feed.scaling.history
+
+
+def test_a_fleet_that_goes_to_no_worker_and_has_its_first_again_has_lost_none(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, view = 1_000_000.0, feed.view
+    view.model("digits", messages.Model(name="digits"), now)
+
+    def alarms(host: Host) -> dict[str, Any]:
+        monkeypatch.setattr(feed.scaling, "hosts", lambda: [host])
+        feed.scaling.age(now)
+        view.age(now, is_blind=False)
+        return view.topics.topics["alarms"].rows
+
+    kept = AGENT.workers[0]
+    feed.scaling.scale = replace(WANTED, classes={"t4": ClassScale(wanted=0)})
+    alarms(AGENT)
+    view.presence("w0", presence("w0", "d0", state="draining", host="h/boot"), now)
+    assert "drained" not in alarms(replace(AGENT, workers=(replace(kept, state="draining"),)))
+    view.presence("w0", None, now)
+    alarms(AGENT)  # that it has ended the agent has not told yet
+    assert workers(view.workers(), view.wanted) == Figure("Workers", "failed", "0/1")
+    alarms(replace(AGENT, workers=()))
+    assert workers(view.workers(), view.wanted) == Figure("Workers", "ok", "0/0", "none is wanted")
+
+    view.queues.gauge("digits", Gauge(3, now), now)
+    assert alarms(replace(AGENT, workers=()))["unserved:digits"].level == "error"
+    found = alarms(replace(AGENT, workers=(replace(kept, state="starting"),)))["unserved:digits"]
+    assert (found.level, found.text) == ("warning", "digits: 3 jobs wait and a worker is being started.")
+    view.presence("w0", presence("w0", "d0", host="h/boot"), now)
+    view.presence("w0", None, now)
+    found = alarms(replace(AGENT, workers=(replace(kept, state="waiting", why="ended with 1"),)))["unserved:digits"]
+    assert found.text == "digits: 3 jobs wait and no worker runs."
+    assert [one.state for one in view.workers()] == ["lost"], "its agent has not ended it"
 
 
 def test_the_page_looks_again_when_something_stands_otherwise_and_at_each_step_of_its_picture(
