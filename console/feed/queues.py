@@ -79,6 +79,10 @@ class WatchedQueues:
                     async with asyncio.timeout(max(GAUGE_S, self._swept_at + SWEEP_S - self._clock())):
                         await self._wake.wait()
 
+    def forget_metrics(self) -> None:
+        """Nobody reads gauges any more: what was shown last would stand for ever."""
+        self._metrics.show({}, self._clock())
+
     async def _list(self, gauges: Gauges) -> None:
         """Mark the models that may have jobs, when it is time to."""
         now = self._clock()

@@ -73,6 +73,7 @@ class Loads:
     async def close(self) -> None:
         """Follow nothing more."""
         self._bus.forget_reconnect(self._watched.mark_all)
+        self._watched.forget_metrics()
         if self._accepted is not None:
             await self._accepted.close()
         for table in self._tables:

@@ -93,6 +93,7 @@ class Follower:
 
     async def close(self) -> None:
         """Follow nothing any more. Idempotent."""
+        gauges.FOLLOWER_LAG.set(0)  # another copy tells of it from now on
         self._bus.forget_reconnect(self._break)
         await self._subscriptions.close()
         await self._webhooks.close()

@@ -7,7 +7,10 @@ import pytest
 from console.board.rows import Queue
 from console.feed import queuegauges
 from console.feed.queuegauges import QueueGauges
+from console.scaling.loads import Loads
+from signalbox.bus.client import Bus
 from signalbox.program.metrics import REGISTRY
+from signalbox.program.settings import Wire
 
 NAMES = ("queue_jobs", "queue_running_jobs", "queue_oldest_seconds")
 
@@ -30,6 +33,13 @@ def test_depth_and_oldest_age_of_each_model_are_shown_while_it_is_called() -> No
     assert shown("none") == [0, 0, 0]
     gauges.show({"long": Queue()}, 101.0)
     assert (shown("long"), shown("none")) == ([0, 0, 0], [None, None, None])
+
+
+async def test_a_controller_that_reads_no_more_shows_no_figures() -> None:
+    loads = Loads(Bus(Wire(), "console"))
+    loads._watched._metrics.show({"long": Queue(waiting=9, oldest_at=70.0)}, 100.0)
+    await loads.close()
+    assert shown("long") == [None, None, None]
 
 
 def test_of_many_models_the_longest_queues_are_shown_and_the_others_together() -> None:

@@ -41,6 +41,14 @@ def show_backlog(before: Iterable[str], counts: Mapping[str, int]) -> None:
     """What waits for models now. before: those of which something waited."""
     for model in {*before, *counts}:
         BACKLOG.labels(model).set(counts.get(model, 0))
+    if metrics.is_joined(BACKLOG):
+        BACKLOG.labels(metrics.ALL_MODELS).set(sum(counts.values()))
+
+
+def forget_all() -> None:
+    """Another copy of the program tells from now on: what this one has told last would stand beside that for ever."""
+    for gauge in (LENGTH, BYTES, OLDEST, DEAD, BACKLOG):
+        gauge.clear()
 
 
 def forget(queue: str) -> None:

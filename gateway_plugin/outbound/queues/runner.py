@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+from gateway_plugin.outbound.queues import gauges
 from gateway_plugin.outbound.queues.acts import QueueActs
 from gateway_plugin.outbound.queues.making import QueueMaker
 from gateway_plugin.outbound.queues.standing import Standing
@@ -27,6 +28,7 @@ async def keep_queues(bus: Bus, queue_bus: Bus) -> None:
     for followed in (table, marks):
         followed.on_change(lambda *_: stirred.set())
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(gauges.forget_all)
         for part in (table, marks, watches, acts):
             stack.push_async_callback(part.close)
         await marks.start()

@@ -47,6 +47,7 @@ from signalbox.wire.queues import (
 )
 from signalbox.wire.roles import USERS, queue_role
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.outage import becomes
 
 PASSWORDS: Final[dict[str, str]] = {user: f"secret of {user}" for user in USERS}
 TEXTS: Final = Queue(name="my.texts", account_id="acme", created_at=1000.0)
@@ -187,6 +188,28 @@ async def test_what_was_decided_while_the_task_was_away_is_done_when_it_is_back(
     await house.until(is_running, "other")
     await house.until(lambda found: found is None)
     assert await house.stream() is None
+
+
+async def test_a_copy_that_has_lost_the_task_tells_no_figures_of_queues(house: House) -> None:
+    await house.decide(replace(TEXTS, services=("digits",)))
+    await house.until(is_running)
+    await house.put_item()
+    await house.bury()
+    await house.until(lambda state: state is not None and state.source.length == state.source.rear == 1)
+    told = {
+        f"signalbox_queue_side_{what}": {"queue": TEXTS.name, "side": "source"}
+        for what in ("items", "bytes", "dead_items", "oldest_timestamp_seconds")
+    } | {"signalbox_service_backlog": {"model": "digits"}}
+
+    def figures() -> list[float | None]:
+        return [REGISTRY.get_sample_value(name, labels) for name, labels in told.items()]
+
+    async def are_told() -> bool:
+        return all(figures())
+
+    await becomes(are_told)
+    await house.end()
+    assert figures() == [None] * 5
 
 
 async def test_a_later_queue_of_the_same_name_begins_empty(house: House) -> None:

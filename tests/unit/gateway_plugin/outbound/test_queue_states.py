@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from gateway_plugin.outbound.queues import acts, making, standing
+from gateway_plugin.outbound.queues import acts, gauges, making, standing
 from gateway_plugin.outbound.queues.acts import QueueActs
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
+from signalbox.program import metrics
 from signalbox.program.errors import QueueFull
 from signalbox.program.settings import Wire
 from signalbox.wire import names
@@ -49,6 +50,16 @@ def test_a_stream_says_of_which_queue_it_is(name: str) -> None:
 @pytest.mark.parametrize("stream", ["REAR", "JOBS", "Q_a", "Q_a_other", "KV_queues", "x_source"])
 def test_other_streams_are_of_no_queue(stream: str) -> None:
     assert making._key_of(stream) is None
+
+
+def test_where_models_share_one_series_it_has_what_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges.BACKLOG, "is_joined", True)
+    try:
+        gauges.show_backlog(["c"], {"a": 3, "b": 4})
+        told = metrics.REGISTRY.get_sample_value("signalbox_service_backlog", {"model": metrics.ALL_MODELS})
+        assert told == 7
+    finally:
+        gauges.forget_all()
 
 
 async def acted(piece: Callable[[int], Awaitable[int]], most: int) -> QueueDone:
