@@ -30,6 +30,11 @@ def is_full(queue: Queue, side: Side, state: QueueState | None) -> bool:
     return not bounds.auto_evict and side_of(state, side).length >= queue.room(side).length
 
 
+def takes_results(queue: Queue, state: QueueState | None) -> bool:
+    """Whether its services can go on: their results have a place."""
+    return not (is_full(queue, "sink", state) or side_of(state, "sink").is_ended)
+
+
 def condition(queue: Queue, state: QueueState | None) -> Condition:
     """How it stands, in a word of the stylesheet and in words for people."""
     if state is None or state.state == "creating":

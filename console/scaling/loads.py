@@ -7,6 +7,7 @@ import msgspec
 
 from console.board.protocol import Topic
 from console.board.queues import QueueRows
+from console.board.queueservice import takes_results
 from console.board.rows import Queue
 from console.feed.gauges import Gauges
 from console.feed.queues import WatchedQueues
@@ -125,7 +126,9 @@ class Loads:
 
     def _on_service_queue(self, *_: object) -> None:
         states = self._queue_states.items()
-        waiting = backlog((queue, states.get(key)) for key, queue in self._service_queues.items().items())
+        known = ((queue, states.get(key)) for key, queue in self._service_queues.items().items())
+        # While a sink takes nothing no worker can do anything for its queue, however many there are.
+        waiting = backlog((queue, state) for queue, state in known if takes_results(queue, state))
         self.queues.items(waiting, self._clock())
 
     async def _listen(self) -> None:

@@ -122,9 +122,10 @@ async def test_items_that_wait_in_queues_of_a_service_raise_its_replicas_and_kee
     key = names.token("sums")
     queue = Queue(name="sums", account_id="mine", services=("digits",))
 
-    async def holds(left: int) -> None:
+    async def holds(left: int, sink: SideState | None = None) -> None:
         source = SideState(length=left, groups=(GroupState(name=DEFAULT_GROUP, left=left),))
-        await put(bus, Bucket.QUEUE_STATES, key, QueueState(state="running", source=source))
+        state = QueueState(state="running", source=source, sink=sink or SideState())
+        await put(bus, Bucket.QUEUE_STATES, key, state)
 
     await put(bus, Bucket.QUEUES, key, queue)
     await holds(12)
@@ -133,6 +134,14 @@ async def test_items_that_wait_in_queues_of_a_service_raise_its_replicas_and_kee
         assert (found.models["digits"].needed, found.classes["t4"].wanted) == (3, 3)
         assert found.models["digits"].reason == "12 items of queues wait"
         await holds(1)
+        await until(lambda scale: scale.models["digits"].wanted == 1)
+        await holds(12)
+        await until(lambda scale: scale.models["digits"].wanted == 3)
+        await holds(12, SideState(length=queue.room("sink").length))  # its service has stopped
+        await until(lambda scale: scale.models["digits"].wanted == 1)
+        await holds(12)
+        await until(lambda scale: scale.models["digits"].wanted == 3)
+        await holds(12, SideState(is_ended=True))
         await until(lambda scale: scale.models["digits"].wanted == 1)
     await remove(bus, Bucket.QUEUE_STATES, key)
     await remove(bus, Bucket.QUEUES, key)
