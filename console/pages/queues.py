@@ -54,7 +54,8 @@ class SettingsForm(forms.Form):
         label="Key of their jobs",
         max_length=32,
         required=False,
-        help_text="Id of a key of the account, whose rights, rate and quota count. Empty: any of its keys that may.",
+        help_text="Id of a key of the account, whose rights count. Rate and quota are for calls, as puts are. Empty:"
+        " any of its keys that may.",
     )
     group = forms.CharField(max_length=terms.MOST_WORD, required=False, help_text="Of its services, for people.")
     source_max_length = _number("Source: most items", 1, terms.MOST_LENGTH, _LENGTH_HELP)
