@@ -122,7 +122,7 @@ class Acceptance:
             ready,
             inputs,
             options if priority == options.priority else options._replace(priority=priority),
-            trace=_trace(headers),
+            trace=trace_of(headers),
             waiter=self._instance if is_waiting else "",
             job_id=idem.job_id if idem is not None else "",
             is_short_lived=is_short_lived,
@@ -208,7 +208,7 @@ def _digest(request: Request, target: Iterable[object]) -> str:
     return digest_of(*map(str, target), encoding, body=request.raw_body)
 
 
-def _trace(headers: Mapping[str, str]) -> str:
+def trace_of(headers: Mapping[str, str]) -> str:
     """A well-formed ``traceparent``, else nothing."""
     text = headers.get("Traceparent", "")
     return text if text and _TRACE.match(text) else ""

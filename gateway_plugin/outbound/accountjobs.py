@@ -150,11 +150,17 @@ class AccountJobs:
         await self._submitter.require_room(key.account_id, key.share.result_bytes)
 
     async def submit(
-        self, key: ApiKey, ready: PreparedVersion, inputs: DecodedInputs, options: SubmitOptions, job_id: str
+        self,
+        key: ApiKey,
+        ready: PreparedVersion,
+        inputs: DecodedInputs,
+        options: SubmitOptions,
+        job_id: str,
+        trace: str = "",
     ) -> None:
-        """Submit a job, once. Raises what any submission raises; the retryable ones may pass."""
+        """Submit a job, once. Raises what any submission raises; the retryable ones may pass. trace: of its caller."""
         await self._admission.admit(ready.model, key.account_id, options.priority)
-        job = self._submitter.job(key, ready, inputs, options, job_id=job_id)
+        job = self._submitter.job(key, ready, inputs, options, trace=trace, job_id=job_id)
         seq = await self._submitter.accept(job, inputs.frame, share_bytes=key.share.stored_bytes)
         joblog.accepted(job, seq)
 

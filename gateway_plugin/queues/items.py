@@ -29,7 +29,8 @@ class Item(msgspec.Struct, frozen=True):
     """One item as it is given out.
 
     index: its number in its side of the queue, in the rear queue the number there. request_id: of the put that made it.
-    time: UTC seconds of that. deliveries: how many times its group has been given it, this time included.
+    time: UTC seconds of that. deliveries: how many times its group has been given it, this time included. trace: the
+    ``traceparent`` of who put it, empty = none.
     """
 
     index: int
@@ -39,6 +40,7 @@ class Item(msgspec.Struct, frozen=True):
     is_high: bool = False
     time: float = 0.0
     deliveries: int = 1
+    trace: str = ""
 
     @property
     def size(self) -> int:
@@ -81,10 +83,11 @@ def item_of(message: Stored | Delivery) -> Item:
         message.subject.startswith("q.") and names.rank_of(message.subject) == "hi",
         message.time,
         message.times if isinstance(message, Delivery) else 1,
+        headers.get(Header.TRACE, ""),
     )
 
 
-def headers_of(tags: Mapping[str, str], request_id: str) -> dict[str, str]:
+def headers_of(tags: Mapping[str, str], request_id: str, trace: str = "") -> dict[str, str]:
     """Headers of a stored item. Raises :class:`InvalidRequest` where the tags are too large."""
     found: dict[str, str] = {}
     if tags:
@@ -94,6 +97,8 @@ def headers_of(tags: Mapping[str, str], request_id: str) -> dict[str, str]:
         found[Header.TAGS] = text.decode()
     if request_id:
         found[Header.REQUEST] = request_id
+    if trace:
+        found[Header.TRACE] = trace
     return found
 
 

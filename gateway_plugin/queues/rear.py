@@ -32,7 +32,7 @@ async def bury(bus: Bus, queue: str, side: Side, item: Item, *, why: str, code: 
     await bus.write(
         names.rear_item(queue, side, subject_id(item.tags, item.request_id)),
         item.data,
-        headers=headers_of(tags, item.request_id),
+        headers=headers_of(tags, item.request_id, item.trace),
         msg_id=f"{names.queue_stream(queue, side)}-{item.index}-{names.token(group)}-{int(item.time * 1e3)}",
     )
 
@@ -64,7 +64,7 @@ async def redrive(bus: Bus, queue: str, side: Side, most: int) -> int:
             await bus.write(
                 names.queue_item(queue, side, rank, subject_id(tags, item.request_id)),
                 item.data,
-                headers=headers_of(tags, item.request_id),
+                headers=headers_of(tags, item.request_id, item.trace),
                 msg_id=f"{names.REAR}-{item.index}-{int(item.time * 1e3)}",
             )
             await _delete(bus, names.REAR, item.index)

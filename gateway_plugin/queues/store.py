@@ -77,15 +77,18 @@ class Store:
         is_high: bool = False,
         request_id: str = "",
         msg_id: str | None = None,
+        trace: str = "",
     ) -> int:
         """Store an item; returns its index. msg_id: of two puts with the same one within two minutes one is stored.
+
+        trace: see :class:`gateway_plugin.queues.items.Item`.
 
         Raises :class:`QueueFull`, :class:`TooLarge`, :class:`Conflict` where the side's stream has ended,
         :class:`Unavailable` (it is not stored) or :class:`Ambiguous` (it may be).
         """
         self._require_open(queue, side)
         self._require_size(queue, side, data)
-        headers = items.headers_of(tags, request_id)
+        headers = items.headers_of(tags, request_id, trace)
         rank: Rank = "hi" if is_high else "lo"
         subject = names.queue_item(queue.name, side, rank, items.subject_id(tags, request_id))
         try:

@@ -65,12 +65,13 @@ class Queues:
         *,
         is_high: bool = False,
         request_id: str = "",
+        trace: str = "",
     ) -> int:
         """Store an item; returns its index. Raises as :meth:`Store.put` and :meth:`AccountBytes.require`."""
         queue = await self._of(key, name, side, PUT)
         require_tags(tags)
         self._parts.bytes.require(key, side, len(data))
-        index = await self._store.put(queue, side, data, tags, is_high=is_high, request_id=request_id)
+        index = await self._store.put(queue, side, data, tags, is_high=is_high, request_id=request_id, trace=trace)
         if key.share.queue_bytes:
             self._parts.bytes.count(queue, side, len(data))
         return index

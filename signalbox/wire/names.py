@@ -110,6 +110,7 @@ class Header(StrEnum):
     CURSOR = "Sb-Cursor"
     TAGS = "Sb-Tags"
     REQUEST = "Sb-Request"
+    TRACE = "Sb-Trace"
     MSG_ID = "Nats-Msg-Id"
     EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
     TTL = "Nats-TTL"

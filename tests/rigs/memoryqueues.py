@@ -102,11 +102,12 @@ class MemoryQueues:
         *,
         is_high: bool = False,
         request_id: str = "",
+        trace: str = "",
     ) -> int:
         self.find(key, name, "queues:put")
         self._last += 1
         tags = {"requestId": request_id, **tags}
-        self.items[side].append(Item(self._last, tags, data, request_id, is_high))
+        self.items[side].append(Item(self._last, tags, data, request_id, is_high, trace=trace))
         self.wake()
         return self._last
 

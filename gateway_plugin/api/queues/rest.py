@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from gateway_plugin.admission.acceptance import trace_of
 from gateway_plugin.admission.pool import Pool
 from gateway_plugin.api.queues import parameters
 from gateway_plugin.api.queues.frames import PROTOBUF, frames
@@ -125,7 +126,10 @@ class QueuesRest:
         parameters.require_header(REQUEST_TAG, call.tags.get(REQUEST_TAG, ""))
         is_high = parameters.is_high(call, request.headers) or False
         index = await self._queues.put(
-            key, at.name, at.side, request.raw_body, call.tags, is_high=is_high, request_id=request_id
+            *(key, at.name, at.side, request.raw_body, call.tags),
+            is_high=is_high,
+            request_id=request_id,
+            trace=trace_of(request.headers),
         )
         return _text(str(index), {REQUEST: call.tags.get(REQUEST_TAG) or request_id})
 

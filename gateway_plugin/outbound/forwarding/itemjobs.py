@@ -94,7 +94,7 @@ class ItemJobs:
         ready, inputs = await self._read(key, model, item.data)
         await self._jobs.require_room(key)
         options = SubmitOptions("lo", LONGEST_DEADLINE_S, (f"{_TAG}{queue.name}"[:_LONGEST_TAG],))
-        await self._jobs.submit(key, ready, inputs, options, name)
+        await self._jobs.submit(key, ready, inputs, options, name, item.trace)
         return name
 
     async def end_of(self, name: str, max_idle_s: float) -> End:

@@ -9,6 +9,7 @@ from gateway_plugin.queues.items import Consumer
 from gateway_plugin.queues.reading import Get
 from tests.rigs.memoryqueues import queue_front
 
+TRACE = f"00-{1:032x}-{1:016x}-01"
 USER = {"X-EAS-QueueService-Redis-Uid": "u1", "X-EAS-QueueService-Redis-Gid": "eas"}
 
 
@@ -23,6 +24,13 @@ async def test_a_put_gives_the_index_as_text_and_the_request_s_id() -> None:
     assert made.headers["x-eas-queueservice-request-id"] == first.request_id != second.request_id
     assert (named.text, named.headers["x-eas-queueservice-request-id"]) == ("2", "r-7")
     assert (header.text, third.is_high, second.is_high) == ("3", True, False)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(TRACE, TRACE), ("00-ff-01", ""), (f"{TRACE}x", "")])
+async def test_a_put_keeps_the_trace_that_it_is_part_of(given: str, kept: str) -> None:
+    async with queue_front() as (front, _, client):
+        await client.post("/v1/queues/chat", content=b"x", headers={"traceparent": given})
+    assert [item.trace for item in front.queues.items["source"]] == [kept]
 
 
 @pytest.mark.parametrize("given", ["a%0D%0AX-Evil:%201", "%00", "a%7F", "%20a", "a%20", "%09"])

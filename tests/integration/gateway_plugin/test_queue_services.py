@@ -18,11 +18,13 @@ from gateway_plugin.outbound.forwarding.itemjobs import ItemJobs
 from gateway_plugin.outbound.forwarding.runner import Forwarding, Sources
 from gateway_plugin.outbound.forwarding.sink import Sink
 from gateway_plugin.outbound.settings import OutboundSettings
+from gateway_plugin.queues import rear
 from gateway_plugin.queues.items import Item, item_of
 from gateway_plugin.queues.parts import QueueParts
 from gateway_plugin.queues.rear import rear_count
 from signalbox.bus import queues, table, topology
 from signalbox.bus.client import Bus
+from signalbox.jobs.records import Records
 from signalbox.program import metrics
 from signalbox.program.settings import Wire
 from signalbox.wire import names
@@ -380,6 +382,22 @@ async def test_priority_is_kept_and_a_sink_item_names_its_item(at: At, nats: Nat
     stored = await at.bus.leader_get(names.queue_stream(NAME, "sink"), names.queue_item(NAME, "sink", "hi", "theirs"))
     assert stored is not None
     assert names.JOB_ID.match(stored.headers[Header.REQUEST])
+
+
+async def test_an_item_s_job_has_the_trace_of_its_put_also_once_it_was_dead(at: At, nats: NatsServer) -> None:
+    trace, data = f"00-{1:032x}-{1:016x}-01", b'{"instances": [1.0]}'
+    await at.parts.store.put(at.queue, "source", data, {}, request_id="r", trace=trace)
+    (item,) = await at.items("source")
+    await rear.bury(at.bus, NAME, "source", item, why="tried")
+    await at.parts.store.delete(at.queue, "source", [item.index])
+    assert await rear.redrive(at.bus, NAME, "source", 0) == 1
+    async with ScriptedWorker(at.main, "half"), serving(nats):
+        await at.results(1)
+    stored = await at.bus.leader_next(names.queue_stream(NAME, "sink"), 1)
+    assert stored is not None
+    job = await Records(at.main).find(stored.headers[Header.REQUEST])
+    assert job is not None
+    assert job.record.trace == trace
 
 
 async def test_the_program_s_own_users_may_do_all_that_a_service_needs(
