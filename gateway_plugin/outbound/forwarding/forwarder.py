@@ -15,6 +15,7 @@ from gateway_plugin.outbound.forwarding import gauges
 from gateway_plugin.outbound.forwarding.itemjobs import ItemJobs, ItemResult, refused
 from gateway_plugin.outbound.forwarding.sink import SINK, Sink
 from gateway_plugin.queues.items import Consumer, Item
+from gateway_plugin.queues.made import Made
 from gateway_plugin.queues.store import Store
 from signalbox.bus.client import Bus
 from signalbox.program import log
@@ -67,6 +68,7 @@ class Parts(NamedTuple):
 
     bus: Bus
     store: Store
+    made: Made
     watching: Watching
     jobs: ItemJobs
     find: Callable[[str], Queue | None]
@@ -90,7 +92,7 @@ class Forwarder:
         self._first = queue
         self._model = model
         self._stream = stream
-        self._sink = Sink(parts.bus, parts.store, stream)
+        self._sink = Sink(parts.bus, parts.store, parts.made, stream)
         self._consumer = Consumer(DEFAULT_GROUP, uid_of(model))
         self._tasks: set[asyncio.Task[None]] = set()
         self._blocked = 0

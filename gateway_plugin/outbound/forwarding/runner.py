@@ -14,6 +14,7 @@ from gateway_plugin.outbound.forwarding.itemjobs import ItemJobs
 from gateway_plugin.outbound.settings import OutboundSettings
 from gateway_plugin.queues import rear
 from gateway_plugin.queues.items import Consumer, Item
+from gateway_plugin.queues.made import Made
 from gateway_plugin.queues.store import Store
 from gateway_plugin.queues.tables import QueueTables
 from gateway_plugin.queues.watching.openwatch import Watch
@@ -96,6 +97,8 @@ class Forwarding:
         tables.on_change(self._note)
         jobs = AccountJobs(self._bus, self._settings)
         watches = Watches(self._queue_bus, SourceTables(tables), Presence(self._queue_bus))
+        made = Made(self._queue_bus)
+        self._queue_bus.on_reconnect(made.forget)
         try:
             await tables.start()
             while not self._wanted(tables):  # so that the program keeps no keys and models for nothing
@@ -106,6 +109,7 @@ class Forwarding:
             parts = Parts(
                 self._queue_bus,
                 Store(self._queue_bus, tables),
+                made,
                 Sources(self._queue_bus, watches),
                 ItemJobs(jobs, Offloading(self._settings.decode_timeout_s)),
                 tables.find,
@@ -118,6 +122,7 @@ class Forwarding:
                 await self._any_changed.wait()
         finally:
             await self._match(None, {})
+            self._queue_bus.forget_reconnect(made.forget)
             await watches.close()
             await jobs.close()
             await tables.close()

@@ -4,6 +4,7 @@ from typing import Final
 
 from gateway_plugin.outbound.forwarding.itemjobs import ItemResult, job_id
 from gateway_plugin.queues.items import REQUEST_TAG, Item
+from gateway_plugin.queues.made import Made
 from gateway_plugin.queues.store import Store
 from signalbox.bus.client import Bus
 from signalbox.wire import names
@@ -16,22 +17,24 @@ ERROR_TAG: Final = "_error_"
 
 
 class Sink:
-    """The sink of one queue. bus: to the account of the queue service. stream: see :func:`job_id`.
+    """The sink of one queue. bus: to the account of the queue service. made: whether it is there whole. stream: see
+    :func:`job_id`.
 
     An item in it has the tags of the item that it came of, with ``requestId``; header ``Sb-Request`` is the id of that
     item's first job, which no other item has.
     """
 
-    def __init__(self, bus: Bus, store: Store, stream: str) -> None:
+    def __init__(self, bus: Bus, store: Store, made: Made, stream: str) -> None:
         self._bus = bus
         self._store = store
+        self._made = made
         self._stream = stream
 
     async def put(self, queue: Queue, item: Item, result: ItemResult, *, is_bare: bool = False) -> None:
         """Store an item's result; nothing for one that has none. Within two minutes a second call stores none.
 
-        is_bare: without the item's own tags. Raises as :meth:`Store.put`, :class:`InvalidRequest` where the tags are
-        too large with those that are added.
+        is_bare: without the item's own tags. Raises as :meth:`Store.put` and :meth:`Made.require`,
+        :class:`InvalidRequest` where the tags are too large with those that are added.
         """
         if result.data is None:
             return
@@ -39,6 +42,7 @@ class Sink:
         tags = {**({} if is_bare else item.tags), REQUEST_TAG: self._request_id(item)}
         if result.error:
             tags[ERROR_TAG] = result.error
+        await self._made.require(queue, SINK)
         await self._store.put(queue, SINK, result.data, tags, is_high=item.is_high, request_id=own, msg_id=own)
 
     async def has(self, queue: Queue, item: Item) -> bool:

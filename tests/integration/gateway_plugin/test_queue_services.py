@@ -30,7 +30,7 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, ErrorInfo
 from signalbox.wire.names import OUTBOUND, Bucket, Header, Side
-from signalbox.wire.queues import Queue, QueueSide, rear_config
+from signalbox.wire.queues import DEFAULT_GROUP, Queue, QueueSide, rear_config
 from signalbox.wire.roles import inbox
 from signalbox.wire.tensors import Tensor
 from tests.integration.gateway_plugin.test_job_results import Edge, edge
@@ -38,6 +38,7 @@ from tests.integration.gateway_plugin.test_queue_predictions import arrays, floa
 from tests.rigs.gateway import Key, ScriptedWorker, half_plus_two, key, model
 from tests.rigs.logged import LoggedServer
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.outage import becomes
 
 ROOT = Path(signalbox.__file__).parents[1]
 NAME = "pictures.in"
@@ -272,6 +273,26 @@ async def test_a_full_sink_stops_the_queue_s_service_and_no_other_caller(
                 await at.parts.store.delete(at.queue, "sink", [item.index])
     assert sorted(value for (value,) in answers(taken)) == [number / 2 + 2 for number in range(9)]
     assert await at.items("source") == []
+
+
+async def test_a_result_waits_until_its_sink_has_a_group_to_keep_it_for(
+    at: At, nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarder, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(forwarder, "_LONGEST_PAUSE_S", 0.02)
+    stopped = {"reason": "sink_unavailable"}
+    for rank in names.RANKS:  # as while the outbound program makes the streams, or makes them again
+        consumer = names.queue_consumer(DEFAULT_GROUP, rank)
+        await at.bus.request_json(f"$JS.API.CONSUMER.DELETE.{names.queue_stream(NAME, 'sink')}.{consumer}")
+    await at.put(1.0)
+    async with ScriptedWorker(at.main, "half"), serving(nats):
+
+        async def is_stopped() -> bool:
+            return bool(metrics.REGISTRY.get_sample_value("signalbox_queue_services_stopped", stopped))
+
+        await becomes(is_stopped)
+        await queues.declare(at.bus, at.queue)
+        assert answers(await at.results(1)) == [[2.5]]
 
 
 async def test_a_job_that_fails_for_now_is_tried_again_and_dead_in_the_end(

@@ -108,6 +108,9 @@ class World:
         self.did.append(("cancel", *job_names))
 
     # the sink
+    async def require(self, _queue: Queue, _side: str) -> None:
+        """It is there whole."""
+
     async def put(self, _queue: Queue, _side: str, data: bytes, tags: dict[str, str], **said: Any) -> int:
         self.on_put()
         self.did.append(("put", data, tags, said["msg_id"]))
@@ -150,7 +153,7 @@ class World:
             self.given.put_nowait(item)
         self.given.put_nowait(None)
         world: Any = self
-        parts = Parts(world, world, world, world, lambda _: self.queue, lambda *_: 2, 64)
+        parts = Parts(world, world, world, world, world, lambda _: self.queue, lambda *_: 2, 64)
         assert self.queue is not None
         async with asyncio.timeout(10):
             await Forwarder(parts, self.queue, "m", "s 1").run()
