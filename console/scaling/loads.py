@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection
 
 import msgspec
+from msgspec.structs import replace
 
 from console.board.protocol import Topic
 from console.board.queues import QueueRows
@@ -15,7 +16,7 @@ from console.feed.retry import until_done
 from console.scaling.rules import Load
 from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.bus.table import Table
-from signalbox.wire.messages import Model, Worker
+from signalbox.wire.messages import Desired, Model, Worker
 from signalbox.wire.names import Bucket, Header, event_of_jobs, model_of_event, untoken
 from signalbox.wire.queues import Queue as ServiceQueue
 from signalbox.wire.queues import QueueState, backlog
@@ -49,9 +50,10 @@ class Loads:
         self._watched = WatchedQueues(self, clock)
         self._workers: Table[Worker] = Table(bus, Bucket.WORKERS, Worker)
         self._models: Table[Model] = Table(bus, Bucket.MODELS, Model, is_packed=True)
+        self._desired: Table[Desired] = Table(bus, Bucket.DESIRED, Desired, is_packed=True)
         self._service_queues: Table[ServiceQueue] = Table(bus, Bucket.QUEUES, ServiceQueue)
         self._queue_states: Table[QueueState] = Table(bus, Bucket.QUEUE_STATES, QueueState)
-        self._tables = self._models, self._workers, self._service_queues, self._queue_states
+        self._tables = self._models, self._desired, self._workers, self._service_queues, self._queue_states
         self._accepted: Subscription | None = None
         self.replicas: dict[str, int] = {}
         """Of the models that take jobs."""
@@ -60,6 +62,7 @@ class Loads:
         """Read who is there; repeats what NATS must answer until it does."""
         self._workers.on_change(self._on_worker)
         self._models.on_change(self._on_model)
+        self._desired.on_change(self._on_desired)
         self._service_queues.on_change(self._on_service_queue)
         self._queue_states.on_change(self._on_service_queue)
         self._bus.on_reconnect(self._watched.mark_all)
@@ -96,6 +99,8 @@ class Loads:
         return {name: self._load(name, row, now) for name, row in self.queues.called().items()}
 
     def _load(self, name: str, row: Queue, now: float) -> Load:
+        if row.is_paused:  # nothing of what waits may begin, however many devices there are
+            row = replace(row, waiting=0, lost=0, items=0, oldest_at=None)
         speeds = [worker.rates[name] for worker in self.workers() if worker.rates.get(name)]
         return Load(
             waiting=row.waiting + row.lost,
@@ -123,6 +128,11 @@ class Loads:
         else:
             self.replicas.pop(name, None)
             self._called.pop(name, None)
+
+    def _on_desired(self, key: str, desired: Desired | None, _revision: int) -> None:
+        kind, _, what = key.partition(".")
+        if kind == "model":
+            self.queues.desired(untoken(what), desired, self._clock())
 
     def _on_service_queue(self, *_: object) -> None:
         states = self._queue_states.items()

@@ -22,7 +22,7 @@ from console.scaling.rules import NO_CAPACITY
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
 from signalbox.wire import messages, names
-from signalbox.wire.messages import Device, Worker
+from signalbox.wire.messages import Desired, Device, Worker
 from signalbox.wire.names import SCALE, Bucket
 from signalbox.wire.queues import DEFAULT_GROUP, GroupState, Queue, QueueState, SideState
 from signalbox.wire.scaling import Host, HostDevice, Scale
@@ -111,6 +111,22 @@ async def test_jobs_that_wait_raise_published_replicas_and_hosts_are_told(bus: B
         assert await in_thread(AuditEntry.objects.count) == acts  # the log has it
         await in_thread(catalog.change_settings, ME, "digits", {"autoscale": False})
         await until(lambda scale: scale == Scale())  # nothing scales: each device has workers again
+
+
+async def test_jobs_of_a_paused_model_raise_no_replicas_until_it_is_resumed(bus: Bus, console: ConsoleSettings) -> None:
+    await in_thread(make, "digits")
+    await in_thread(catalog.change_settings, ME, "digits", FAST)
+    await with_devices(bus, 3)
+    await put(bus, Bucket.DESIRED, "model.digits", Desired(is_paused=True))
+    async with keeping(bus, console) as until:
+        for _ in range(12):
+            await submit(bus, accepted("digits"))
+        found = (await until(lambda scale: "digits" in scale.models and bool(scale.classes["t4"].wanted))).models
+        assert (found["digits"].wanted, found["digits"].needed) == (1, 1)
+        await asyncio.sleep(0.5)  # so that it would have grown by now
+        assert (await read(bus)).models["digits"].wanted == 1
+        await remove(bus, Bucket.DESIRED, "model.digits")
+        await until(lambda scale: scale.models["digits"].wanted == 3)
 
 
 async def test_items_that_wait_in_queues_of_a_service_raise_its_replicas_and_keep_it_from_zero(
