@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from signalbox.program.words import counted
-from signalbox.wire.scaling import ANY_CLASS, ClassScale, ModelScale, Scaling
+from signalbox.wire.scaling import ClassScale, ModelScale, Scaling
 
 BUSY: Final = 0.7
 """Of its time that a device computes at most, where there may be more of them."""
@@ -118,18 +118,17 @@ class Wants(NamedTuple):
     """One model as workers are kept for it. load_devices: devices that its jobs keep busy at this moment."""
 
     scale: ModelScale
-    class_: str = ANY_CLASS
     load_devices: float = 0.0
 
 
-def wants(load: Load, scaling: Scaling, wanted: int, reason: str, now: float, class_: str = ANY_CLASS) -> Wants:
+def wants(load: Load, scaling: Scaling, wanted: int, reason: str, now: float) -> Wants:
     """wanted: its devices, as they are settled. now: on the clock of ``load.called_at``."""
     is_called = load.is_open or (load.called_at is not None and now - load.called_at < scaling.zero_grace_s)
     needed = wanted if scaling.min or is_called or not scaling.is_on else 0
     if not needed:
         reason = f"no job for {scaling.zero_grace_s:.0f} s: no worker is kept for it"
     busy = load.arrived_per_s * load.run_s if needed else 0.0
-    return Wants(ModelScale(wanted=wanted, needed=needed, reason=reason), class_, busy)
+    return Wants(ModelScale(wanted=wanted, needed=needed, reason=reason), busy)
 
 
 def classes(
@@ -141,24 +140,18 @@ def classes(
     """How many devices of each class shall have workers: as many as the model that needs most of them, since devices
     serve many models, and as many as keeps them busy for no more than :data:`BUSY` of their time.
 
-    bounds: most by class, in the order in which models that do not name one fill them; 0 = no bound. actual: devices
+    bounds: most by class, in the order in which they are filled; 0 = no bound. actual: devices
     with a worker now. devices: that there are, None = as many as are asked for.
     """
-    needed, busy = dict.fromkeys(bounds, 0), dict.fromkeys(bounds, 0.0)
-    anywhere, anywhere_busy = 0, 0.0
-    for one in models:
-        if one.class_ == ANY_CLASS:
-            anywhere, anywhere_busy = max(anywhere, one.scale.needed), anywhere_busy + one.load_devices
-        else:
-            needed[one.class_] = max(needed.get(one.class_, 0), one.scale.needed)
-            busy[one.class_] = busy.get(one.class_, 0.0) + one.load_devices
+    models = list(models)
+    needed = max((one.scale.needed for one in models), default=0)
+    busy = sum(one.load_devices for one in models)
     found = {}
-    for name in needed:
-        most = bounds.get(name, 0)
-        asked = max(needed[name], anywhere, math.ceil((busy[name] + anywhere_busy) / BUSY))
+    for name, most in bounds.items():
+        asked = max(needed, math.ceil(busy / BUSY))
         there = devices.get(name, 0) if devices is not None else asked
         wanted = min(asked, there, most) if most else min(asked, there)
-        anywhere, anywhere_busy = max(0, anywhere - wanted), max(0.0, anywhere_busy - wanted * BUSY)
+        needed, busy = max(0, needed - wanted), max(0.0, busy - wanted * BUSY)
         short = f"at most {most}" if most and wanted == most else f"{counted(there, 'device')} there"
         reason = "as asked for" if wanted == asked else f"{NO_CAPACITY}: {asked} asked for, {short}"
         found[name] = ClassScale(wanted=wanted, asked=asked, actual=actual.get(name, 0), most=most, reason=reason)

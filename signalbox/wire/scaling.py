@@ -1,6 +1,6 @@
 """Documents of a fleet that scales by itself: what a model asks for, what is wanted of it, and what hosts there are."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -9,17 +9,15 @@ from signalbox.wire.messages import Device, Doc
 HostWorkerState = Literal["starting", "ready", "draining", "waiting"]
 """Of a process that a host's agent keeps; it waits between an end and the next start."""
 
-ANY_CLASS: Final = ""
-"""A model that does not say which class of device it needs is served by each."""
-
 
 class Scaling(Doc, frozen=True, kw_only=True):
     """How many devices a model has by its load, under the queue product's names (S4.P15).
 
     is_on: else its ``replicas`` are as an operator set them. min, max: devices; a model has one at least, so that a
     min of 0 says that no worker is kept for it while nobody calls it. backlog: jobs that wait for each device
-    (``queue[backlog]``), 0 = not looked at. target_wait_s: longest that the oldest shall wait, 0 = not looked at; of
-    several the one that asks for most counts. tolerance: part of a target by which it may be missed without a change.
+    (``queue[backlog]``), and items of queues that are no jobs yet, 0 = not looked at. target_wait_s: longest that the
+    oldest job shall wait, 0 = not looked at; of several the one that asks for most counts. tolerance: part of a target
+    by which it may be missed without a change.
     up_window_s, down_window_s: the smallest, and the largest, of what was recommended within them is what counts.
     zero_grace_s: without a call until no worker is kept for it. activation: devices that its first job brings.
     """
@@ -85,7 +83,7 @@ class HostDevice(Doc, frozen=True, kw_only=True):
     """A device of a host. class_: the class that it counts in; its own name where the operator gave it none."""
 
     device: Device
-    class_: str = ANY_CLASS
+    class_: str = ""
 
 
 class Measured(Doc, frozen=True, kw_only=True):

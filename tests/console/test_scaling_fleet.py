@@ -1,6 +1,6 @@
 """The whole loop in virtual time: what waits, what the controller wants of it, and what each host makes of that.
 
-The controller is the rules as they are, read each second; hosts know what it last wrote and one another. A worker takes
+The controller's scaler decides each second; hosts know what it last wrote and one another. A worker takes
 ``START_S`` to be ready; a device does a job in ``RUN_S``.
 """
 
@@ -9,9 +9,12 @@ from collections import deque
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.scale.series import Series
-from console.scaling.rules import Load, Windows, classes, recommended, wants
+from console.board.capacity import Devices
+from console.scaling.rules import Load
+from console.scaling.scaler import Scaler
 from signalbox.wire.hosts import first_start, is_overruled, kept_devices
 from signalbox.wire.messages import Device
 from signalbox.wire.scaling import Host, HostDevice, Scale, Scaling
@@ -20,6 +23,7 @@ STEP_S = 0.1
 START_S = 6.0
 RUN_S = 0.4
 CLASS = "cpu"
+MODEL = "digits"
 QUICK = Scaling(is_on=True, min=0, max=4, backlog=10.0, up_window_s=0.0, down_window_s=10.0, zero_grace_s=10.0)
 
 
@@ -57,15 +61,15 @@ class Fleet:
         self.agents = list(agents)
         self.scaling = scaling
         self.now = 1_000.0
-        self.scale: Scale | None = Scale(at=0.0, classes={})
+        self.scale = Scale(at=0.0, classes={})
         self.has_controller = True
         self.queue: deque[float] = deque()
         self.waits_s: list[float] = []
         self.wanted, self.actual = Series(), Series()
         self._busy: dict[str, float] = {}
         self._called_at: float | None = None
-        self._replicas, self._devices = 1, 0
-        self._of_model, self._of_class = Windows(), Windows()
+        self._replicas = 1
+        self._scaler = Scaler(self.scale, self.now)
 
     def run(self, seconds: float, arrivals: Iterable[float] = ()) -> None:
         """Let time pass. arrivals: seconds from now at which a job comes, in order."""
@@ -80,20 +84,20 @@ class Fleet:
             self.now += STEP_S
 
     def _control(self) -> None:
-        now, scaling = self.now, self.scaling
+        now = self.now
         running = sum(until > now for until in self._busy.values())
         if self.queue or running:
             self._called_at = now
         oldest_s = now - self.queue[0] if self.queue else 0.0
         load = Load(len(self.queue), running, oldest_s, RUN_S, devices=self._replicas, called_at=self._called_at)
-        asked = recommended(load, scaling)
-        windows = {"up_s": scaling.up_window_s, "down_s": scaling.down_window_s}
-        self._replicas = self._of_model.settled(now, self._replicas, asked.devices, **windows)
-        want = wants(load, scaling, self._replicas, asked.reason, now)
-        found = classes([want], {CLASS: 0}, {})[CLASS]
-        self._devices = self._of_class.settled(now, self._devices, found.wanted, **windows)
-        self.scale = Scale(classes={CLASS: type(found)(wanted=self._devices)}, at=now)
-        self.wanted.note(now, self._devices)
+        there = {CLASS: sum(len(agent.doc.devices) for agent in self.agents)}
+        actual = {CLASS: sum(len(agent.workers) for agent in self.agents)}
+        found = self._scaler.decide(
+            now, {MODEL: self.scaling}, {MODEL: self._replicas}, {MODEL: load}, Devices({CLASS: 0}, there, actual)
+        )
+        self._replicas = found.replicas.get(MODEL, self._replicas)
+        self.scale = replace(found.scale, at=now)
+        self.wanted.note(now, found.scale.classes[CLASS].wanted)
 
     def _host(self) -> None:
         hosts = [agent.doc for agent in self.agents]

@@ -110,8 +110,8 @@ def test_a_model_that_nobody_calls_needs_no_worker_after_its_grace_and_keeps_its
     assert wants(Load(), Scaling(), 2, "", now=9e9).scale.needed == 2  # set by hand
 
 
-def _wants(needed: int, class_: str = "", busy: float = 0.0) -> Wants:
-    return Wants(ModelScale(wanted=needed, needed=needed), class_, busy)
+def _wants(needed: int, busy: float = 0.0) -> Wants:
+    return Wants(ModelScale(wanted=needed, needed=needed), busy)
 
 
 def test_a_class_has_as_many_devices_as_the_model_that_needs_most() -> None:
@@ -128,11 +128,6 @@ def test_what_a_class_has_no_room_for_goes_to_the_next_and_is_no_capacity_in_the
     found = classes([_wants(5)], {"a100": 2, "t4": 2}, {})
     assert (found["a100"].wanted, found["t4"].wanted) == (2, 2)
     assert found["t4"].reason == f"{NO_CAPACITY}: 3 asked for, at most 2"
-
-
-def test_a_model_of_one_class_is_kept_a_worker_there_alone() -> None:
-    found = classes([_wants(2, "t4"), _wants(1)], {"a100": 4, "t4": 4}, {})
-    assert (found["a100"].wanted, found["t4"].wanted) == (1, 2)
 
 
 def test_nothing_is_wanted_where_nothing_is_needed() -> None:
