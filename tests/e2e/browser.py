@@ -23,6 +23,7 @@ from playwright.sync_api import (
     Page,
     Request,
     Response,
+    WebError,
     expect,
     sync_playwright,
 )
@@ -204,7 +205,7 @@ class Window:
         )
         context.on("request", self._note_request)
         context.on("console", self._note_message)
-        context.on("weberror", lambda e: self.faults.append(f"script: {e.error}"))
+        context.on("weberror", self._note_error)
         context.on("requestfailed", lambda r: print(f"no answer: {r.url}: {r.failure}"))
         context.on("response", _print_refusal)
         return context
@@ -213,6 +214,10 @@ class Window:
         base = self.house.facts["console"]
         if not request.url.startswith((base, base.replace("http", "ws", 1), "data:", "blob:")):
             self.faults.append(f"foreign request: {request.url}")
+
+    def _note_error(self, error: WebError) -> None:
+        self.faults.append(f"script: {error.error}")
+        print(self.faults[-1])
 
     def _note_message(self, message: ConsoleMessage) -> None:
         if "CSP violation" in message.text or "Content Security Policy" in message.text:
