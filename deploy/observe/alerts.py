@@ -8,13 +8,15 @@ LINK_BYTES_S: Final = 10e9 / 8
 WARNING, CRITICAL = "warning", "critical"
 ONE: Final = "1x80"
 NONE: Final = "0x80"
+STILL: Final = "70x80"
 Series = dict[str, str]
 
 
 class Alert(NamedTuple):
     """One rule. says: what is so, in a sentence. heading: below PAGE's "What to do at an alarm".
 
-    fires, silent: series by name and labels, as promtool writes their values.
+    fires, silent: series by name and labels, as promtool writes their values. begins: likewise, with which it fires
+    too; of a counter whose series begins with what is counted.
     """
 
     name: str
@@ -25,13 +27,31 @@ class Alert(NamedTuple):
     heading: str
     fires: Series
     silent: Series
+    begins: Series = {}  # noqa: RUF012  of a NamedTuple, which nobody changes
 
 
 def _rises(name: str, metric: str, over: str, most: int, severity: str, says: str, heading: str) -> Alert:
-    """A counter that rises by more than ``most`` in a time. It stays silent where it stands still."""
-    expr = f"increase({metric}[{over}]) > {most}"
-    series = metric.replace('=~".*', '="edge')
-    return Alert(name, expr, "0s", severity, says, heading, {series: f"0+{most + 1}x80"}, {series: "7x80"})
+    """A counter that rises by more than ``most`` in a time. It stays silent where it stands still.
+
+    A counter with labels has no series before the first is counted, so that ``increase`` never sees that one: of a
+    series that came while Prometheus read the program, everything counts.
+    """
+    is_new = f"({metric} unless {metric} offset {over}) > {most} and on (job, instance) up offset {over}"
+    expr = f"increase({metric}[{over}]) > {most} or {is_new}"
+    name_of, _, labels = metric.replace('=~".*', '="edge').partition("{")
+    old, new = (f'{name_of}{{instance="{instance}",{labels or "}"}' for instance in ("old", "new"))
+    stays, comes = {old: STILL, 'up{instance="old"}': ONE}, {new: f"_x75 {STILL}", 'up{instance="new"}': f"_x75 {ONE}"}
+    return Alert(
+        name,
+        expr,
+        "0s",
+        severity,
+        says,
+        heading,
+        fires={old: f"0+{most + 1}x80"},
+        silent=stays | comes,
+        begins={old: f"_x75 {most + 1}x5", 'up{instance="old"}': ONE},
+    )
 
 
 _NATS: Final = "NATS has little room, or stores nothing"

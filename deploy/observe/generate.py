@@ -51,15 +51,19 @@ def rules() -> dict[str, Any]:
 
 
 def tests() -> dict[str, Any]:
-    """Tests of the rules, as promtool reads them: of each alert one that fires and one that is silent."""
+    """Tests of the rules, as promtool reads them: of each alert one that fires and one that is silent, and of counters
+    one that fires at what is counted first."""
     found = []
     for alert in ALERTS:
-        for series, count in ((alert.fires, 1), (alert.silent, 0)):
+        cases = [("fires", alert.fires, 1), ("is silent", alert.silent, 0)]
+        if alert.begins:
+            cases.append(("fires at the first", alert.begins, 1))
+        for how, series, count in cases:
             firing = f'count(ALERTS{{alertname="{alert.name}",alertstate="firing"}})'
             samples = [{"labels": "{}", "value": count}] if count else []
             found.append(
                 {
-                    "name": f"{alert.name} {'fires' if count else 'is silent'}",
+                    "name": f"{alert.name} {how}",
                     "interval": f"{STEP_S}s",
                     "input_series": [{"series": name, "values": values} for name, values in series.items()],
                     "promql_expr_test": [{"expr": firing, "eval_time": AT, "exp_samples": samples}],
