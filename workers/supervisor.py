@@ -280,7 +280,8 @@ class Supervisor:
             await self._hold.serve(self._halt)
         finally:
             self._hold = None
-            gauges.LEASE_TOKEN.set(0)
+            for gauge in (gauges.LEASE_TOKEN, gauges.LEASE_SLACK, gauges.IN_FLIGHT):
+                gauge.set(0)
             DEVICE.end_hold()
             gauges.HOLDS.labels("lost" if lease.lost.is_set() else "given up").inc()
             self._presence.changed.set()

@@ -109,6 +109,10 @@ class Attempts:
         """Which attempt it is, of an end that was handed out so many times and stored then (UTC seconds)."""
         return schedule.number(times, time.time() - stored_at, self._retries_s)
 
+    def ended(self, key: str) -> None:
+        """An attempt is not under way any more: the delivery waits to be tried again, or is done."""
+        self._states.recount(key)
+
     async def note(self, made: Delivery, data: bytes) -> None:
         """Write an attempt to the log. What cannot be written now is not: the delivery counts. data: the end."""
         try:

@@ -123,6 +123,7 @@ class HookDeliveries:
                 await self._attempts.note(made[0], delivery.data)
         finally:
             self._leave()
+            self._attempts.ended(self._key)
 
     def _leave(self) -> None:
         self._running -= 1

@@ -40,6 +40,7 @@ class States:
         self._waiting = waiting
         self._on_disabled = on_disabled
         self._states: dict[str, HookState] = {}
+        self._written: dict[str, HookState] = {}
         self._changed: set[str] = set()
         self._wake = asyncio.Event()
 
@@ -51,9 +52,10 @@ class States:
                 continue
             key = stored.subject.removeprefix(prefix)
             try:
-                self._states[key] = decode(HookState, stored.data)
+                self._states[key] = self._written[key] = decode(HookState, stored.data)
             except msgspec.MsgspecError as error:
                 log.error("webhook.state_unreadable", hook=key, reason=str(error))
+        self._show()
 
     def keys(self) -> set[str]:
         """Webhooks that have a state."""
@@ -92,12 +94,19 @@ class States:
             self._on_disabled()
         self._set(key, replace(state, failing_since=since))
 
+    def recount(self, key: str) -> None:
+        """Have those counted again that are to be tried again: while an attempt is under way, its own is not."""
+        self._changed.add(key)
+        self._wake.set()
+
     async def forget(self, key: str) -> None:
         """Remove the state of a webhook that is gone. Idempotent. Raises :class:`Unavailable`."""
         self._changed.discard(key)
         if key in self._states:
             await remove(self._bus, Bucket.HOOK_STATES, key)
             self._states.pop(key, None)
+            self._written.pop(key, None)
+            self._show()
 
     async def write(self) -> None:
         """Until cancelled: write what has changed."""
@@ -116,14 +125,23 @@ class States:
                     continue
                 self._changed.discard(key)
                 state = self._states[key] = replace(self.of(key), waiting=waiting)
-                await put(self._bus, Bucket.HOOK_STATES, key, state)
+                if state != self._written.get(key):
+                    await put(self._bus, Bucket.HOOK_STATES, key, state)
+                    self._written[key] = state
             except SignalboxError as error:
                 log.warning("webhook.state_not_written", hook=key, reason=error.public_message)
                 self._changed.add(key)
                 self._wake.set()
+        self._show()
+
+    def close(self) -> None:
+        """Tell of nothing any more: another copy of the program may go on. Idempotent."""
+        self._states.clear()
+        self._show()
+
+    def _show(self) -> None:
         WAITING.set(sum(state.waiting for state in self._states.values()))
 
     def _set(self, key: str, state: HookState) -> None:
         self._states[key] = state
-        self._changed.add(key)
-        self._wake.set()
+        self.recount(key)

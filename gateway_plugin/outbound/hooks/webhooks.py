@@ -13,7 +13,7 @@ from gateway_plugin.outbound.hooks.delivering import HookDeliveries
 from gateway_plugin.outbound.hooks.places import Places, Share
 from gateway_plugin.outbound.hooks.resolver import Resolver
 from gateway_plugin.outbound.hooks.sending import Sender
-from gateway_plugin.outbound.hooks.states import WAITING, States
+from gateway_plugin.outbound.hooks.states import States
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.table import Table
@@ -51,9 +51,9 @@ class Webhooks:
         self._hooks.on_change(lambda *_: self._changed.set())
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._resolver.close)
-            stack.callback(WAITING.set, 0)  # another copy tells of them from now on
             stack.push_async_callback(self._hooks.close)
             await self._hooks.start()
+            stack.callback(self._states.close)
             await self._states.load()
             had_consumers = set(await self._consumers.keys())
             stack.push_async_callback(self._states.write_changed)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from gateway_plugin.outbound import follower as following
+from gateway_plugin.outbound import gauges
 from gateway_plugin.outbound.duty import Duty
 from gateway_plugin.outbound.follower import follow
 from gateway_plugin.outbound.settings import OutboundSettings
@@ -16,6 +17,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import remove
 from signalbox.jobs import deletion, life, payloads
+from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.wire import names, tensors
 from signalbox.wire.messages import ErrorInfo, State, decode, encode
@@ -98,6 +100,15 @@ async def test_nothing_is_written_or_read_where_nobody_subscribes(rig: EndsRig) 
             await asyncio.sleep(0.01)
     await rig.ended()
     assert len(await rig.stored()) == 1
+
+
+async def test_a_follower_that_ends_tells_of_no_lag(rig: EndsRig) -> None:
+    await rig.subscribe()
+    follower = await rig.follow()
+    await rig.until_past(await rig.ended())
+    gauges.FOLLOWER_LAG.set(20_000)  # it was behind when its lease was lost
+    await rig.stop(follower)
+    assert REGISTRY.get_sample_value("signalbox_outbound_follower_lag") == 0
 
 
 async def test_ends_from_the_subscription_on_come_though_the_program_ran_later(rig: EndsRig) -> None:

@@ -22,6 +22,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
 from signalbox.jobs.commits import persist
 from signalbox.ops.ports import free_port
+from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
 from signalbox.wire import names
@@ -329,6 +330,26 @@ async def test_what_ended_while_no_task_ran_is_delivered_and_a_removed_webhook_l
             return not await hooks.consumers()
 
         await until(is_removed)
+
+
+async def test_what_waits_to_be_tried_again_is_told_by_the_task_that_runs_for_as_long_as_there_is_the_webhook(
+    hooks: Rig,
+) -> None:
+    async def is_told(number: int) -> bool:
+        return REGISTRY.get_sample_value("signalbox_webhook_waiting") == number
+
+    async with Receiver(*[answer("500 Oh")] * 20).serving() as receiver:
+        await hooks.hook(receiver.url)
+        hooks.start(hook_retries_s=(60,))
+        await hooks.consumer()
+        await hooks.end()
+        await until(lambda: is_told(1))
+        await hooks.running.cancel()
+        assert await is_told(0)
+        hooks.start(hook_retries_s=(60,))
+        await until(lambda: is_told(1))
+        await remove(hooks.bus, Bucket.WEBHOOKS, HOOK)
+        await until(lambda: is_told(0))
 
 
 async def test_a_person_has_an_end_delivered_again(hooks: Rig) -> None:

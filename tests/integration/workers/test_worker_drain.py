@@ -11,6 +11,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
 from signalbox.jobs import delivery
 from signalbox.program.errors import Unavailable
+from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import Batching, Desired, State, Worker
@@ -24,9 +25,12 @@ from verification.chaos.evidence import intervals
 from workers.device import devices
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
+from workers.host import gauges
 from workers.host.identity import WorkerIdentity
 from workers.settings import WorkerSettings
 from workers.supervisor import Supervisor
+
+TOLD = ("lease_token", "lease_slack_seconds", "worker_jobs_in_flight")
 
 
 def light(url: str, folder: Path, worker_id: str, **settings: object) -> WorkerProcess:
@@ -131,6 +135,8 @@ async def test_a_drain_that_comes_just_before_the_lease_keeps_no_gpu(
     await table.start()
     identity = WorkerIdentity.of_this_process("w1", tmp_path)
     settings = WorkerSettings(lock_dir=str(tmp_path))
+    for gauge in (gauges.LEASE_TOKEN, gauges.LEASE_SLACK, gauges.IN_FLIGHT):
+        gauge.set(7)
     supervisor = Supervisor(bus, settings, identity, devices.virtual(0, tmp_path))
     running = asyncio.create_task(supervisor.run())
     async with asyncio.timeout(60):
@@ -140,6 +146,8 @@ async def test_a_drain_that_comes_just_before_the_lease_keeps_no_gpu(
     supervisor.stop()
     await running
     await table.close()
+    found = [REGISTRY.get_sample_value(f"signalbox_{name}") for name in TOLD]
+    assert found == [0, 0, 0], "they tell of a lease that it has no more"
 
 
 async def test_two_workers_on_one_gpu_take_turns_under_load(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
