@@ -20,5 +20,7 @@ FOLLOWER_LAG: Final = metrics.gauge(
     "outbound_follower_lag", "Records in STATE that the follower has yet to look at; 0 where nobody is subscribed."
 )
 SPANS: Final = metrics.counter(
-    "outbound_spans", "Spans of traces handed to the collector: sent, failed (it did not take them).", "outcome"
+    "outbound_spans",
+    "Spans of traces: sent, failed (the collector did not take them), dropped (too many waited for it).",
+    "outcome",
 )

@@ -43,8 +43,9 @@ class TraceExporter:
     def __init__(self, url: str, *, slow_s: float) -> None:
         self._slow_s = slow_s
         self._resource = Resource.create({"service.name": "signalbox", "service.version": __version__})
-        counted = _Counted(OTLPSpanExporter(endpoint=url))
-        self._processor = BatchSpanProcessor(counted, max_queue_size=_QUEUE_SPANS)
+        self._exporter = _Counted(OTLPSpanExporter(endpoint=url))
+        self._processor = BatchSpanProcessor(self._exporter, max_queue_size=_QUEUE_SPANS)
+        self._handed = 0
 
     def export(self, records: Sequence[Record]) -> None:
         """Hand over the traces of those among these jobs, all ended, that are kept."""
@@ -53,12 +54,20 @@ class TraceExporter:
             contexts = {record.id: _context(record) for record in run}
             for record in run:
                 others = [Link(context) for job_id, context in contexts.items() if job_id != record.id]
-                for span in self._spans(record, contexts[record.id], others[:_MOST_LINKS]):
-                    self._processor.on_end(span)
+                self._hand(list(self._spans(record, contexts[record.id], others[:_MOST_LINKS])))
 
     def close(self) -> None:
         """Send what waits, for at most some seconds; blocks. Idempotent."""
         self._processor.shutdown()  # type: ignore[no-untyped-call]
+
+    def _hand(self, spans: Sequence[ReadableSpan]) -> None:
+        """Have the spans of one job sent, where there is room for all of them: the SDK would drop others uncounted."""
+        if self._handed - self._exporter.done + len(spans) > _QUEUE_SPANS:
+            gauges.SPANS.labels("dropped").inc(len(spans))
+            return
+        self._handed += len(spans)
+        for span in spans:
+            self._processor.on_end(span)
 
     def _is_kept(self, record: Record) -> bool:
         if record.state not in {State.SUCCEEDED, State.CANCELLED} or _is_sampled(record.trace):
@@ -98,15 +107,20 @@ class TraceExporter:
 
 
 class _Counted(SpanExporter):
-    """An exporter whose outcomes are counted."""
+    """An exporter whose outcomes are counted. done: spans that it was given, whatever came of them."""
 
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
+        self.done = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send these; blocks."""
-        outcome = self._inner.export(spans)
-        gauges.SPANS.labels("sent" if outcome is SpanExportResult.SUCCESS else "failed").inc(len(spans))
+        outcome = SpanExportResult.FAILURE
+        try:
+            outcome = self._inner.export(spans)
+        finally:
+            self.done += len(spans)
+            gauges.SPANS.labels("sent" if outcome is SpanExportResult.SUCCESS else "failed").inc(len(spans))
         return outcome
 
     def shutdown(self) -> None:

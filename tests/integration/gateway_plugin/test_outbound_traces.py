@@ -9,11 +9,13 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from gateway_plugin.outbound import traces
 from signalbox.bus.client import Bus
 from signalbox.jobs import times
+from signalbox.program.metrics import REGISTRY
 from tests.rigs.ends import EndsRig
 from tests.rigs.natsserver import NatsServer
-from tests.rigs.receiver import Receiver
+from tests.rigs.receiver import Receiver, silence
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "b7ad6b7169203331"
@@ -131,11 +133,40 @@ async def test_a_collector_that_is_away_keeps_no_end_back(rig: EndsRig, collecto
     assert len(await rig.until(1)) == 1
 
 
+async def test_traces_for_which_a_slow_collector_leaves_no_room_are_counted_too(
+    rig: EndsRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "_QUEUE_SPANS", 8)
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    before = _counted()
+    async with Collector(silence).serving() as slow:
+        await rig.subscribe()
+        task = await rig.follow(traces_url=slow.url.partition("?")[0])
+        jobs = [await rig.ended(trace=SAMPLED) for _ in range(20)]
+        assert len(await rig.until(20)) == 20
+        await rig.stop(task)
+    parts = 0
+    for job in jobs:
+        found = await rig.records.find(job.id)
+        assert found is not None
+        parts += 1 + sum(len(attempt.parts) for attempt in times.attempts(found.record))
+    after = _counted()
+    assert after["dropped"] > before["dropped"]
+    assert sum(after.values()) - sum(before.values()) == parts, "each span is sent, failed, or dropped"
+
+
 async def _following(rig: EndsRig, collector: Collector, **settings: Any) -> "asyncio.Task[None]":
     """A follower that reads."""
     task = await rig.follow(traces_url=collector.url.partition("?")[0], **settings)
     await rig.is_reading()
     return task
+
+
+def _counted() -> dict[str, float]:
+    """Spans by what became of them."""
+    name = "signalbox_outbound_spans_total"
+    return {one: REGISTRY.get_sample_value(name, {"outcome": one}) or 0.0 for one in ("sent", "failed", "dropped")}
 
 
 def _of(span: Span) -> dict[str, Any]:
