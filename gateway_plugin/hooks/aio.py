@@ -17,6 +17,7 @@ from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
 from gateway_plugin.hooks.reading import Reading
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.settings import GatewaySettings
+from signalbox.front.traffic import HOOKS, Traffic
 from signalbox.program import log
 
 _SPARE_STREAMS: Final = 2
@@ -35,6 +36,7 @@ class GrpcServer:
         self._dispatcher = dispatcher
         self._is_healthy = is_healthy
         self._in_flight = 0
+        self._traffic = Traffic(HOOKS)
         places = settings.max_bodies_bytes // settings.largest_body_bytes
         self._reading = Reading(places, is_proven=not settings.secret)
         self._server = grpc.aio.server(handlers=[_Methods(self)], options=_options(settings))
@@ -63,6 +65,7 @@ class GrpcServer:
             await _refuse(context, "limit_exceeded:proof", grpc.StatusCode.RESOURCE_EXHAUSTED, "too slow")
         if not isinstance(message, bytes):
             await _refuse_unread(context)
+        self._traffic.received(len(message))
         obj = _object(message)
         if obj is None:
             await _refuse(context, "invalid_request:grpc", grpc.StatusCode.INTERNAL, MALFORMED)
@@ -70,14 +73,18 @@ class GrpcServer:
         if is_ours:
             self._reading.prove(peer)
         if self._dispatcher.answered_at_once(obj, is_ours=is_ours):
-            return reply(obj)
+            return self._sent(reply(obj))
         if self._in_flight >= self._settings.max_concurrent:
             await _refuse(context, "limit_exceeded:grpc", grpc.StatusCode.RESOURCE_EXHAUSTED, BUSY)
         self._in_flight += 1
         try:
-            return reply(await self._dispatcher.answer(obj))
+            return self._sent(reply(await self._dispatcher.answer(obj)))
         finally:
             self._in_flight -= 1
+
+    def _sent(self, message: bytes) -> bytes:
+        self._traffic.sent(len(message))
+        return message
 
     async def event(self, _messages: object, _context: Context) -> bytes:
         """Acknowledge an event of the gateway, which is ignored."""

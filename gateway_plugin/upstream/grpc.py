@@ -7,6 +7,7 @@ to a client there is no difference.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any, Final, NoReturn
 
 import grpc.aio
@@ -15,7 +16,7 @@ from gateway_plugin.admission.addresses import FRONT_S_WORD
 from gateway_plugin.admission.pool import Pool, PoolShare
 from gateway_plugin.api.calls import GrpcCall, GrpcReply, Method
 from gateway_plugin.codec.turns import Turns
-from gateway_plugin.hooks.dispatcher import GRPC, Outcomes, count_refusal, counted
+from gateway_plugin.hooks.dispatcher import ANSWER_SECONDS, GRPC, Outcomes, count_refusal, counted
 from gateway_plugin.hooks.health import HEALTH, NOT_SERVING, SERVING
 from gateway_plugin.request import headers_of
 from gateway_plugin.settings import GatewaySettings
@@ -114,7 +115,9 @@ class GrpcUpstream:
                 message = await self._read(account, context)
                 share.take(len(message))
                 self._traffic.received(len(message))
+                began = perf_counter()
                 reply = await method(GrpcCall(key, headers, message, context.time_remaining(), share.take))
+                ANSWER_SECONDS.observe(perf_counter() - began)
                 self._traffic.sent(len(reply.message))
                 return reply
         except grpc.aio.AbortError:

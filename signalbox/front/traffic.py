@@ -7,7 +7,7 @@ from signalbox.program import metrics
 BYTES: Final = metrics.counter(
     "front_bytes",
     "Bytes from (received) and to (sent) the clients of a front, as they are inside TLS: `edge`, `upstream`, `hooks` "
-    "(the gateway's calls), `grpc` (messages alone), `console`.",
+    "(the gateway's calls; of the transport `grpc` messages alone), `grpc` (messages alone), `console`.",
     "front",
     "direction",
 )

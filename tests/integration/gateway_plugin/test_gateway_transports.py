@@ -11,6 +11,7 @@ from gateway_plugin.hooks import reading
 from gateway_plugin.hooks.calls import DISPATCH, EVENT
 from gateway_plugin.hooks.health import check_health
 from gateway_plugin.hooks.native.frames import DATA, END_HEADERS, HEADERS, frame
+from signalbox.front.traffic import BYTES, HOOKS
 from tests.rigs.hookserver import LIMIT, counted, rig, shown
 
 
@@ -25,6 +26,18 @@ async def test_bodies_of_every_size_come_back_whole(tmp_path: Path, transport: s
         for size in (0, 1, 16_379, 16_380, 16_384, 65_535, 65_536, 1_000_000, LIMIT - 200):
             body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
             assert await made.echo(body) == body.decode(), size
+
+
+async def test_bytes_of_calls_and_answers_are_counted(tmp_path: Path, transport: str) -> None:
+    def moved() -> list[float]:
+        return [BYTES.labels(HOOKS, way)._value.get() for way in ("received", "sent")]
+
+    body, before = b"x" * 100_000, moved()
+    async with rig(tmp_path, transport) as made:
+        await made.echo(body)
+        received, sent = (now - then for now, then in zip(moved(), before, strict=True))
+    for moved_bytes in (received, sent):
+        assert len(body) < moved_bytes < len(body) + 10_000
 
 
 async def test_hundreds_of_calls_at_once_get_each_their_own_answer(tmp_path: Path, transport: str) -> None:

@@ -19,6 +19,7 @@ from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.grpc import GrpcUpstream
 from gateway_plugin.upstream.unpacking import is_packed, unpacked
 from signalbox.program.errors import InvalidRequest, QueueFull, TooLarge
+from signalbox.program.metrics import REGISTRY
 from tests.rigs.gateway import Key, Rig, key, rig
 from tests.rigs.natsserver import NatsServer
 
@@ -108,6 +109,13 @@ async def test_a_good_key_gets_its_reply_with_the_jobs_id(nats: NatsServer, tmp_
             call = client.call(ECHO, b"hello", metadata, ("x-client-addr", "1.2.3.4"))
             assert await call == f"{mine.stored.id} 1.2.3.4 True hello".encode()
             assert dict(await call.initial_metadata())["x-signalbox-job-id"] == "one"
+
+
+async def test_the_time_of_an_answer_is_counted(nats: NatsServer, tmp_path: Path) -> None:
+    before = REGISTRY.get_sample_value("signalbox_gateway_answer_seconds_count") or 0.0
+    async with ready(nats, tmp_path) as (client, mine):
+        await client.call(ECHO, b"hello", ("x-api-key", mine.text))
+    assert REGISTRY.get_sample_value("signalbox_gateway_answer_seconds_count") == before + 1
 
 
 async def test_metadata_of_bytes_is_nobody_s_to_judge(nats: NatsServer, tmp_path: Path) -> None:
