@@ -17,6 +17,7 @@ from console.database import DATABASE_FAULTS
 from console.feed.retry import for_ever, until_done
 from console.noticing.leadership import SCALING, Leadership
 from console.noticing.rows import in_thread
+from console.scaling import gauges
 from console.scaling.loads import Loads
 from console.scaling.scaler import Scaler
 from signalbox.bus.client import Bus
@@ -129,6 +130,7 @@ class Keeper:
                 reading.cancel()
         finally:
             self._scaler = None
+            gauges.clear()
             self._news.set()
             await hosts.close()
             await loads.close()
@@ -137,6 +139,7 @@ class Keeper:
         """One decision, where this controller makes them and knows what waits."""
         if not await in_thread(self._leadership.is_ours)():
             self._scaler = None
+            gauges.clear()
             return
         await self._look()
         if not (loads.is_known and self._is_wanted()):
@@ -148,6 +151,7 @@ class Keeper:
             self._scaler = Scaler(self._published, now)
         devices = devices_of(self._most, hosts.items().values(), loads.workers())
         decision = self._scaler.decide(now, self._scaled, loads.replicas, loads.called(), devices)
+        gauges.show(decision.scale)
         for name, replicas in decision.replicas.items():
             await in_thread(scale)(name, replicas, decision.scale.models[name].reason)
         await self._publish(decision.scale, now)

@@ -293,6 +293,38 @@ ALERTS: Final = (
         {'signalbox_queue_oldest_seconds{model="m"}': "200x80"},
     ),
     Alert(
+        "NoCapacity",
+        "signalbox_scaling_devices_asked > signalbox_scaling_devices_wanted",
+        "10m",
+        WARNING,
+        "Models ask for {{ $value }} devices of class {{ $labels.class }}, more than may have workers.",
+        _QUEUE,
+        {
+            'signalbox_scaling_devices_asked{class="t4"}': "3x80",
+            'signalbox_scaling_devices_wanted{class="t4"}': "2x80",
+        },
+        {
+            'signalbox_scaling_devices_asked{class="t4"}': "2x80",
+            'signalbox_scaling_devices_wanted{class="t4"}': "2x80",
+        },
+    ),
+    Alert(
+        "WorkersDoNotCome",
+        "signalbox_scaling_devices_actual < signalbox_scaling_devices_wanted",
+        "15m",
+        WARNING,
+        "Only {{ $value }} devices of class {{ $labels.class }} have workers, fewer than shall.",
+        _QUEUE,
+        {
+            'signalbox_scaling_devices_actual{class="t4"}': ONE,
+            'signalbox_scaling_devices_wanted{class="t4"}': "2x80",
+        },
+        {
+            'signalbox_scaling_devices_actual{class="t4"}': "2x80",
+            'signalbox_scaling_devices_wanted{class="t4"}': "2x80",
+        },
+    ),
+    Alert(
         "JobsFail",
         'sum by (model) (rate(signalbox_worker_jobs_ended_total{state="failed"}[10m])) '
         "/ sum by (model) (rate(signalbox_worker_jobs_ended_total[10m])) > 0.2",

@@ -8,8 +8,9 @@ from signalbox.wire.names import Stream
 
 NEARLY_FULL: Final = 0.8
 """Part of a stream's limit from which room must be made, before it refuses messages or drops them too early."""
-WATCHED: Final = tuple(stream for stream in SHARES if stream != Stream.EVENTS)
-"""Streams whose use is reported. ``EVENTS`` is history, which is full by design and drops its oldest."""
+WATCHED: Final = tuple(stream for stream in SHARES if stream not in {Stream.EVENTS, Stream.DELIVERIES})
+"""Streams whose use is reported. ``EVENTS`` is history, ``DELIVERIES`` that of attempts at webhooks: both are full by
+design and drop their oldest."""
 
 
 class StreamFill(NamedTuple):

@@ -21,6 +21,7 @@ from console.scaling.keeper import Keeper
 from console.scaling.rules import NO_CAPACITY
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
+from signalbox.program.metrics import REGISTRY
 from signalbox.wire import messages, names
 from signalbox.wire.messages import Desired, Device, Worker
 from signalbox.wire.names import SCALE, Bucket
@@ -167,9 +168,16 @@ async def test_a_bound_of_a_class_is_told_with_what_was_asked_for(bus: Bus, cons
     await in_thread(make, "digits")
     await in_thread(catalog.change_settings, ME, "digits", {"replicas": 3})
     await with_devices(bus, 3)
+
+    def told() -> list[float | None]:
+        names_of = ("asked", "wanted", "actual")
+        return [REGISTRY.get_sample_value(f"signalbox_scaling_devices_{name}", {"class": "t4"}) for name in names_of]
+
     async with keeping(bus, replace(console, classes=("t4=2",))) as until:
         found = (await until(lambda scale: bool(scale.classes) and scale.classes["t4"].asked == 3)).classes
+        assert told() == [3, 2, 0]
     assert (found["t4"].wanted, found["t4"].reason) == (2, f"{NO_CAPACITY}: 3 asked for, at most 2")
+    assert told() == [None, None, None], "another controller decides"
 
 
 async def test_while_there_are_more_workers_than_wanted_hosts_are_told_again(

@@ -52,14 +52,23 @@ async def test_the_figure_is_asked_for_now_and_then_and_names_the_fullest_stream
     assert (then.state, then.value, then.note) == ("late", "83%", "DLQ is nearly full")
 
 
-async def test_history_that_is_full_by_design_is_no_reason_to_look(small: Bus) -> None:
+@pytest.mark.parametrize(
+    ("stream", "subject", "size"),
+    [
+        (Stream.EVENTS, names.key(Bucket.LEASES, "GPU-1"), 20_000),
+        (Stream.DELIVERIES, names.delivery("hook", "job", 1), 12_000),
+    ],
+)
+async def test_history_that_is_full_by_design_is_no_reason_to_look(
+    small: Bus, stream: Stream, subject: str, size: int
+) -> None:
     async def is_full() -> bool:
-        info = await small.request_json(f"$JS.API.STREAM.INFO.{Stream.EVENTS}")
+        info = await small.request_json(f"$JS.API.STREAM.INFO.{stream}")
         return bool(info["state"]["bytes"] > NEARLY_FULL * info["config"]["max_bytes"])
 
     async with asyncio.timeout(60):
         while not await is_full():
-            await small.write(names.key(Bucket.LEASES, "GPU-1"), bytes(20_000))
+            await small.write(subject, bytes(size))
     assert (await StorageFigure().read(small, 0.0)).state == "ok"
 
 
