@@ -5,6 +5,10 @@ Grafana's.
 
 from typing import Final, NamedTuple
 
+JOBS: Final = "gateway|worker|console|controller|projector|outbound"
+"""Ours: a Prometheus of a cluster has others too."""
+OR_0: Final = " or on() vector(0)"
+"""What is nowhere is 0."""
 RARE: Final = "30m"
 """How far quantiles look back of what happens now and then."""
 
@@ -76,11 +80,20 @@ DASHBOARDS: Final = (
             Panel("What a job waits", "s", _quantiles("signalbox_worker_wait_seconds")),
             Panel("What of it is for a device's lease", "s", _quantiles("signalbox_worker_lease_seconds")),
             Panel("Share of its held time that a device computes", "percentunit", {"{{device}}": _share("computing")}),
-            Panel("Devices that are held", "short", {"held": "count(signalbox_lease_token > 0) or vector(0)"}),
+            Panel(
+                "Devices that shall have workers, where something scales",
+                "short",
+                {
+                    "wanted": f"sum(signalbox_scaling_devices_wanted){OR_0}",
+                    "asked for": f"sum(signalbox_scaling_devices_asked){OR_0}",
+                    "have some": f"sum(signalbox_scaling_devices_actual){OR_0}",
+                },
+            ),
+            Panel("Devices that are held", "short", {"held": f"count(signalbox_lease_token > 0){OR_0}"}),
             Panel(
                 "Versions of models on workers", "short", {"{{state}}": "sum by (state) (signalbox_worker_versions)"}
             ),
-            Panel("Programs that answer", "short", {"{{job}}": "sum by (job) (up)"}),
+            Panel("Programs that answer", "short", {"{{job}}": f'sum by (job) (up{{job=~"{JOBS}"}})'}),
             Panel(
                 "Latest beats of event loops",
                 "s",
@@ -184,7 +197,29 @@ DASHBOARDS: Final = (
                     "records": "signalbox_outbound_follower_lag",
                 },
             ),
+            Panel(
+                "Attempts at deliveries of webhooks",
+                "ops",
+                {"{{outcome}}": _rate("signalbox_webhook_attempts_total", "outcome") + OR_0},
+            ),
             Panel("Deliveries that wait for another try", "short", {"deliveries": "signalbox_webhook_waiting"}),
+            Panel("Lines of batches", "ops", {"{{file}}": _rate("signalbox_batch_lines_total", "file") + OR_0}),
+            Panel(
+                "Items in queues",
+                "short",
+                {
+                    "{{queue}} {{side}}": f"topk(5, signalbox_queue_side_items){OR_0}",
+                    "dead": f"sum(signalbox_queue_side_dead_items){OR_0}",
+                },
+            ),
+            Panel(
+                "Since the oldest item of a queue was put",
+                "s",
+                {
+                    "{{queue}} {{side}}": "topk(5, time() - (signalbox_queue_side_oldest_timestamp_seconds != 0))"
+                    + OR_0,
+                },
+            ),
             Panel(
                 "Answer, once key and body are good",
                 "s",
