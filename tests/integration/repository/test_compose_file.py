@@ -129,15 +129,17 @@ def test_tyk_is_new_enough_for_error_overrides() -> None:
 
 def test_what_a_host_may_set_reaches_every_program_and_is_else_the_programs_default() -> None:
     from console.config import PREFIX, ConsoleSettings
+    from gateway_plugin.outbound.settings import PREFIX as OUTBOUND
+    from gateway_plugin.outbound.settings import OutboundSettings
 
     variables = set(re.findall(r"\$\{(\w+):-", FILE.read_text()))
     assert len(variables) > 5
     given: dict[str, Any] = document(FILE.read_bytes(), dict.fromkeys(variables, "7"))["services"]
-    defaults = {s.name: s.default for s in declared(ConsoleSettings, PREFIX)}
+    defaults = {s.name: s.default for s in (*declared(ConsoleSettings, PREFIX), *declared(OutboundSettings, OUTBOUND))}
     defaults |= {"SIGNALBOX_METRICS_PORT": 9100, "SIGNALBOX_METRICS_HOST": "0.0.0.0"}  # on, for the other containers
     for name, service in OURS.items():
         reached = {key for key in variables if given[name]["environment"].get(key) == "7"}
-        assert {key for key in variables if "_CONSOLE_" not in key} <= reached, name
+        assert {key for key in variables if not re.match("SIGNALBOX_(CONSOLE|OUTBOUND)_", key)} <= reached, name
         for key in reached:
             default = defaults[key]
             wanted = "" if default == () else str(default).removesuffix(".0" if isinstance(default, float) else "")
