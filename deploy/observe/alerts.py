@@ -226,6 +226,16 @@ ALERTS: Final = (
         {'signalbox_queue_side_dead_items{queue="orders",side="source"}': NONE},
     ),
     Alert(
+        "QueuesNearlyFull",
+        "signalbox_queues_stored_bytes / signalbox_queues_limit_bytes > 0.8",
+        "5m",
+        CRITICAL,
+        "Queues have taken more than four fifths of their room ({{ $labels.of }}).",
+        _ITEMS,
+        {'signalbox_queues_stored_bytes{of="rear"}': "90x80", 'signalbox_queues_limit_bytes{of="rear"}': "100x80"},
+        {'signalbox_queues_stored_bytes{of="rear"}': "70x80", 'signalbox_queues_limit_bytes{of="rear"}': "100x80"},
+    ),
+    Alert(
         "ServiceOfQueueStopped",
         "max by (reason) (signalbox_queue_services_stopped) > 0",
         "10m",

@@ -23,6 +23,12 @@ BACKLOG: Final = metrics.gauge(
     "share count for each. Beside them its own jobs wait.",
     "model",
 )
+STORED: Final = metrics.gauge(
+    "queues_stored_bytes", "Bytes of all queues together (account), and of their dead items (rear).", "of"
+)
+LIMIT: Final = metrics.gauge(
+    "queues_limit_bytes", "Most bytes of both: max_file of the NATS account of queues, max_bytes of REAR.", "of"
+)
 ACTS: Final = metrics.counter(
     "queue_acts", "Items that operators had redriven or purged, and sides that they opened again.", "act"
 )
@@ -45,9 +51,16 @@ def show_backlog(before: Iterable[str], counts: Mapping[str, int]) -> None:
         BACKLOG.labels(metrics.ALL_MODELS).set(sum(counts.values()))
 
 
+def show_room(of: str, stored_bytes: int, limit_bytes: int) -> None:
+    """How full it is; what has no limit is not told."""
+    if limit_bytes > 0:
+        STORED.labels(of).set(stored_bytes)
+        LIMIT.labels(of).set(limit_bytes)
+
+
 def forget_all() -> None:
     """Another copy of the program tells from now on: what this one has told last would stand beside that for ever."""
-    for gauge in (LENGTH, BYTES, OLDEST, DEAD, BACKLOG):
+    for gauge in (LENGTH, BYTES, OLDEST, DEAD, BACKLOG, STORED, LIMIT):
         gauge.clear()
 
 

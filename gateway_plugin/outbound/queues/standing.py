@@ -106,6 +106,7 @@ class Standing:
             gauges.show(queue.name, state)
             await self._write(key, state)
         self._show_backlog()
+        await self._show_room(infos.get(names.REAR))
         for key in self._written.keys() - self._table.items().keys():
             if self._table.is_removed(key) and not self._maker.is_made(key):
                 await self._forget(key)
@@ -119,6 +120,12 @@ class Standing:
             backlog((queue, self._written.get(key)) for key, queue in self._table.items().items()),
         )
         gauges.show_backlog(before, self._backlog)
+
+    async def _show_room(self, rear: Mapping[str, Any] | None) -> None:
+        account = await self._queue_bus.request_json("$JS.API.INFO")
+        gauges.show_room("account", account["storage"], account["limits"]["max_storage"])
+        if rear is not None:
+            gauges.show_room("rear", rear["state"]["bytes"], rear["config"]["max_bytes"])
 
     async def _until_stirred(self) -> None:
         """Return when something is put, watched or decided, or after a while, sooner where there are dead items."""

@@ -200,16 +200,19 @@ async def test_a_copy_that_has_lost_the_task_tells_no_figures_of_queues(house: H
         f"signalbox_queue_side_{what}": {"queue": TEXTS.name, "side": "source"}
         for what in ("items", "bytes", "dead_items", "oldest_timestamp_seconds")
     } | {"signalbox_service_backlog": {"model": "digits"}}
+    rooms = [
+        (f"signalbox_queues_{what}_bytes", {"of": of}) for what in ("stored", "limit") for of in ("account", "rear")
+    ]
 
     def figures() -> list[float | None]:
-        return [REGISTRY.get_sample_value(name, labels) for name, labels in told.items()]
+        return [REGISTRY.get_sample_value(name, labels) for name, labels in (*told.items(), *rooms)]
 
     async def are_told() -> bool:
         return all(figures())
 
     await becomes(are_told)
     await house.end()
-    assert figures() == [None] * 5
+    assert figures() == [None] * 9
 
 
 async def test_a_later_queue_of_the_same_name_begins_empty(house: House) -> None:
