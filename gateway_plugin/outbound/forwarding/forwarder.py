@@ -18,6 +18,7 @@ from gateway_plugin.queues.items import Consumer, Item
 from gateway_plugin.queues.made import Made
 from gateway_plugin.queues.store import Store
 from signalbox.bus.client import Bus
+from signalbox.jobs import joblog
 from signalbox.program import log
 from signalbox.program.errors import Ambiguous, Bug, Conflict, InvalidRequest, QueueFull, SignalboxError
 from signalbox.program.tasks import TaskGroup
@@ -226,7 +227,8 @@ class Forwarder:
                 await self._until_done(lambda: give_back(queue, self._consumer, item.index, code, error.public_message))
             gauges.FORWARDED.labels(self._model, "given_back").inc()
             return
-        log.warning("forwarding.item_dead", queue=queue.name, model=self._model, index=item.index, code=code)
+        job = joblog.only_id(str(error.facts.get("job_id", "")))
+        log.warning("forwarding.item_dead", queue=queue.name, model=self._model, index=item.index, code=code, **job)
         if queue.dead_message_policy == "Rear":
             await self._until_done(lambda: watching.bury(queue, item, code, error.public_message))
         await self._commit(item, "dead")
