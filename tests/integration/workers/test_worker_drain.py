@@ -146,8 +146,8 @@ async def test_a_drain_that_comes_just_before_the_lease_keeps_no_gpu(
     supervisor.stop()
     await running
     await table.close()
-    found = [REGISTRY.get_sample_value(f"signalbox_{name}") for name in TOLD]
-    assert found == [0, 0, 0], "they tell of a lease that it has no more"
+    told = [REGISTRY.get_sample_value(f"signalbox_{name}") for name in TOLD]
+    assert told == [0, 0, 0], "they tell of a lease that it has no more"
 
 
 async def test_two_workers_on_one_gpu_take_turns_under_load(nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
