@@ -14,7 +14,8 @@ FORWARDED: Final = metrics.counter(
 )
 STOPPED: Final = metrics.gauge(
     "queue_services_stopped",
-    "Services of queues that take no items now, by reason: sink_full, sink_conflict (its stream has ended), forbidden "
-    "(no key may), not_found (there is no such model), not_serving (it is disabled), unavailable.",
+    "Services of queues that take no items now, by reason: sink_full, sink_conflict (its stream has ended), "
+    "sink_unavailable (it is being made, or NATS is away), forbidden (no key may), not_found (there is no such model), "
+    "not_serving (it is disabled), unavailable.",
     "reason",
 )
