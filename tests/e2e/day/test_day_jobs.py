@@ -17,8 +17,10 @@ SLOW = "slow_day"
 FATAL = "fatal_day"
 SHIFTS = """window.shifts = []; new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) {
-    const moved = entry.sources.map((one) => `${one.node?.className} ${one.previousRect.y} to ${one.currentRect.y}`);
-    if (!entry.hadRecentInput) window.shifts.push([entry.value, ...moved]);
+    // The words of the state stand at the right end of their line: longer ones begin further left.
+    const moved = entry.sources.filter((one) => !one.node?.parentElement?.closest("[data-live=state]"));
+    const names = moved.map((one) => `${one.node?.className} ${one.previousRect.y} to ${one.currentRect.y}`);
+    if (moved.length && !entry.hadRecentInput) window.shifts.push([entry.value, ...names]);
   }
 }).observe({ type: "layout-shift", buffered: true });"""
 
