@@ -64,6 +64,7 @@ def make(
     written += _passwords_of_nats(folder / "nats.env", users)
     url = f"postgresql://signalbox:{plain['postgres']}@postgres:5432/signalbox"
     keep("database_url", url)
+    keep("traces_headers", "")  # yours to fill, where a collector of traces asks for a token
     tyk = {"TYK_GW_SECRET": password(), "TYK_GW_NODESECRET": password(), "TYK_GW_STORAGE_PASSWORD": plain["redis"]}
     keep("tyk.env", "".join(f"{name}={value}\n" for name, value in tyk.items()))
     written += _definitions(folder / "tyk_apps", plain["plugin_secret"])

@@ -21,7 +21,7 @@ from gateway_plugin.outbound.coverage import Coverage
 from gateway_plugin.outbound.ends import end_of, is_inline
 from gateway_plugin.outbound.position import KEPT_EVERY_S, Position
 from gateway_plugin.outbound.resultsroom import ResultsRoom
-from gateway_plugin.outbound.settings import OutboundSettings
+from gateway_plugin.outbound.settings import OutboundSettings, headers_of
 from signalbox.bus.client import Bus, Delivery, Stored
 from signalbox.bus.table import Table
 from signalbox.bus.writes import GroupedWrite
@@ -309,7 +309,8 @@ def _trace_exporter(settings: OutboundSettings) -> "TraceExporter | None":
         from gateway_plugin.outbound.traces import TraceExporter
     except ModuleNotFoundError as error:
         raise Misconfigured(f"Traces need {error.name}: pip install 'signalbox[traces]'.") from error
-    return TraceExporter(settings.traces_url, slow_s=settings.traces_slow_s)
+    headers = headers_of(settings.traces_headers) or {}
+    return TraceExporter(settings.traces_url, slow_s=settings.traces_slow_s, headers=headers)
 
 
 def _groups(ended: Sequence[_Ended]) -> Iterator[list[_Ended]]:

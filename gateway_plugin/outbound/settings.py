@@ -1,6 +1,9 @@
 """The outbound program's settings: ``SIGNALBOX_OUTBOUND_<FIELD>`` beside what every program shares."""
 
+import re
+from collections.abc import Iterator
 from typing import Annotated, Final
+from urllib.parse import unquote
 
 from msgspec import Meta
 
@@ -8,6 +11,8 @@ from gateway_plugin.codec.settings import CodecSettings
 
 PREFIX: Final = "SIGNALBOX_OUTBOUND_"
 _MIB: Final = 1024 * 1024
+_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
+"""Of a header, in small letters (RFC 9110)."""
 
 
 class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
@@ -72,7 +77,15 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
         str,
         Meta(
             description="OTLP/HTTP endpoint that traces of ended jobs are sent to (`http://host:4318/v1/traces`); "
-            "empty = none. Needs the extra `traces`; headers and certificates as the SDK's `OTEL_EXPORTER_OTLP_*` say."
+            "empty = none. Needs the extra `traces`; certificates and times as the SDK's `OTEL_EXPORTER_OTLP_*` say."
+        ),
+    ] = ""
+    traces_headers: Annotated[
+        str,
+        Meta(
+            description="Headers that it is sent, as a collector's token: `name=value` with commas between, values as "
+            "in an address (`authorization=Bearer%20TOKEN`). Empty = those of `OTEL_EXPORTER_OTLP_HEADERS`.",
+            extra={"secret": True},
         ),
     ] = ""
     traces_slow_s: Annotated[
@@ -83,3 +96,20 @@ class OutboundSettings(CodecSettings, frozen=True, kw_only=True):
             "sample it, as a failed one has; 0 = no time does.",
         ),
     ] = 0.0
+
+    def problems(self) -> Iterator[str]:
+        """Violations of rules that no type expresses, one sentence each."""
+        yield from super().problems()
+        if headers_of(self.traces_headers) is None:
+            yield f"{PREFIX}TRACES_HEADERS wants name=value, with commas between them and no other commas"
+
+
+def headers_of(text: str) -> dict[str, str] | None:
+    """Headers by name, as OpenTelemetry writes several in one text; None where it is none.
+
+    Source: OpenTelemetry's specification of the OTLP exporter, "Specifying headers via environment variables".
+    """
+    parts = [part.partition("=") for part in text.split(",") if part.strip()]
+    found = {unquote(name).strip().lower(): unquote(value).strip() for name, _, value in parts}
+    is_well = all(_NAME.fullmatch(name) and value and value.isprintable() for name, value in found.items())
+    return found if is_well else None

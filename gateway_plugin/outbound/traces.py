@@ -8,7 +8,7 @@ exactly, as all have ended. Sources: W3C Trace Context; OpenTelemetry's conventi
 Imported only where an endpoint is configured (the extra ``traces``).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -37,13 +37,13 @@ class TraceExporter:
     """Sends the traces of jobs to a collector, from a thread of its own; what it cannot send is counted and dropped.
 
     url: of OTLP/HTTP, ``http://host:4318/v1/traces``. slow_s: a job that took longer is kept whatever its caller says;
-    0 = it is not.
+    0 = it is not. headers: that it is sent, by name; without any, those that the SDK's own variables say.
     """
 
-    def __init__(self, url: str, *, slow_s: float) -> None:
+    def __init__(self, url: str, *, slow_s: float, headers: Mapping[str, str]) -> None:
         self._slow_s = slow_s
         self._resource = Resource.create({"service.name": "signalbox", "service.version": __version__})
-        self._exporter = _Counted(OTLPSpanExporter(endpoint=url))
+        self._exporter = _Counted(OTLPSpanExporter(endpoint=url, headers=headers or None))
         self._processor = BatchSpanProcessor(self._exporter, max_queue_size=_QUEUE_SPANS)
         self._handed = 0
 

@@ -121,8 +121,8 @@ what they begin with. */}}
 {{- fail (printf "%s sets %s, and the chart sets %s itself: take it out, and change the value or the Secret that it comes from (values.yaml)." (hasKey $.extra $name | ternary $.where "env") $name .) -}}
 {{- end -}}
 {{- end -}}
-{{- if regexMatch "(PASSWORD|SECRET|SECRET_KEY|SECRET_ACCESS_KEY|PEPPER|SEED|DATABASE_URL)$" $name -}}
-{{- fail (printf "%s sets %s, which is a secret, and who may read the release reads values: put it into a Secret (secretEnv of gateway and console)." (hasKey $.extra $name | ternary $.where "env") $name) -}}
+{{- if regexMatch "(PASSWORD|SECRET|SECRET_KEY|SECRET_ACCESS_KEY|PEPPER|SEED|DATABASE_URL|TRACES_HEADERS|OTLP_HEADERS)$" $name -}}
+{{- fail (printf "%s sets %s, which is a secret, and who may read the release reads values: put it into a Secret (secretEnv of gateway, console and outbound; a collector's headers are SIGNALBOX_OUTBOUND_TRACES_HEADERS there)." (hasKey $.extra $name | ternary $.where "env") $name) -}}
 {{- end -}}
 {{- end -}}
 - name: POD_IP

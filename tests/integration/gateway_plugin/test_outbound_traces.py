@@ -10,8 +10,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from gateway_plugin.outbound import traces
+from gateway_plugin.outbound.settings import PREFIX, OutboundSettings
 from signalbox.bus.client import Bus
 from signalbox.jobs import times
+from signalbox.program import settings
+from signalbox.program.errors import Misconfigured
 from signalbox.program.metrics import REGISTRY
 from tests.rigs.ends import EndsRig
 from tests.rigs.natsserver import NatsServer
@@ -131,6 +134,21 @@ async def test_a_collector_that_is_away_keeps_no_end_back(rig: EndsRig, collecto
     await rig.follow(traces_url="http://127.0.0.1:9/v1/traces")
     await rig.ended(trace=SAMPLED)
     assert len(await rig.until(1)) == 1
+
+
+async def test_a_collector_is_sent_the_headers_that_the_setting_has(rig: EndsRig, collector: Collector) -> None:
+    await _following(rig, collector, traces_headers="Authorization=Bearer%20abc%2Cdef==, x-scope = signalbox")
+    await rig.ended(trace=SAMPLED)
+    await collector.until(1)
+    headers = collector.received[0].headers
+    assert (headers["authorization"], headers["x-scope"]) == ("Bearer abc,def==", "signalbox")
+
+
+@pytest.mark.parametrize("text", ["Bearer abc", "authorization=", "a=b,c", "bad name=b", "a=b%0d%0ac"])
+def test_headers_that_cannot_be_sent_are_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(Misconfigured, match="SIGNALBOX_OUTBOUND_TRACES_HEADERS wants name=value") as refused:
+        settings.load(OutboundSettings, PREFIX, {"SIGNALBOX_OUTBOUND_TRACES_HEADERS": text})
+    assert text not in str(refused.value)
 
 
 async def test_traces_for_which_a_slow_collector_leaves_no_room_are_counted_too(

@@ -39,11 +39,13 @@ DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 
 @pytest.fixture(scope="module")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What make_secrets.py makes."""
+    """What make_secrets.py makes, and the headers of a collector, for which it makes an empty file."""
     folder = tmp_path_factory.mktemp("deploy") / "secrets"
     (folder.parent / "signalbox").mkdir()  # stands for /var/lib/signalbox, which the image makes
     script = ROOT / "deploy" / "make_secrets.py"
     subprocess.run([sys.executable, script, "--folder", folder], check=True, timeout=60)
+    assert not (folder / "traces_headers").read_text()
+    (folder / "traces_headers").write_text(f"authorization=Bearer%20{'a1' * 32}")
     return folder
 
 

@@ -55,6 +55,16 @@ PLANTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     # values that do not fit each other
     ("workers.classes", "null", ("workers.classes is empty", "name a class")),
     ("gateway.env", '{"SIGNALBOX_GATEWAY_SECRET": "abc"}', ("gateway.env", "SIGNALBOX_GATEWAY_SECRET", "take it out")),
+    (
+        "outbound.env",
+        '{"OTEL_EXPORTER_OTLP_HEADERS": "authorization=abc"}',
+        ("outbound.env", "OTEL_EXPORTER_OTLP_HEADERS", "secretEnv", "SIGNALBOX_OUTBOUND_TRACES_HEADERS"),
+    ),
+    (
+        "outbound.env",
+        '{"SIGNALBOX_OUTBOUND_TRACES_HEADERS": "authorization=abc"}',
+        ("outbound.env", "SIGNALBOX_OUTBOUND_TRACES_HEADERS", "secretEnv"),
+    ),
     ("tyk.env", '{"TYK_GW_SECRET": "abc"}', ("tyk.env", "TYK_GW_SECRET", "Secret signalbox-tyk")),
     ("kept.resultsS", "100000", ("kept.recordsS", "raise kept.recordsS")),
     ("console.uploadsUrl", '""', ("console.uploadsUrl", "models.existingClaim")),

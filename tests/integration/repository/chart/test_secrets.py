@@ -7,7 +7,7 @@ import pytest
 
 from signalbox.wire.roles import queue_role
 from tests.rigs.chart import of_secrets, texts
-from tests.rigs.helm import EXAMPLES, example
+from tests.rigs.helm import EXAMPLES, example, render, values_of
 
 USERS = {
     "gateway": "gateway",
@@ -94,3 +94,22 @@ def test_nothing_secret_and_no_place_of_ours_is_in_a_manifest(name: str) -> None
     for manifest in example(name).manifests:
         for text in texts(manifest):
             assert not re.search(r"postgres(ql)?://[^@\s]*:[^@\s]*@|BEGIN [A-Z ]*PRIVATE KEY", text), manifest["kind"]
+
+
+@pytest.mark.parametrize(
+    ("component", "name", "setting"),
+    [
+        ("gateway", "plugin", "SIGNALBOX_GATEWAY_PREVIOUS_KEY_PEPPER"),
+        ("console", "console", "SIGNALBOX_CONSOLE_OIDC_CLIENT_SECRET"),
+        ("outbound", "outbound", "SIGNALBOX_OUTBOUND_TRACES_HEADERS"),
+    ],
+)
+def test_a_further_secret_of_a_program_is_read_from_its_own_secret(component: str, name: str, setting: str) -> None:
+    rendered = render(*values_of("small"), "--set", f"{component}.secretEnv.{setting}=more")
+    container = rendered.pod(component).container(name)
+    environment = rendered.environment(container)
+    assert setting not in environment
+    at = environment[f"{setting}_FILE"]
+    assert container.key_of(at) == "more"
+    (secret,) = (one for one in of_secrets(container.mounts[container.mount_of(at)][1]) if "more" in str(one))
+    assert secret["name"] == f"signalbox-{component}"
