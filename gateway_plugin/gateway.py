@@ -69,6 +69,7 @@ from signalbox.bus.sharedclock import SharedClock
 from signalbox.bus.table import Table
 from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.jobs.records import Records
+from signalbox.program import health
 from signalbox.program.errors import Unavailable
 from signalbox.program.tasks import TaskGroup
 from signalbox.wire import names
@@ -77,6 +78,9 @@ from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import Subscription, Webhook
 from signalbox.wire.scaling import Host
 
+_STALE: Final = (
+    "The table of API keys is not proven current: a key that was revoked might pass. It is once NATS answers in time."
+)
 _UPLOAD_S: Final = 180.0
 """How long a caller's body may be on its way; a gateway has it whole before it calls."""
 
@@ -179,7 +183,7 @@ class Gateway:
             jobs,
             loading,
             offloading,
-            lambda: self.is_healthy,
+            self.faults,
         )
         self.methods: dict[str, Method] = {
             **tfserving_grpc.methods(catalog, status, jobs, console, counts, offloading),
@@ -254,6 +258,7 @@ class Gateway:
         gateway._rollouts.start()
         gateway._following.start()
         gateway._ends.start()
+        health.READY.add(gateway)
         return gateway
 
     def http_upstream(self, *, is_front: bool) -> HttpUpstream:
@@ -308,8 +313,14 @@ class Gateway:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether requests can be accepted now: NATS is connected and the key table is current."""
-        return self._bus.is_connected and self._keys.synced_age_s <= self.settings.stale_keys_s
+        """Whether requests can be accepted now: what ``/readyz`` says too."""
+        return not self.faults()
+
+    def faults(self) -> list[str]:
+        """Why requests cannot be accepted now, see :mod:`signalbox.program.health`."""
+        is_stale = self._keys.synced_age_s > self.settings.stale_keys_s
+        found = [*self._bus.faults(), *self._queue_parts.bus.faults(), *self._reserve.faults()]
+        return sorted({*found, *([_STALE] if is_stale else [])})
 
     def _check_storing(self) -> None:
         """Raises :class:`Unavailable` with cause and mend while NATS has no room for a job, or stores none."""
@@ -339,6 +350,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Close all parts but the connection. Idempotent."""
+        health.READY.remove(self)
         await self._following.close()
         self._ends.close()
         await self._files.close()

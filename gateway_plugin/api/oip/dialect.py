@@ -1,6 +1,6 @@
 """The Open Inference Protocol, ready to be served: one counting and one way to a prediction for both transports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gateway_plugin.api.oip.grpc import OipGrpc
@@ -33,10 +33,10 @@ def open_inference(
     jobs: Jobs,
     loading: Loading,
     offloading: Offloading,
-    is_healthy: Callable[[], bool],
+    faults: Callable[[], Sequence[str]],
 ) -> OpenInference:
-    """The dialect. is_healthy: whether requests can be accepted now."""
-    targets, views = Targets(catalog), ModelViews(workers, is_healthy)
+    """The dialect. faults: why requests cannot be accepted now."""
+    targets, views = Targets(catalog), ModelViews(workers, faults)
     inference = Inference(targets, jobs, Statistics())
     return OpenInference(
         OipRest(
@@ -47,10 +47,16 @@ def open_inference(
             loading,
             codec,
             offloading,
-            is_healthy=is_healthy,
+            is_healthy=lambda: not faults(),
             max_binary_bytes=settings.max_upstream_bytes,
         ),
         OipGrpc(
-            targets, views, inference, loading, offloading, is_healthy=is_healthy, max_elements=settings.max_elements
+            targets,
+            views,
+            inference,
+            loading,
+            offloading,
+            is_healthy=lambda: not faults(),
+            max_elements=settings.max_elements,
         ),
     )

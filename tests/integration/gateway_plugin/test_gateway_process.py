@@ -18,10 +18,12 @@ import pytest
 from gateway_plugin.hooks.calls import SERVICE
 from gateway_plugin.hooks.health import check_health, end_stuck
 from gateway_plugin.proto.coprocess_pb2 import Object
+from gateway_plugin.request import Request
 from signalbox.bus import table
 from signalbox.bus.client import Bus, Message
 from signalbox.jobs.records import Records
 from signalbox.ops.ports import free_port
+from signalbox.program import health
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.messages import decode
@@ -373,6 +375,35 @@ async def test_nats_away_is_503_and_what_was_accepted_ends(own_nats: NatsServer,
             await asyncio.wait_for(worker.finished.wait(), 60)
             done = await front.call("GET", before.headers["Location"], key=mine)
     assert done.doc["state"] == "succeeded"
+
+
+async def test_a_key_table_that_is_not_current_is_told_to_everyone_who_asks(
+    nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    health.READY.clear()  # of tests before this one
+    async with rig(nats.url, tmp_path) as front:
+        listen = f"unix://{tmp_path}/plugin.sock"
+        assert (health.READY.faults(), front.gateway.faults()) == ([], [])
+        assert await check_health(listen, 5)
+        with monkeypatch.context() as patched:
+            patched.setattr(table.Table, "synced_age_s", 1e9)
+            assert not await check_health(listen, 5)
+            (fault,) = health.READY.faults()
+            assert "API keys" in fault
+            assert front.gateway.faults() == [fault]
+            answer = front.gateway.open_inference.rest.keyless(Request("GET", "/v2/health/ready", {}, b""))
+            assert answer is not None
+            assert answer.status == 503
+        gateway = front.gateway
+    assert not [source for source in health.READY._sources if source is gateway]
+
+
+async def test_a_disk_of_nats_without_room_is_told_to_everyone_who_asks(nats: NatsServer, tmp_path: Path) -> None:
+    health.READY.clear()  # of tests before this one
+    async with rig(nats.url, tmp_path, nats_store=str(tmp_path), nats_reserve_bytes=2**62) as front:
+        assert not await check_health(f"unix://{tmp_path}/plugin.sock", 5)
+        assert health.READY.faults() == front.gateway.faults()
+        assert ["disk of NATS" in fault for fault in health.READY.faults()] == [True]
 
 
 async def statuses_until_stale(front: Rig, mine: Key, body: dict[str, Any]) -> list[int]:
