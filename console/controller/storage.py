@@ -15,9 +15,13 @@ _LIMIT: Final = metrics.gauge("stream_limit_bytes", "Most bytes a stream may hol
 _MESSAGES: Final = metrics.gauge("stream_messages", "Messages a stream holds.", "stream")
 _CONSUMERS: Final = metrics.gauge("stream_consumers", "Consumers of a stream.", "stream")
 _LATE: Final = metrics.gauge(
-    "stream_late_replicas", "Replicas of a stream that lag behind their leader or are away.", "stream"
+    "stream_late_replicas",
+    "Replicas of a stream that lag behind their leader or are away: of every stream and bucket but those of queues.",
+    "stream",
 )
-_ASKED_S: Final = metrics.gauge("nats_answer_seconds", "How long NATS took to tell of its streams, all together.")
+_ASKED_S: Final = metrics.gauge(
+    "nats_answer_seconds", "How long NATS took to tell of the streams with a limit, all together."
+)
 _OF_STREAMS: Final = (_USED, _LIMIT, _MESSAGES, _CONSUMERS, _LATE)
 
 
@@ -33,13 +37,17 @@ async def measure(bus: Bus) -> None:
     began_s = time.monotonic()
     try:
         found = await storage.read(bus)
+        answered_s = time.monotonic() - began_s
+        late = await storage.read_late(bus)
     except SignalboxError:
         for gauge in _OF_STREAMS:
             gauge.clear()
         _ASKED_S.set(float("nan"))
         return
-    _ASKED_S.set(time.monotonic() - began_s)
+    _ASKED_S.set(answered_s)
     for filled in found:
         figures = filled.used_bytes, filled.limit_bytes, filled.messages, filled.consumers, filled.late_replicas
         for gauge, figure in zip(_OF_STREAMS, figures, strict=True):
             gauge.labels(filled.stream).set(figure)
+    for stream, count in late.items():
+        _LATE.labels(stream).set(count)

@@ -149,6 +149,16 @@ ALERTS: Final = (
         {'signalbox_stream_late_replicas{stream="STATE"}': ONE},
         {'signalbox_stream_late_replicas{stream="STATE"}': NONE},
     ),
+    Alert(
+        "ReplicaOfQueuesIsLate",
+        "max by (of) (signalbox_queues_late_replicas) > 0",
+        "5m",
+        WARNING,
+        "{{ $value }} replicas of streams of queues lag or are away ({{ $labels.of }}).",
+        _NATS,
+        {'signalbox_queues_late_replicas{of="queues"}': ONE},
+        {'signalbox_queues_late_replicas{of="queues"}': NONE},
+    ),
     _rises(
         "AcceptedJobLost",
         "signalbox_reconciler_lost_total",

@@ -1,9 +1,10 @@
-"""How full the streams are: bytes each holds against the most it may take."""
+"""How full the streams are, bytes each holds against the most it may take, and how many of their replicas are late."""
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from signalbox.bus.client import Bus
-from signalbox.wire.assets import SHARES
+from signalbox.wire.assets import SHARES, STREAMS
 from signalbox.wire.names import Stream
 
 NEARLY_FULL: Final = 0.8
@@ -11,6 +12,7 @@ NEARLY_FULL: Final = 0.8
 WATCHED: Final = tuple(stream for stream in SHARES if stream not in {Stream.EVENTS, Stream.DELIVERIES})
 """Streams whose use is reported. ``EVENTS`` is history, ``DELIVERIES`` that of attempts at webhooks: both are full by
 design and drop their oldest."""
+_OTHERS: Final = tuple(config["name"] for config in STREAMS if config["name"] not in WATCHED)
 
 
 class StreamFill(NamedTuple):
@@ -36,8 +38,18 @@ async def read(bus: Bus) -> list[StreamFill]:
         info = await bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
         limit = info["config"].get("max_bytes", -1)
         if limit > 0:
-            state, replicas = info["state"], (info.get("cluster") or {}).get("replicas") or ()
-            late = sum(not replica.get("current") or replica.get("offline", False) for replica in replicas)
-            counts = state["messages"], state.get("consumer_count", 0), late
+            state = info["state"]
+            counts = state["messages"], state.get("consumer_count", 0), late_replicas(info)
             found.append(StreamFill(str(stream), state["bytes"], limit, *counts))
     return sorted(found, key=lambda filled: filled.share, reverse=True)
+
+
+async def read_late(bus: Bus) -> dict[str, int]:
+    """Replicas that lag or are away, of each declared stream or bucket that is not watched. Raises as :func:`read`."""
+    return {name: late_replicas(await bus.request_json(f"$JS.API.STREAM.INFO.{name}")) for name in _OTHERS}
+
+
+def late_replicas(info: Mapping[str, Any]) -> int:
+    """Replicas that lag behind their leader or are away, of what NATS tells of a stream; 0 without a cluster."""
+    replicas = (info.get("cluster") or {}).get("replicas") or ()
+    return sum(not replica.get("current") or replica.get("offline", False) for replica in replicas)

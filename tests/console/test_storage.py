@@ -20,7 +20,7 @@ from signalbox.ops.ports import free_port
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.assets import MIB
+from signalbox.wire.assets import MIB, STREAMS
 from signalbox.wire.names import Bucket, Stream
 from tests.console.mirror import Viewer
 from tests.console.test_live_feed import watching
@@ -124,6 +124,12 @@ async def test_what_nats_does_not_tell_any_more_is_not_told_on(small: Bus) -> No
     await small.request_json("$JS.API.STREAM.DELETE.DLQ")
     await measure(small)
     assert limit() is None
+
+
+async def test_late_replicas_are_told_of_every_stream_and_bucket(small: Bus) -> None:
+    await measure(small)
+    name = "signalbox_stream_late_replicas"
+    assert {REGISTRY.get_sample_value(name, {"stream": each["name"]}) for each in STREAMS} == {0.0}
 
 
 def scraped(port: int) -> dict[str, float]:

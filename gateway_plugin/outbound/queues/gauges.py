@@ -2,10 +2,11 @@
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
+from signalbox.bus.storage import late_replicas
 from signalbox.program import metrics
-from signalbox.wire.names import SIDES
+from signalbox.wire.names import REAR, SIDES
 from signalbox.wire.queues import QueueState
 
 LENGTH: Final = metrics.gauge("queue_side_items", "Items in a side of a queue, given out or not.", "queue", "side")
@@ -28,6 +29,11 @@ STORED: Final = metrics.gauge(
 )
 LIMIT: Final = metrics.gauge(
     "queues_limit_bytes", "Most bytes of both: max_file of the NATS account of queues, max_bytes of REAR.", "of"
+)
+LATE: Final = metrics.gauge(
+    "queues_late_replicas",
+    "Replicas that lag behind their leader or are away: of the streams of all queues, and of their dead items (rear).",
+    "of",
 )
 ACTS: Final = metrics.counter(
     "queue_acts", "Items that operators had redriven or purged, and sides that they opened again.", "act"
@@ -58,9 +64,16 @@ def show_room(of: str, stored_bytes: int, limit_bytes: int) -> None:
         LIMIT.labels(of).set(limit_bytes)
 
 
+def show_late(infos: Mapping[str, Mapping[str, Any]]) -> None:
+    """How many replicas are late, by what NATS tells of each stream of the account."""
+    late = {name: late_replicas(info) for name, info in infos.items()}
+    LATE.labels("rear").set(late.pop(REAR, 0))
+    LATE.labels("queues").set(sum(late.values()))
+
+
 def forget_all() -> None:
     """Another copy of the program tells from now on: what this one has told last would stand beside that for ever."""
-    for gauge in (LENGTH, BYTES, OLDEST, DEAD, BACKLOG, STORED, LIMIT):
+    for gauge in (LENGTH, BYTES, OLDEST, DEAD, BACKLOG, STORED, LIMIT, LATE):
         gauge.clear()
 
 

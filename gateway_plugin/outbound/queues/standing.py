@@ -106,6 +106,7 @@ class Standing:
             gauges.show(queue.name, state)
             await self._write(key, state)
         self._show_backlog()
+        gauges.show_late(infos)
         await self._show_room(infos.get(names.REAR))
         for key in self._written.keys() - self._table.items().keys():
             if self._table.is_removed(key) and not self._maker.is_made(key):

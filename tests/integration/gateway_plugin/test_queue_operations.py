@@ -204,15 +204,17 @@ async def test_a_copy_that_has_lost_the_task_tells_no_figures_of_queues(house: H
         (f"signalbox_queues_{what}_bytes", {"of": of}) for what in ("stored", "limit") for of in ("account", "rear")
     ]
 
+    late = [("signalbox_queues_late_replicas", {"of": of}) for of in ("queues", "rear")]
+
     def figures() -> list[float | None]:
-        return [REGISTRY.get_sample_value(name, labels) for name, labels in (*told.items(), *rooms)]
+        return [REGISTRY.get_sample_value(name, labels) for name, labels in (*late, *told.items(), *rooms)]
 
     async def are_told() -> bool:
-        return all(figures())
+        return figures()[:2] == [0.0, 0.0] and all(figures()[2:])
 
     await becomes(are_told)
     await house.end()
-    assert figures() == [None] * 9
+    assert figures() == [None] * 11
 
 
 async def test_a_later_queue_of_the_same_name_begins_empty(house: House) -> None:

@@ -106,3 +106,15 @@ async def test_an_act_that_fails_says_how_many_were_done_before() -> None:
     with pytest.raises(QueueFull) as raised:
         await acted(fails_at_last, 500)
     assert raised.value.facts["done"] == 107
+
+
+def test_late_replicas_of_all_queues_are_one_number_beside_that_of_dead_items() -> None:
+    def told(of: str) -> float | None:
+        return metrics.REGISTRY.get_sample_value("signalbox_queues_late_replicas", {"of": of})
+
+    of_three = {"cluster": {"replicas": [{"current": True}, {"current": False, "lag": 7}]}}
+    of_dead = {"cluster": {"replicas": [{"current": True}, {"current": True}]}}
+    gauges.show_late({"Q_A_source": of_three, "Q_A_sink": of_three, "REAR": of_dead})
+    assert (told("queues"), told("rear")) == (2.0, 0.0)
+    gauges.forget_all()
+    assert (told("queues"), told("rear")) == (None, None)
