@@ -4,7 +4,7 @@
 from typing import Final, NamedTuple
 
 LINK_BYTES_S: Final = 10e9 / 8
-"""What the network of a machine of the edge carries a second: 10 Gbit/s. Change it, and run generate.py."""
+"""What the network of a machine of the edge carries a second, each way: 10 Gbit/s. Change it, and run generate.py."""
 WARNING, CRITICAL = "warning", "critical"
 ONE: Final = "1x80"
 NONE: Final = "0x80"
@@ -390,13 +390,23 @@ ALERTS: Final = (
     ),
     Alert(
         "NetworkIsBusy",
-        f"sum by (instance, direction) (rate(signalbox_front_bytes_total[5m])) > 0.8 * {LINK_BYTES_S:.0f}",
+        # Of one address: what is measured of several programs there is one machine's, or one container's.
+        "sum by (host, direction) (label_replace(rate(signalbox_front_bytes_total[5m]), "
+        f"'host', '$1', 'instance', '(.*):[0-9]+')) > 0.8 * {LINK_BYTES_S:.0f}",
         "5m",
         WARNING,
-        "The fronts of {{ $labels.instance }} move {{ $value | humanize }}B/s.",
+        "The fronts at {{ $labels.host }} have {{ $labels.direction }} {{ $value | humanize }}B/s.",
         _EDGE,
-        {'signalbox_front_bytes_total{front="edge",direction="sent",instance="a:9100"}': "0+20e9x80"},
-        {'signalbox_front_bytes_total{front="edge",direction="sent",instance="a:9100"}': "0+5e9x80"},
+        # Two programs of one machine that together do, and of two that each do not; nor do two directions together.
+        {
+            'signalbox_front_bytes_total{front="edge",direction="sent",instance="a:9100"}': "0+10e9x80",
+            'signalbox_front_bytes_total{front="edge",direction="sent",instance="a:9101"}': "0+10e9x80",
+        },
+        {
+            'signalbox_front_bytes_total{front="edge",direction="sent",instance="a:9100"}': "0+10e9x80",
+            'signalbox_front_bytes_total{front="edge",direction="received",instance="a:9100"}': "0+10e9x80",
+            'signalbox_front_bytes_total{front="edge",direction="sent",instance="b:9100"}': "0+10e9x80",
+        },
     ),
     _rises(
         "PasswordsAreGuessed",
