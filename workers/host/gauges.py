@@ -1,6 +1,6 @@
 """What a worker counts for Prometheus. Served on ``SIGNALBOX_METRICS_PORT``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from signalbox.program import metrics
@@ -41,7 +41,10 @@ QUARANTINED: Final = metrics.counter(
     "worker_quarantined", "Jobs refused because their input is in quarantine.", "model"
 )
 CEILING: Final = metrics.gauge(
-    "worker_batch_ceiling_rows", "Most rows the memory takes in one run; 0 = never found.", "model"
+    "worker_batch_ceiling_rows",
+    "Most rows the memory takes in one run, as last found out: of a model's versions and shapes, and of all models "
+    "together, the least.",
+    "model",
 )
 VANISHED: Final = metrics.counter("worker_vanished", "Attempts found to have ended without a commit.", "model")
 CANCEL_SECONDS: Final = metrics.histogram(
@@ -166,3 +169,12 @@ def count_cached(model: str, version: int, waits_ms: Sequence[tuple[float, float
         THEIR_HITS.labels(*labels).inc(hits)
     seconds = [(fetch_ms + load_ms) / 1000 for fetch_ms, load_ms in waits_ms]
     metrics.observe_many(THEIR_SECONDS.labels(*labels), seconds)
+
+
+def show_ceiling(model: str, lowest: Mapping[tuple[str, int], int]) -> None:
+    """Tell how many rows a run may have of a model that had too many. lowest: of each version with a limit, its own."""
+    least = min((rows for (name, _), rows in lowest.items() if name == model), default=0)
+    if not least:
+        return
+    series = CEILING.labels(model)
+    series.set(min(lowest.values()) if metrics.is_joined(CEILING) else least)

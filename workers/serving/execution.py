@@ -213,8 +213,7 @@ class Executor:
         """Note that so many rows used the memory up."""
         known = self._statistics.batch_limits
         known.failed(batch_run.limit_key, rows)
-        if most := known.rows(batch_run.limit_key):
-            gauges.CEILING.labels(batch_run.model).set(most)
+        gauges.show_ceiling(batch_run.model, known.lowest())
 
     # ------------------------------------------------------------------------------ one run
 
