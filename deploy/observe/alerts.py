@@ -68,13 +68,16 @@ _ITEMS: Final = "Items of queues wait, or are dead"
 ALERTS: Final = (
     Alert(
         "ProgramIsDown",
-        "up == 0",
+        "up{endpoint!~'metrics-.+'} == 0",  # a host's worker that is not wanted now serves none, and its agent does
         "2m",
         CRITICAL,
         "Prometheus cannot read {{ $labels.instance }}.",
         _PROGRAM,
         {'up{job="worker",instance="a:9100"}': NONE},
-        {'up{job="worker",instance="a:9100"}': ONE},
+        {
+            'up{job="worker",instance="a:9100"}': ONE,
+            'up{job="worker",instance="b:9101",endpoint="metrics-worker"}': NONE,
+        },
     ),
     _rises(
         "ErrorNobodyForesaw",

@@ -5,8 +5,10 @@ stands in a command line. The far end needs a shell, tar, Python and, to start, 
 """
 
 import argparse
+import contextlib
 import hashlib
 import io
+import ipaddress
 import re
 import shlex
 import subprocess
@@ -19,6 +21,7 @@ from typing import Final, NamedTuple
 
 from signalbox.ops.nats.keys import Key, Keys
 from signalbox.program.errors import Misconfigured, Unavailable
+from signalbox.wire.names import HOST_WORKERS
 
 FOLDER: Final = "/opt/signalbox"
 """What the unit's file says; ``--folder`` takes its place there."""
@@ -32,6 +35,8 @@ _RECEIVE: Final = (
     '{ if [ "$(id -u)" = 0 ]; then sh "$d/setup.sh"; else sudo -n sh "$d/setup.sh"; fi; }'
 )
 _NAME: Final = re.compile(r"SIGNALBOX_[A-Z0-9_]+")
+_MOST_PORT: Final = 65_535 - HOST_WORKERS
+"""Of an agent's metrics: its workers have the ports after it."""
 _KEPT: Final = re.compile(r"^key=kept (\S+)$", re.MULTILINE)
 _INSTALLED: Final = "key=installed"
 _EXAMPLES: Final = """\
@@ -63,6 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--keys", type=Path, required=True, metavar="FOLDER", help="pool of keys (signalbox nats-users --pool)")
     add("--nats-url", required=True, metavar="URLS", help="SIGNALBOX_NATS_URL of the host")
     add("--ca", type=Path, metavar="FILE", help="certificates of the authorities that NATS' nodes show one of")
+    add(
+        "--metrics",
+        metavar="ADDRESS:PORT",
+        help="serve metrics of the agent there, and of its workers on the ports after it; without a password (nowhere)",
+    )
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting of the host; several")
     add("--requirements", type=Path, metavar="FILE", help="versions with hashes (requirements/worker.txt)")
     add("--extra", choices=("worker", "gpu"), default="worker", help="what pip takes along without --requirements")
@@ -199,12 +209,27 @@ def _environment(arguments: argparse.Namespace) -> str:
     }
     if arguments.ca is not None:
         settings["SIGNALBOX_NATS_CA_FILE"] = f"{folder}/etc/nats_ca.pem"
+    if arguments.metrics is not None:
+        host, port = _metrics(arguments.metrics)
+        settings |= {"SIGNALBOX_METRICS_HOST": host, "SIGNALBOX_METRICS_PORT": str(port)}
     for text in arguments.set:
         name, equals, value = text.partition("=")
         if not equals or not _NAME.fullmatch(name):
             raise Misconfigured(f"--set wants SIGNALBOX_...=VALUE, not {text!r}.")
         settings[name] = value
     return "".join(f"{name}={_quoted(text)}\n" for name, text in settings.items())
+
+
+def _metrics(text: str) -> tuple[str, int]:
+    """Address and port to serve metrics on, with room for the workers'. Raises :class:`Misconfigured`."""
+    host, _, port = text.rpartition(":")
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        if port.isdecimal() and 0 < int(port) <= _MOST_PORT:
+            return str(address), int(port)
+    raise Misconfigured(
+        f"--metrics wants an address of the machine and a port up to {_MOST_PORT}, as 10.0.0.21:9100: not {text!r}."
+    )
 
 
 def _quoted(text: str) -> str:

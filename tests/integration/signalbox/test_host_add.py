@@ -1,6 +1,7 @@
 """``signalbox host add``: a machine becomes a host over ssh, and keeps its key when it is given another release."""
 
 import argparse
+import json
 import os
 import shlex
 import stat
@@ -13,9 +14,11 @@ import pytest
 
 from signalbox.ops import cli
 from signalbox.ops.host import adding
+from signalbox.ops.host.settings import PREFIX, HostSettings
 from signalbox.ops.nats.keys import Keys
 from signalbox.program import nkeys
 from signalbox.program.errors import Misconfigured, NotFound, SignalboxError, Unavailable
+from signalbox.program.settings import load
 from tests.rigs import wheels
 from tests.rigs.sshhost import SshHost
 
@@ -233,6 +236,9 @@ def test_a_key_goes_back_to_the_pool_unless_a_machine_may_have_it(
         ("--folder", "relative"),
         ("--folder", "/a b"),
         ("--ca", "/no/such/file"),
+        ("--metrics", "9100"),
+        ("--metrics", "gpu-1:9100"),
+        ("--metrics", "10.0.0.21:65520"),
     ],
 )
 def test_what_would_not_reach_the_host_as_it_was_meant_is_refused_before_a_key_is_taken(
@@ -240,3 +246,24 @@ def test_what_would_not_reach_the_host_as_it_was_meant_is_refused_before_a_key_i
 ) -> None:
     with pytest.raises(Misconfigured):  # and not that there is no key
         adding.run(options(tmp_path, wheel, "false", *words))
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ((), {}),
+        (("--metrics", "10.0.0.21:9100"), {"SIGNALBOX_METRICS_HOST": "10.0.0.21", "SIGNALBOX_METRICS_PORT": "9100"}),
+        (("--metrics", "[fd00::1]:9200"), {"SIGNALBOX_METRICS_HOST": "fd00::1", "SIGNALBOX_METRICS_PORT": "9200"}),
+    ],
+)
+def test_metrics_of_a_host_are_served_where_its_command_says_and_else_nowhere(
+    words: tuple[str, ...], wanted: dict[str, str], wheel: Path, tmp_path: Path
+) -> None:
+    lines = adding._environment(options(tmp_path, wheel, "ssh", *words)).splitlines()
+    given = {name: json.loads(text) for name, text in (line.split("=", 1) for line in lines) if "METRICS" in name}
+    assert given == wanted
+    made = load(HostSettings, PREFIX, given)
+    assert (made.metrics_host, str(made.metrics_port)) == (
+        wanted.get("SIGNALBOX_METRICS_HOST", "127.0.0.1"),
+        wanted.get("SIGNALBOX_METRICS_PORT", "0"),
+    )

@@ -80,6 +80,29 @@ def test_prometheus_reads_every_program_of_compose_that_stays() -> None:
     assert COMPOSE["services"]["prometheus"]["networks"][0] == "bus"
 
 
+def test_prometheus_reads_files_of_hosts_where_compose_mounts_their_folder() -> None:
+    config = yaml.safe_load((OBSERVE / "prometheus.yml").read_text("utf-8"))
+    (worker,) = (job for job in config["scrape_configs"] if job["job_name"] == "worker")
+    (pattern,) = (file for each in worker["file_sd_configs"] for file in each["files"])
+    mounts = dict(mount.split(":")[:2][::-1] for mount in COMPOSE["services"]["prometheus"]["volumes"])
+    assert (Path(pattern).name, mounts[str(Path(pattern).parent)]) == ("*.yml", "./deploy/observe/hosts")
+    assert "/deploy/observe/hosts/*.yml" in (ROOT / ".gitignore").read_text("utf-8").split()
+
+
+def test_the_page_s_file_of_hosts_is_one_that_prometheus_takes() -> None:
+    page = (ROOT / "docs" / "hosts.md").read_text("utf-8").partition("## Metrics of hosts")[2].partition("\n## ")[0]
+    groups, override = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    assert all(re.fullmatch(r"[\d.]+:\d+", target) for each in groups for target in each["targets"])
+    (down,) = (alert["expr"] for alert in ALERTS if alert["alert"] == "ProgramIsDown")
+    found = re.fullmatch(r"up\{endpoint!~'(.+)'\} == 0", down)
+    assert found is not None
+    named = [each.get("labels", {}).get("endpoint", "") for each in groups]
+    assert [bool(re.fullmatch(found[1], name)) for name in named] == [False, True]
+    (network,) = override["services"]["prometheus"]["networks"]
+    assert network in override["networks"]
+    assert network not in COMPOSE["networks"]
+
+
 def test_what_grafana_reads_is_mounted_where_it_looks() -> None:
     mounts = dict(mount.split(":")[:2] for mount in COMPOSE["services"]["grafana"]["volumes"])
     provider = yaml.safe_load((OBSERVE / "grafana" / "dashboards.yml").read_text("utf-8"))["providers"][0]
