@@ -17,9 +17,11 @@ from console.projector import damage, store
 from console.projector.models import Cursor
 from signalbox.bus.client import Bus
 from signalbox.bus.pull import Delivery
+from signalbox.jobs import joblog
 from signalbox.jobs.cursor import StreamCursor
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError, Unavailable
+from signalbox.wire import names
 from signalbox.wire.messages import Record, decode
 from signalbox.wire.names import PROJECTOR, Header, Stream
 
@@ -194,4 +196,5 @@ def _acceptance(message: Delivery) -> JobMessage | None:
 
 
 def _warn(message: Delivery, error: Exception) -> None:
-    log.warning("projector.unreadable", subject=message.subject, reason=str(error))
+    job_id = names.job_of(message.subject)
+    log.warning("projector.unreadable", **joblog.only_id(job_id), subject=message.subject, reason=str(error))

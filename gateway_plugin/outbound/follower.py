@@ -234,7 +234,8 @@ class Follower:
             record = decode(Record, text)
         except msgspec.MsgspecError as error:
             gauges.ENDS_LOST.labels("unreadable").inc()
-            log.warning("outbound.unreadable_record", seq=delivery.seq, reason=str(error))
+            about = joblog.only_id(names.job_of(delivery.subject))
+            log.warning("outbound.unreadable_record", **about, seq=delivery.seq, reason=str(error))
             return None
         return None if record.deleted_at else _Ended(record, delivery.seq)
 

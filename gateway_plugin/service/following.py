@@ -18,6 +18,7 @@ from gateway_plugin.admission.ownedjobs import OwnedJobs
 from gateway_plugin.admission.pool import Pool
 from gateway_plugin.service.descriptions import Descriptions
 from signalbox.bus.client import Bus, Message
+from signalbox.jobs import joblog
 from signalbox.jobs.records import Found
 from signalbox.program import log, metrics
 from signalbox.program.errors import Unavailable
@@ -77,7 +78,7 @@ class Follower:
         try:
             self.learn(Found(decode(Record, headers[Header.RECORD]), int(headers[Header.SEQUENCE])))
         except (KeyError, msgspec.MsgspecError):
-            log.warning("gateway.event_unreadable", subject=message.subject)
+            log.warning("gateway.event_unreadable", **joblog.ids(self.found.record), subject=message.subject)
             self.is_doubtful = True
         self.changed.set()
 

@@ -138,7 +138,7 @@ class Waiters:
         try:
             record = decode(Record, message.headers[Header.RECORD])
         except (KeyError, msgspec.MsgspecError):
-            log.warning("gateway.reply_unreadable", subject=message.subject)
+            log.warning("gateway.reply_unreadable", **joblog.only_id(names.job_of(message.subject)))
             return
         if record.state.is_terminal:
             waiting[0].set_result(End(record, message.data))

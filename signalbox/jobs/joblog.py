@@ -77,9 +77,10 @@ def ids(job: Job | Record | End) -> dict[str, str]:
     return {"job": job.request_id if isinstance(job, End) else job.id, "trace": job.trace}
 
 
-def only_id(job_id: str) -> dict[str, str]:
-    """The fields of :func:`ids` where nothing but the job's id is at hand: its record is gone or cannot be read."""
-    return {"job": job_id, "trace": ""}
+def only_id(job_id: str, trace: str = "") -> dict[str, str]:
+    """The fields of :func:`ids` where nothing but the job's id is at hand, or its trace besides: its record is gone, or
+    cannot be read, or is not looked at."""
+    return {"job": job_id, "trace": trace}
 
 
 def _named(job: Job | Record) -> dict[str, Any]:

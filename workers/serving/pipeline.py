@@ -24,6 +24,7 @@ from signalbox.jobs.times import BATCH, FETCH, LEASE, QUEUE, Span, split_stages
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
+from signalbox.wire import names
 from signalbox.wire.messages import Model, Newer
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
@@ -173,7 +174,8 @@ class Pipeline:
             job = delivery.job
         except Newer:  # a newer worker understands it; this one must not remove it
             gauges.NEWER.labels(model).inc()
-            log.warning("intake.newer", subject=delivery.subject, again_in_s=NEWER_DELAY_S)
+            job_id = names.job_of(delivery.subject)
+            log.warning("intake.newer", **joblog.only_id(job_id), model=model, again_in_s=NEWER_DELAY_S)
             self._deliveries.read_anew(model, NEWER_DELAY_S)
             self.wake()
             return

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from gateway_plugin.outbound.forwarding import gauges
 from gateway_plugin.outbound.forwarding.itemjobs import ItemJobs, ItemResult, refused
@@ -96,6 +96,8 @@ class Forwarder:
         self._sink = Sink(parts.bus, parts.store, parts.made, stream)
         self._consumer = Consumer(DEFAULT_GROUP, uid_of(model))
         self._tasks: set[asyncio.Task[None]] = set()
+        self._job_ids: dict[int, str] = {}
+        """Of the items in flight whose jobs are there, by their numbers."""
         self._blocked = 0
         self._moved = asyncio.Event()
         self._stopped = ""
@@ -156,21 +158,24 @@ class Forwarder:
     async def _one(self, item: Item) -> None:
         """An item, from its job to its commit."""
         try:
-            if item.deliveries > 1 and await self._until_done(lambda: self._sink.has(self._queue, item)):
+            if item.deliveries > 1 and await self._until_done(item, lambda: self._sink.has(self._queue, item)):
                 await self._commit(item, "again")
             else:
                 await self._do(item)
         except Exception as error:  # noqa: BLE001  the edge of a task: the other items go on
-            log.exception("forwarding.item_failed", queue=self._first.name, model=self._model, index=item.index)
+            log.exception("forwarding.item_failed", **self._about(item), index=item.index)
             await self._fail(item, Bug(str(error)))
+        finally:
+            self._job_ids.pop(item.index, None)
 
     async def _do(self, item: Item) -> None:
         jobs = self._parts.jobs
         try:
-            name = await self._until_done(lambda: jobs.submit(self._queue, self._model, item, self._stream))
+            name = await self._until_done(item, lambda: jobs.submit(self._queue, self._model, item, self._stream))
         except InvalidRequest as error:
             await self._deliver(item, refused(error))
             return
+        self._job_ids[item.index] = name
         try:
             result = await self._result(name, item)
         except asyncio.CancelledError:
@@ -185,8 +190,8 @@ class Forwarder:
     async def _result(self, name: str, item: Item) -> ItemResult:
         """What came of an item's job. Raises the error of a job that may be tried again."""
         jobs = self._parts.jobs
-        end = await self._until_done(lambda: jobs.end_of(name, self._queue.max_idle_s))
-        return await self._until_done(lambda: jobs.result(end, item, self._queue.room(SINK).item_bytes))
+        end = await self._until_done(item, lambda: jobs.end_of(name, self._queue.max_idle_s))
+        return await self._until_done(item, lambda: jobs.result(end, item, self._queue.room(SINK).item_bytes))
 
     async def _deliver(self, item: Item, result: ItemResult) -> None:
         """The end in the sink, then the commit."""
@@ -197,11 +202,11 @@ class Forwarder:
         """Put a result into the sink. While that takes none, no more items are taken from the source."""
         pause_s, is_unsure, is_blocked, is_bare = _FIRST_PAUSE_S, False, False, False
         try:
-            while not (is_unsure and await self._until_done(lambda: self._sink.has(self._queue, item))):
+            while not (is_unsure and await self._until_done(item, lambda: self._sink.has(self._queue, item))):
                 try:
                     await self._sink.put(self._queue, item, result, is_bare=is_bare)
                 except InvalidRequest as error:  # the sink takes less by now, or no such tags with what is added
-                    log.warning("forwarding.result_refused", queue=self._first.name, reason=error.public_message)
+                    log.warning("forwarding.result_refused", **self._about(item), reason=error.public_message)
                     if is_bare:
                         return
                     result, is_bare = refused(error), True
@@ -224,23 +229,24 @@ class Forwarder:
             await asyncio.sleep(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(item.deliveries, 10)))
             give_back = watching.give_back
             with suppress(Conflict):  # it is not held here any more, so that it comes again by itself
-                await self._until_done(lambda: give_back(queue, self._consumer, item.index, code, error.public_message))
+                await self._until_done(
+                    item, lambda: give_back(queue, self._consumer, item.index, code, error.public_message)
+                )
             gauges.FORWARDED.labels(self._model, "given_back").inc()
             return
-        job = joblog.only_id(str(error.facts.get("job_id", "")))
-        log.warning("forwarding.item_dead", queue=queue.name, model=self._model, index=item.index, code=code, **job)
+        log.warning("forwarding.item_dead", **self._about(item), index=item.index, code=code)
         if queue.dead_message_policy == "Rear":
-            await self._until_done(lambda: watching.bury(queue, item, code, error.public_message))
+            await self._until_done(item, lambda: watching.bury(queue, item, code, error.public_message))
         await self._commit(item, "dead")
 
     async def _commit(self, item: Item, outcome: str) -> None:
         gauges.FORWARDED.labels(self._model, outcome).inc()
         with suppress(Conflict):  # it was given out anew, and is seen to be done there
-            await self._until_done(lambda: self._parts.watching.commit(self._queue, item.index))
+            await self._until_done(item, lambda: self._parts.watching.commit(self._queue, item.index))
 
     # ------------------------------------------------------------------------------ what does not go now
 
-    async def _until_done(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _until_done(self, item: Item, call: Callable[[], Awaitable[T]]) -> T:
         """What a call returns or raises of its item or its job; made again for as long as it fails otherwise."""
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -251,8 +257,13 @@ class Forwarder:
             except SignalboxError as error:
                 if "job_id" in error.facts and not isinstance(error, Ambiguous):
                     raise
-                log.info("forwarding.waits", queue=self._first.name, model=self._model, reason=error.public_message)
+                log.info("forwarding.waits", **self._about(item), reason=error.public_message)
                 pause_s = await _pause(pause_s, error)
+
+    def _about(self, item: Item) -> dict[str, Any]:
+        """What a line about an item has: its service, its job where that is there, and the trace of its put."""
+        job = joblog.only_id(self._job_ids.get(item.index, ""), item.trace)
+        return {"queue": self._first.name, "model": self._model, **job}
 
     def _stop(self, reason: str, error: SignalboxError) -> None:
         if self._stopped != reason:

@@ -75,7 +75,7 @@ async def test_a_job_of_a_newer_version_is_given_back_and_not_thrown_away(house:
     job = ledger.job("future", floats(1.0), v=2)
     subject = names.job("future", "mid", job.account_id, job.id)
     await bus.write(subject, floats(1.0), headers={Header.JOB: header(job)}, expect=0)
-    await house.worker.said("intake.newer", lambda line: line["subject"] == subject)
+    await house.worker.said("intake.newer", lambda line: line.get("job") == job.id)
     assert await bus.leader_get(Stream.JOBS, subject) is not None
     (other,) = await ledger.ended(await ledger.submit("future", floats(1.0)))
     assert other.state is State.SUCCEEDED

@@ -13,7 +13,16 @@ from gateway_plugin.outbound.forwarding import forwarder, itemjobs
 from gateway_plugin.outbound.forwarding.forwarder import Forwarder, Parts, uid_of
 from gateway_plugin.outbound.forwarding.itemjobs import ItemResult, job_id, refused
 from gateway_plugin.queues.items import Consumer, Item, consumer_of
-from signalbox.program.errors import Ambiguous, ModelError, QueueFull, RunnerCrashed, SignalboxError, Unauthorized
+from signalbox.program import log
+from signalbox.program.errors import (
+    Ambiguous,
+    InvalidRequest,
+    ModelError,
+    QueueFull,
+    RunnerCrashed,
+    SignalboxError,
+    Unauthorized,
+)
 from signalbox.wire import names
 from signalbox.wire.names import MODEL_NAME
 from signalbox.wire.queues import GroupState, Queue, QueueState, SideState, backlog
@@ -245,3 +254,42 @@ async def test_without_a_key_no_item_is_taken() -> None:
     did = await world.forward(ITEM)
     assert did[0] == ("submit", 7, "m")
     assert did[-1] == ("close", "Shutdown")
+
+
+async def test_lines_about_an_item_name_its_job_and_the_trace_of_its_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: dict[str, dict[str, Any]] = {}
+    for level in ("info", "warning", "exception"):
+        monkeypatch.setattr(log, level, lambda event, **fields: lines.setdefault(event, fields))
+    traced = msgspec.structs.replace(ITEM, trace="00-1-2-01")
+    wanted = {"queue": "q", "model": "m", "job": "job-7", "trace": "00-1-2-01"}
+
+    broken = World(max_delivery=1)
+    broken.on_result = raising(QueueFull(), then=ItemResult(b"done"))
+    broken.on_put = raising(InvalidRequest("too large"))
+    await broken.forward(traced)
+    failing = World(max_delivery=1)
+
+    def fault() -> ItemResult:
+        raise AssertionError
+
+    failing.on_result = fault
+    await failing.forward(traced)
+    told = {event: fields for event, fields in lines.items() if "forwarding" in event}
+    assert set(told) == {f"forwarding.{what}" for what in ("waits", "result_refused", "item_failed", "item_dead")}
+    for event, fields in told.items():
+        assert {name: fields.get(name) for name in wanted} == wanted, event
+
+
+async def test_a_line_about_an_item_whose_job_is_not_there_yet_has_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[dict[str, Any]] = []
+    monkeypatch.setattr(log, "info", lambda _event, **fields: lines.append(fields))
+    world = World()
+    submit, refuse = world.submit, raising(QueueFull())
+
+    async def waits(*given: Any) -> str:
+        refuse()
+        return await submit(*given)
+
+    monkeypatch.setattr(world, "submit", waits)
+    await world.forward(msgspec.structs.replace(ITEM, trace="00-1-2-01"))
+    assert [(one["job"], one["trace"]) for one in lines] == [("", "00-1-2-01")]
