@@ -247,7 +247,8 @@ DASHBOARDS: Final = (
                 "Replicas that lag or are away",
                 "short",
                 {
-                    "{{stream}}": "max by (stream) (signalbox_stream_late_replicas)",
+                    "{{stream}}": "topk(8, max by (stream) (signalbox_stream_late_replicas))",
+                    "queues: {{of}}": "max by (of) (signalbox_queues_late_replicas)",
                 },
             ),
             Panel("Answer about all streams", "s", {"controller": "max(signalbox_nats_answer_seconds)"}),
