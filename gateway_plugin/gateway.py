@@ -183,7 +183,7 @@ class Gateway:
             jobs,
             loading,
             offloading,
-            self.faults,
+            lambda: self.is_healthy,
         )
         self.methods: dict[str, Method] = {
             **tfserving_grpc.methods(catalog, status, jobs, console, counts, offloading),
@@ -313,14 +313,15 @@ class Gateway:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether requests can be accepted now: what ``/readyz`` says too."""
-        return not self.faults()
+        """Whether callers are known and answered now: NATS is connected and the key table is current.
+
+        Also while NATS has no room for jobs, which ``/readyz`` tells of: callers are told so, and results are read.
+        """
+        return self._bus.is_connected and not self.faults()
 
     def faults(self) -> list[str]:
-        """Why requests cannot be accepted now, see :mod:`signalbox.program.health`."""
-        is_stale = self._keys.synced_age_s > self.settings.stale_keys_s
-        found = [*self._bus.faults(), *self._queue_parts.bus.faults(), *self._reserve.faults()]
-        return sorted({*found, *([_STALE] if is_stale else [])})
+        """Why callers cannot be told apart now, see :mod:`signalbox.program.health`; NATS speaks for itself there."""
+        return [_STALE] if self._keys.synced_age_s > self.settings.stale_keys_s else []
 
     def _check_storing(self) -> None:
         """Raises :class:`Unavailable` with cause and mend while NATS has no room for a job, or stores none."""

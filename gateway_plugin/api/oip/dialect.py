@@ -1,6 +1,6 @@
 """The Open Inference Protocol, ready to be served: one counting and one way to a prediction for both transports."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gateway_plugin.api.oip.grpc import OipGrpc
@@ -33,10 +33,10 @@ def open_inference(
     jobs: Jobs,
     loading: Loading,
     offloading: Offloading,
-    faults: Callable[[], Sequence[str]],
+    is_healthy: Callable[[], bool],
 ) -> OpenInference:
-    """The dialect. faults: why requests cannot be accepted now."""
-    targets, views = Targets(catalog), ModelViews(workers, faults)
+    """The dialect. is_healthy: whether requests can be accepted now."""
+    targets, views = Targets(catalog), ModelViews(workers, is_healthy)
     inference = Inference(targets, jobs, Statistics())
     return OpenInference(
         OipRest(
@@ -47,16 +47,10 @@ def open_inference(
             loading,
             codec,
             offloading,
-            is_healthy=lambda: not faults(),
+            is_healthy=is_healthy,
             max_binary_bytes=settings.max_upstream_bytes,
         ),
         OipGrpc(
-            targets,
-            views,
-            inference,
-            loading,
-            offloading,
-            is_healthy=lambda: not faults(),
-            max_elements=settings.max_elements,
+            targets, views, inference, loading, offloading, is_healthy=is_healthy, max_elements=settings.max_elements
         ),
     )

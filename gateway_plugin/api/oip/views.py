@@ -4,7 +4,7 @@ The messages of :mod:`gateway_plugin.proto.inference_pb2` have the same fields.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import signalbox
@@ -25,6 +25,7 @@ _PLATFORM: Final = "tensorflow_savedmodel"
 _BACKEND: Final = "tensorflow"
 _TYPES: Final = {"BYTES": "TYPE_STRING", "COMPLEX64": "TYPE_INVALID", "COMPLEX128": "TYPE_INVALID"}
 _STATES: Final = {"AVAILABLE": "READY", "LOADING": "LOADING"}
+_AWAY: Final = Availability("END", "UNAVAILABLE", "NATS cannot be reached.")
 _AT_ONCE: Final = 64
 """Models that are looked at before other requests get their turn."""
 
@@ -84,12 +85,11 @@ def _dimensions(spec: TensorSpec) -> list[int]:
 
 
 class ModelViews:
-    """Which models and versions could run now: none while requests cannot be accepted, for the reasons that ``faults``
-    gives."""
+    """Which models and versions could run now: none while requests cannot be accepted."""
 
-    def __init__(self, workers: LiveWorkers, faults: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, workers: LiveWorkers, is_healthy: Callable[[], bool]) -> None:
         self._workers = workers
-        self._faults = faults
+        self._is_healthy = is_healthy
         self._availabilities = Availabilities(workers)
 
     def unready(self, ready: PreparedVersion) -> str:
@@ -116,6 +116,4 @@ class ModelViews:
     def _of(
         self, model: Model, version: int, residencies: Mapping[tuple[str, int], Collection[str]] | None = None
     ) -> Availability:
-        if faults := self._faults():
-            return Availability("END", "UNAVAILABLE", " ".join(faults))
-        return self._availabilities.of(model, version, residencies)
+        return self._availabilities.of(model, version, residencies) if self._is_healthy() else _AWAY
