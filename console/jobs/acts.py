@@ -63,7 +63,7 @@ def retry(actor: Actor, job_id: str, *, after: str = "", reason: str = "") -> de
     """
     target = Target("job", job_id)
     check(actor, Act.JOBS_RETRY, target, reason=reason)
-    job = Job.objects.filter(pk=job_id).first()
+    job = _ended(job_id)
     with preparing(actor, Act.JOBS_RETRY, target, reason=reason):
         if job is None and not JOB_ID.match(job_id):
             raise NotFound(f"There is no job {job_id!r}.")
@@ -115,9 +115,9 @@ def delete(actor: Actor, job_id: str, *, reason: str = "") -> JobAct:
     """Delete an ended job for good: its result, its dead letter, its row. Raises :class:`Conflict` for an open one."""
     target = Target("job", job_id)
     check(actor, Act.JOBS_DELETE, target, reason=reason)
-    known = _known(job_id)
+    known = _ended(job_id)
     with act(actor, Act.JOBS_DELETE, target, reason=reason) as changed:
-        job = _row(job_id, known)
+        job = known or _row(job_id, None)
         if job.is_open:
             raise Conflict(f"The job has not ended, it is {job.state}: cancel it first.")
         changed.before = {"account": job.account_id, "state": job.state}
@@ -169,6 +169,12 @@ def _require_change(job: Job, priority: Priority | None, deadline_at: datetime |
 def _known(job_id: str) -> Job | None:
     """The job as NATS has it, where there is no row yet."""
     return None if Job.objects.filter(pk=job_id).exists() else fresh.find(job_id)
+
+
+def _ended(job_id: str) -> Job | None:
+    """The job, for an act on ended ones: as NATS has it where its row, which is up to a second late, has no end."""
+    row = Job.objects.filter(pk=job_id).first()
+    return row if row is not None and not row.is_open else fresh.find(job_id) or row
 
 
 def _row(job_id: str, known: Job | None) -> Job:

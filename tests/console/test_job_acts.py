@@ -16,7 +16,7 @@ from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.config import ConsoleSettings
-from console.jobs import acts
+from console.jobs import acts, fold, fresh
 from console.jobs.fold import JobMessage
 from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
@@ -149,6 +149,21 @@ async def test_a_job_that_was_given_up_runs_again_and_the_page_leads_on(page: Br
     assert once_more.redirect_chain[-1][0] not in {f"/jobs/{first}", f"/jobs/{old.id}"}
     results = await in_thread(lambda: list(AuditEntry.objects.filter(target=old.id).values_list("act", "result")))
     assert sorted(results) == [("jobs.redrive", "done")] * 3
+
+
+async def test_a_job_whose_row_is_late_is_run_again_and_deleted_as_nats_has_it(
+    page: Browse, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await enable(bus)
+    old = await dead(bus, floats(1.0))
+    await in_thread(make, 1, id=old.id, model="half", state="running", account_id="shop")
+    error = messages.ErrorInfo(code="x", message="X.")
+    ended = life.failed(life.first_record(old, State.QUEUED), error, now=old.created_at + 1)
+    monkeypatch.setattr(fresh, "find", lambda _id: fresh._unsaved(fold.row_of_record(ended, 1, time.time())))
+    answer = await page(f"/jobs/{old.id}/retry")
+    again = deadletters.redriven_id(await deadletters.find(bus, old.id))
+    assert answer.redirect_chain[-1][0] == f"/jobs/{again}"
+    assert "is deleted" in (await page(f"/jobs/{old.id}/delete", {"reason": "asked for"})).content.decode()
 
 
 async def test_a_job_without_a_dead_letter_says_since_when_its_input_is_gone(page: Browse, bus: Bus) -> None:
