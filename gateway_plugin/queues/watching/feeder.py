@@ -136,11 +136,13 @@ class Feeder:
             await self._bus.request(held.reply, b"+ACK")
 
     async def _commit_sent(self, held: Held) -> None:
-        """Nobody commits it again: until the server has it, or its watch has ended."""
-        while self._holds(held) and not self.is_closed:
+        """Nobody commits it again: until the server has it, or its watch has ended; once at least, also then."""
+        while self._holds(held):
             try:
                 await self.commit(held.seq)
             except Unavailable:
+                if self.is_closed:
+                    return
                 await asyncio.sleep(_COMMIT_AGAIN_S)
 
     # ------------------------------------------------------------------------------ what the server is told, and tells

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway_plugin.queues import rear
 from gateway_plugin.queues.items import Consumer, Item, item_of
 from gateway_plugin.queues.watching import feeder, groups, watches
-from gateway_plugin.queues.watching.openwatch import OpenWatch, Watch, WatchMoved
+from gateway_plugin.queues.watching.openwatch import AHEAD, OpenWatch, Watch, WatchMoved
 from gateway_plugin.queues.watching.presence import Presence
 from gateway_plugin.queues.watching.watches import Watches
 from signalbox.bus import queues, topology
@@ -302,6 +302,17 @@ async def test_a_watch_that_commits_itself_has_committed_what_it_sent_and_no_mor
     other = await plugin.watch("you", window=60)
     left = sorted([(await given(other)).index for _ in range(51)])
     assert left == indexes[149:], "the last one that it took was perhaps not sent"
+
+
+async def test_what_a_watch_has_sent_is_committed_though_it_is_closed_in_the_same_moment(at: Rig) -> None:
+    indexes = await at.put(*(str(number) for number in range(AHEAD + 1)))
+    plugin = await at.plugin()
+    watch = await plugin.watch("me", is_auto_commit=True)
+    await becomes(lambda: len(watch.held) == AHEAD)  # nothing is asked for, so that closing waits for nothing
+    assert [(await given(watch)).index for _ in range(2)] == indexes[:2]
+    await watch.close()
+    other = await plugin.watch("you", window=AHEAD)
+    assert sorted([(await given(other)).index for _ in range(AHEAD)]) == indexes[1:]
 
 
 async def test_what_a_group_does_not_ask_for_is_committed_for_it_alone(at: Rig) -> None:
