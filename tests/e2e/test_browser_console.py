@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, WebSocketRoute, expect
+from playwright.sync_api import Page, Route, WebSocketRoute, expect
 
 from console.board.protocol import Topic, Topics
 from console.board.rows import Waiter
@@ -414,6 +414,31 @@ def test_the_theme_is_kept_and_shown_before_the_first_paint(window: Window) -> N
     page.goto(window.url("/models"))
     assert page.locator("html").get_attribute("data-theme") == "dark"
     assert page.evaluate("getComputedStyle(document.body).color") != "rgb(21, 35, 43)"
+    page.context.close()
+
+
+def test_a_page_one_of_whose_scripts_did_not_come_is_loaded_again_once_and_then_says_so(window: Window) -> None:
+    page = window.tab()
+    lost: list[str] = []
+
+    def lose(route: Route) -> None:
+        if len(lost) == 1:
+            route.continue_()
+        else:  # as the browser does while its machine changes its network
+            lost.append(route.request.url)
+            route.abort("failed")
+
+    page.route("**/js/confirm.js", lose)
+    page.goto(window.url("/models"))
+    page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
+    page.wait_for_load_state()
+    page.get_by_role("button", name="Find or act").click()
+    expect(page.get_by_role("combobox", name="Find")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    lost *= 2
+    page.goto(window.url("/models"))
+    expect(page.get_by_role("alert")).to_contain_text("Load the page again")
+    assert page.evaluate("performance.getEntriesByType('navigation')[0].type") == "navigate", "not for ever"
     page.context.close()
 
 
