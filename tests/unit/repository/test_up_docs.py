@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.rows import BROWSER, ROWS
+from tests.rows import BROWSER, NETWORK, ROWS, Row, _next
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 LINK: Final = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -72,9 +72,18 @@ def test_every_file_of_tests_is_in_one_row() -> None:
     tests = [str(test.relative_to(ROOT)) for test in (ROOT / "tests").rglob("test_*.py")]
     given = [argument for row in ROWS["test"] for argument in row.arguments]
     rows = {test: sum(map(test.startswith, given)) for test in tests}
-    twice = {test for test in tests if test.startswith(BROWSER)}
+    apart = BROWSER + NETWORK
+    twice = {test for test in tests if test.startswith(apart)}
     assert {test: count for test, count in rows.items() if count != 1} == dict.fromkeys(twice, 2)
-    assert {f"--ignore={each}" for each in BROWSER} <= set(given)
+    assert {f"--ignore={each}" for each in apart} <= set(given)
+
+
+def test_no_browser_runs_beside_tests_that_change_the_machine_s_interfaces() -> None:
+    browser, network, other = Row("b", (), has_browser=True), Row("n", (), has_interfaces=True), Row("o", ())
+    assert _next([network, other], [browser]) is other
+    assert _next([network], [browser]) is None
+    assert _next([browser, other], [network]) is other
+    assert _next([network, other], [other]) is network
 
 
 def test_locked_dependencies_name_no_host_and_have_hashes() -> None:
