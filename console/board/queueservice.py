@@ -1,6 +1,6 @@
 """How queues of the queue service stand: in a word, and the alarms about them. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -8,7 +8,7 @@ from console.board.causes import grouped, hint
 from console.board.conditions import Condition
 from console.board.rows import Alarm, Row
 from signalbox.wire.names import SIDES, Side
-from signalbox.wire.queues import Queue, QueueState, SideState
+from signalbox.wire.queues import Queue, QueueState, SideState, backlog
 
 
 class QueueStanding(Row, frozen=True):
@@ -35,6 +35,13 @@ def takes_results(queue: Queue, state: QueueState | None) -> bool:
     return not (is_full(queue, "sink", state) or side_of(state, "sink").is_ended)
 
 
+def waiting(queues: Mapping[str, Queue], states: Mapping[str, QueueState]) -> dict[str, int]:
+    """Items that wait for each model and could be done: while a sink takes nothing, no worker can do anything for its
+    queue, however many there are. By the same keys."""
+    known = ((queue, states.get(key)) for key, queue in queues.items())
+    return backlog((queue, state) for queue, state in known if takes_results(queue, state))
+
+
 def condition(queue: Queue, state: QueueState | None) -> Condition:
     """How it stands, in a word of the stylesheet and in words for people."""
     if state is None or state.state == "creating":
@@ -44,15 +51,18 @@ def condition(queue: Queue, state: QueueState | None) -> Condition:
     full = [side for side in SIDES if is_full(queue, side, state)]
     if full:
         is_or_are = "is" if len(full) == 1 else "are"
-        return Condition(
-            "late", f"{' and '.join(full)} full", f"Its {' and '.join(full)} {is_or_are} full: puts are refused."
-        )
+        so = _stops(queue, full, "puts are refused")
+        return Condition("late", f"{' and '.join(full)} full", f"Its {' and '.join(full)} {is_or_are} full: {so}.")
     ended = [side for side in SIDES if side_of(state, side).is_ended]
     if ended:
-        return Condition(
-            "drained", f"{' and '.join(ended)} ended", "It takes no further item there until it is reopened."
-        )
+        so = _stops(queue, ended, "it takes no further item there")
+        return Condition("drained", f"{' and '.join(ended)} ended", f"{so[0].upper()}{so[1:]} until it is reopened.")
     return Condition("ok", "running")
+
+
+def _stops(queue: Queue, sides: Sequence[Side], puts: str) -> str:
+    """What comes of sides that take nothing. puts: of those into them."""
+    return f"{puts}, and its services take no items" if queue.services and "sink" in sides else puts
 
 
 def alarms(queues: Mapping[str, Queue], states: Mapping[str, QueueState]) -> dict[str, Alarm]:

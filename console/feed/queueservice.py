@@ -11,7 +11,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.wire import names
 from signalbox.wire.names import Bucket
-from signalbox.wire.queues import Queue, QueueState, backlog
+from signalbox.wire.queues import Queue, QueueState
 
 
 class ServiceQueues:
@@ -30,8 +30,7 @@ class ServiceQueues:
 
         def show(*_: object) -> None:
             self._view.stand("queueservice", queueservice.alarms(queues.items(), states.items()))
-            waiting = backlog((queue, states.get(key)) for key, queue in queues.items().items())
-            self._view.queues.items(waiting, self._clock())
+            self._view.queues.items(queueservice.waiting(queues.items(), states.items()), self._clock())
 
         def note(key: str, queue: Queue | None, _: int) -> None:
             (self._known.discard if queue is None else self._known.add)(key)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from console.board.protocol import Topic
 from console.board.queues import QueueRows
-from console.board.queueservice import takes_results
+from console.board.queueservice import waiting
 from console.board.rows import Queue
 from console.feed.gauges import Gauges
 from console.feed.queues import WatchedQueues
@@ -19,7 +19,7 @@ from signalbox.bus.table import Table
 from signalbox.wire.messages import Desired, Model, Worker
 from signalbox.wire.names import Bucket, Header, event_of_jobs, model_of_event, untoken
 from signalbox.wire.queues import Queue as ServiceQueue
-from signalbox.wire.queues import QueueState, backlog
+from signalbox.wire.queues import QueueState
 
 
 class _Rows(Topic):
@@ -135,11 +135,7 @@ class Loads:
             self.queues.desired(untoken(what), desired, self._clock())
 
     def _on_service_queue(self, *_: object) -> None:
-        states = self._queue_states.items()
-        known = ((queue, states.get(key)) for key, queue in self._service_queues.items().items())
-        # While a sink takes nothing no worker can do anything for its queue, however many there are.
-        waiting = backlog((queue, state) for queue, state in known if takes_results(queue, state))
-        self.queues.items(waiting, self._clock())
+        self.queues.items(waiting(self._service_queues.items(), self._queue_states.items()), self._clock())
 
     async def _listen(self) -> None:
         self._accepted = await self._bus.subscribe(event_of_jobs(), self._on_job)

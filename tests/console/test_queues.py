@@ -386,6 +386,10 @@ async def test_items_of_a_queue_are_the_backlog_of_each_of_its_services(bus: Bus
         await put(bus, Bucket.QUEUES, "orders", QueueDocument(name="orders", account_id="shop", services=("a", "b")))
         await viewer.until(lambda: viewer.row("queues", "a").get("items") == 5)
         await viewer.until(lambda: viewer.row("queues", "b").get("items") == 5)
+        await put(bus, Bucket.QUEUE_STATES, "orders", replace(state, sink=SideState(length=230_399)))  # it is full
+        await viewer.until(lambda: not viewer.row("queues", "a"))
+        await put(bus, Bucket.QUEUE_STATES, "orders", state)
+        await viewer.until(lambda: viewer.row("queues", "a").get("items") == 5)
         await remove(bus, Bucket.QUEUES, "orders")
         await viewer.until(lambda: not viewer.row("queues", "a"))
         await remove(bus, Bucket.QUEUE_STATES, "orders")
@@ -401,6 +405,18 @@ def test_a_side_that_drops_its_oldest_is_never_full_and_many_full_ones_are_one_l
     many = {f"q{n}": replace(queue, name=f"q{n}") for n in range(7)}
     (alarm,) = queueservice.alarms(many, dict.fromkeys(many, STATE)).values()
     assert alarm.text == "7 of the queues are full, so that puts are refused: q0, q1, q2, q3, q4 and 2 more."
+
+
+def test_a_sink_that_takes_nothing_is_said_to_stop_the_services_of_its_queue() -> None:
+    queue = QueueDocument(name="orders", account_id="shop", services=("a",))
+    full = replace(STATE, source=SideState(), sink=SideState(length=230_399))
+    assert queueservice.condition(queue, full).why == (
+        "Its sink is full: puts are refused, and its services take no items."
+    )
+    assert queueservice.condition(replace(queue, services=()), full).why == "Its sink is full: puts are refused."
+    assert queueservice.condition(queue, replace(STATE, source=SideState())).why == (
+        "It takes no further item there, and its services take no items until it is reopened."
+    )
 
 
 def test_who_is_limited_to_models_sees_no_queues(browser: Browser, admin: Actor, shop: Account) -> None:
