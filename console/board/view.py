@@ -6,7 +6,7 @@ records, gauges. What it makes: the topics of :data:`TOPICS`. It knows no NATS a
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -64,6 +64,8 @@ class LiveView:
         """Devices that shall have workers; None = each that there is."""
         self.is_starting = False
         """Whether a host's agent starts a worker."""
+        self.is_ending: Callable[[str], bool] = lambda _worker_id: False
+        """Whether a host's agent ends a worker now."""
 
     def presence(self, worker_id: str, worker: Worker | None, now: float) -> set[str]:
         """A worker's heartbeat; None when its presence ran out or it said goodbye.
@@ -77,6 +79,8 @@ class LiveView:
             self._lost.pop(worker_id, None)
         elif worker_id in self._workers and worker_id not in self._lost:
             self._lost[worker_id] = now
+            if self.is_ending(worker_id):
+                self.ended([worker_id])
         self._show_worker(worker_id)
         return unread
 

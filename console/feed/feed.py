@@ -175,6 +175,8 @@ class Feed:
         self.view.reported("disk", _DISK_LOW if self._reserve.is_low else "")
         self.faults.show(now)
         self.view.stand("fronts", self._fronts.alarms(now))
+        if not self.is_blind:
+            self.scaling.age(now)  # first: alarms heed what agents start and end
         self.view.age(now, is_blind=self.is_blind)
         self.programs.show(is_blind=self.is_blind)
         self.view.reported("away", _AWAY if self._is_away(now) else "")
@@ -185,7 +187,6 @@ class Feed:
         else:
             self.view.health("workers", workers(self.view.workers(), self.view.wanted))
             self.view.health("lanes", gpus(self.view.lanes.rows()))
-            self.scaling.age(now)
 
     def _is_away(self, now: float) -> bool:
         """Whether NATS is, and not only unread as this process has just started."""

@@ -40,6 +40,7 @@ class FleetScaling:
         self._bus: Bus | None = None
         self._hosts: Table[Host] | None = None
         self._heard: Subscription | None = None
+        view.is_ending = self._is_ending
         self._kept: dict[str, str] = {}
         """Workers that agents have told of, and the host of each."""
         self.scale: Scale | None = None
@@ -113,6 +114,11 @@ class FleetScaling:
         shown = {row.id for row in self._view.workers()}  # the presence of one may outlive its agent's word
         self._kept = {worker: host for worker, host in self._kept.items() if worker in shown}
         self._kept |= {worker: host for worker, (host, _) in told.items()}
+
+    def _is_ending(self, worker_id: str) -> bool:
+        """Whether an agent has said of a worker that it ends it. One that is waited for to come again is lost."""
+        told = (kept for host in self.hosts() for kept in host.workers)
+        return any(kept.id == worker_id and kept.state == "draining" for kept in told)
 
     async def close(self) -> None:
         """Follows no longer."""

@@ -13,7 +13,7 @@ from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
 from console.board import capacity as board
 from console.board.queues import Gauge
-from console.board.rows import Figure
+from console.board.rows import Alarm, Figure
 from console.catalog.models import ModelVersion, ServedModel
 from console.feed.feed import Feed
 from console.feed.health import workers
@@ -163,8 +163,12 @@ def test_a_fleet_that_goes_to_no_worker_and_has_its_first_again_has_lost_none(
     alarms(AGENT)
     view.presence("w0", presence("w0", "d0", state="draining", host="h/boot"), now)
     assert "drained" not in alarms(replace(AGENT, workers=(replace(kept, state="draining"),)))
+    view.presence("w0", None, now)  # that it has ended the agent has not told yet, but that it ends it
+    assert workers(view.workers(), view.wanted) == Figure("Workers", "ok", "0/0", "none is wanted")
+    view.presence("w0", presence("w0", "d0", host="h/boot"), now)
+    alarms(AGENT)
     view.presence("w0", None, now)
-    alarms(AGENT)  # that it has ended the agent has not told yet
+    alarms(AGENT)
     assert workers(view.workers(), view.wanted) == Figure("Workers", "failed", "0/1")
     alarms(replace(AGENT, workers=()))
     assert workers(view.workers(), view.wanted) == Figure("Workers", "ok", "0/0", "none is wanted")
@@ -178,6 +182,19 @@ def test_a_fleet_that_goes_to_no_worker_and_has_its_first_again_has_lost_none(
     found = alarms(replace(AGENT, workers=(replace(kept, state="waiting", why="ended with 1"),)))["unserved:digits"]
     assert found.text == "digits: 3 jobs wait and no worker runs."
     assert [one.state for one in view.workers()] == ["lost"], "its agent has not ended it"
+
+
+def test_alarms_heed_at_once_what_agents_say(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, view = 1_000_000.0, feed.view
+    view.model("digits", messages.Model(name="digits"), now)
+    view.presence("w0", presence("w0", "d0", state="starting", host="h/boot"), now)
+    view.queues.gauge("digits", Gauge(3, now), now)
+    begun = replace(AGENT, workers=(replace(AGENT.workers[0], state="starting"),))
+    monkeypatch.setattr(feed.scaling, "hosts", lambda: [begun])
+    feed._each_second(now)
+    alarm = view.topics.topics["alarms"].rows["unserved:digits"]
+    assert isinstance(alarm, Alarm)
+    assert alarm.level == "warning"
 
 
 def test_the_page_looks_again_when_something_stands_otherwise_and_at_each_step_of_its_picture(
