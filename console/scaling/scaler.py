@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from console.board.capacity import Devices
-from console.scaling.rules import NO_CAPACITY, Load, Recommendation, Wants, Windows, classes, recommended, wants
+from console.scaling.rules import BUSY, NO_CAPACITY, Load, Recommendation, Wants, Windows, classes, recommended, wants
 from signalbox.wire.scaling import ClassScale, ModelScale, Scale, Scaling
 
 _PARTS: Final = 1000
@@ -53,7 +53,9 @@ class Scaler:
             wanted, reason = self._settled(name, load, scaling, current, now) if scaling.is_on else (current, "")
             one = wants(load, scaling, wanted, reason, now)
             if one.scale.needed:
-                one = one._replace(load_devices=self._worked(name, one.load_devices, scaling, now))
+                most = max(1, scaling.min, scaling.max) if scaling.is_on else current
+                worked = self._worked(name, one.load_devices, scaling, now)
+                one = one._replace(load_devices=min(worked, most * BUSY))  # further devices would not have it
             else:
                 self._work.pop(name, None)
             all_wants.append(one)

@@ -100,6 +100,14 @@ def test_a_device_is_added_where_those_that_there_are_would_never_rest_and_stays
     assert workers(fleet.decide(19.5, digits=load._replace(arrived_per_s=1.0))) == {"": 1}
 
 
+def test_no_device_is_asked_for_that_the_models_may_not_be_on() -> None:
+    fleet = Fleet(digits=Scaling(is_on=True, min=0, max=2))
+    fleet.replicas |= {"fixed": 1}
+    busy = Load(running=2, run_s=2.0, arrived_per_s=3.0)
+    assert fleet.decide(0.0, digits=busy).scale.classes[""].asked == 2
+    assert fleet.decide(1.0, digits=busy, fixed=busy).scale.classes[""].asked == 3
+
+
 def test_what_exceeds_a_class_says_so_and_goes_to_the_next() -> None:
     devices = Devices({"t4": 1, "a100": 0}, {"t4": 3, "a100": 2}, {"t4": 1, "a100": 0})
     found = Fleet(devices=devices, digits=ON).decide(0.0, digits=Load(waiting=500)).scale.classes
