@@ -50,6 +50,14 @@ def test_every_icon_that_is_asked_for_is_drawn() -> None:
     assert {"live", "release", "gpu", "freeze"} <= asked <= drawn
 
 
+def test_every_figure_that_the_feed_tells_has_a_place_on_the_board() -> None:
+    feed = "".join(path.read_text() for path in (CONSOLE / "feed").glob("*.py"))
+    told = set(re.findall(r'view\.health\("([a-z]+)"', feed))
+    (function,) = re.findall(r"^const HEALTH = .*?^}", (CONSOLE / "static" / "js" / "board.js").read_text(), re.M | re.S)
+    assert {"nats", "workers", "scaling"} <= told
+    assert told <= set(re.findall(r"\b([a-z]+): ", function))
+
+
 def test_every_part_of_the_throughput_has_a_colour_of_its_own() -> None:
     asked = {name for path in [*TEMPLATES, *SCRIPTS] for name in re.findall(r"\bshare-\d", path.read_text())}
     drawn = dict(re.findall(r"\.(share-\d) \{ fill: (var\(--[a-z-]+\)); background: \2; \}", STYLES))

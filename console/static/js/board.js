@@ -43,10 +43,11 @@ function alarms(rows) {
   });
 }
 
-/** Each has its place from the first on, also those that are measured only while somebody watches. */
+/** Each has its place from the first on, also those that are measured only while somebody watches; "scaling" is there while something scales. */
 const HEALTH = { nats: "NATS", workers: "Workers", lanes: "GPU time in use", controller: "Controller", projector: "Job list", storage: "Storage", dead: "Dead letters" };
 function health(rows) {
-  return Object.entries(HEALTH).map(([key, name]) => {
+  const shown = rows.scaling ? { nats: HEALTH.nats, workers: HEALTH.workers, scaling: rows.scaling.name, ...HEALTH } : HEALTH;
+  return Object.entries(shown).map(([key, name]) => {
     const row = rows[key] ?? { name, state: "unknown", value: "…" };
     const parts = [el("span", { class: "stat-label" }, row.name), el("span", { class: "stat-value health-value", "data-state": row.state }, row.value), el("span", { class: "stat-note" }, row.note || "\u00a0")];
     return row.href ? el("a", { class: "stat", href: row.href }, ...parts) : el("div", { class: "stat" }, ...parts);
