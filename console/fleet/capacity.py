@@ -77,6 +77,14 @@ def standing(only: Collection[str] = ()) -> Standing:
     return Standing(scale is not None, _classes(scale, devices), models, picture(list(feed.scaling.history)))
 
 
+def of_model(model: ServedModel) -> ModelRow | None:
+    """How one stands; None where it does not scale by itself, and without NATS."""
+    feed = running.feed
+    if not model.autoscale or feed is None or feed.is_blind:
+        return None
+    return _model(model, feed.scaling.scale or Scale())
+
+
 def _classes(scale: Scale | None, devices: Devices) -> list[ClassRow]:
     rows = []
     for name in dict.fromkeys([*(scale.classes if scale is not None else ()), *devices.there]):

@@ -19,7 +19,7 @@ from console.catalog import files, joining, policy, selection, services, triton,
 from console.catalog.models import ServedModel
 from console.deletion import listing as deletion
 from console.feed.running import running
-from console.fleet import hosts, listing, replicas, serving, steering, workers
+from console.fleet import capacity, hosts, listing, replicas, serving, steering, workers
 from console.fleet import services as fleet
 from console.jobs.models import Job
 from console.outbox import services as outbox
@@ -234,6 +234,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "undoable": deletion.undoable(name),
         "undo_s": settings.CONSOLE.deleted_kept_s,
         "pin": steering.pin_of(name),
+        "scaling": capacity.of_model(model),
         "replicas": (placed := replicas.of(name)),
         "replica_warnings": replicas.warnings(name, placed),
         "hosts": sorted({hosts.id_of(row.host) for row in workers.present().values() if row.state != "lost"}),

@@ -82,6 +82,7 @@ def test_wanted_and_actual_are_seen_with_their_reasons(
     page = browser("viewer").get("/workers/-/scaling").content.decode()
     assert "no capacity: 3 asked for, at most 2" in page
     assert "35 jobs wait" in page
+    assert "3 wanted: 35 jobs wait" in browser("viewer").get("/models/digits").content.decode()
     found: Any = call("viewer")("get", "scaling").json()
     assert found["classes"] == [
         {
