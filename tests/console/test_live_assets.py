@@ -53,7 +53,8 @@ def test_every_icon_that_is_asked_for_is_drawn() -> None:
 def test_every_figure_that_the_feed_tells_has_a_place_on_the_board() -> None:
     feed = "".join(path.read_text() for path in (CONSOLE / "feed").glob("*.py"))
     told = set(re.findall(r'view\.health\("([a-z]+)"', feed))
-    (function,) = re.findall(r"^const HEALTH = .*?^}", (CONSOLE / "static" / "js" / "board.js").read_text(), re.M | re.S)
+    board = (CONSOLE / "static" / "js" / "board.js").read_text()
+    (function,) = re.findall(r"^const HEALTH = .*?^}", board, re.MULTILINE | re.DOTALL)
     assert {"nats", "workers", "scaling"} <= told
     assert told <= set(re.findall(r"\b([a-z]+): ", function))
 

@@ -125,7 +125,12 @@ class Forwarder:
 
     @property
     def _queue(self) -> Queue:
-        return self._parts.find(self._first.name) or self._first
+        return self._known() or self._first
+
+    def _known(self) -> Queue | None:
+        """The queue as it is now; None where it is gone, though another may have its name."""
+        found = self._parts.find(self._first.name)
+        return found if found is not None and found.created_at == self._first.created_at else None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -179,7 +184,7 @@ class Forwarder:
         try:
             result = await self._result(name, item)
         except asyncio.CancelledError:
-            if self._parts.find(self._first.name) is None:  # nobody will want the result
+            if self._known() is None:  # nobody will want the result
                 await asyncio.shield(jobs.cancel([name]))
             raise
         except SignalboxError as error:

@@ -31,8 +31,8 @@ from signalbox.wire.queues import DEFAULT_GROUP, Queue, QueueMark
 _SOURCE: Final[Side] = "source"
 _PAUSE_S: Final = 1.0
 """Before a forwarder that failed begins anew."""
-_Service = tuple[str, str]
-"""A queue's name and a model's."""
+_Service = tuple[str, float, str]
+"""A queue's name, when it was made, and a model's name: one of the queue's name made later is another."""
 
 
 class SourceTables:
@@ -137,26 +137,26 @@ class Forwarding:
         """The services of all queues."""
         found = {name: queue for name in self._known if (queue := tables.find(name)) is not None}
         self._known &= found.keys()
-        return {(name, model): queue for name, queue in found.items() for model in queue.services}
+        return {(name, queue.created_at, model): queue for name, queue in found.items() for model in queue.services}
 
     async def _match(self, parts: Parts | None, wanted: dict[_Service, Queue]) -> None:
         """Have a forwarder for each service that is wanted, and no other."""
-        self._accounts = Counter((queue.account_id, model) for (_, model), queue in wanted.items())
+        self._accounts = Counter((queue.account_id, model) for (_, _, model), queue in wanted.items())
         for service in self._running.keys() - wanted.keys():
             await self._running.pop(service).cancel()
         for service in wanted.keys() - self._running.keys():
             assert parts is not None, "there is nothing to start without them"
             running = self._running[service] = Background()
-            running.start(self._keep(parts, *service), name=f"service {service[1]} of queue {service[0]}")
+            running.start(self._keep(parts, *service), name=f"service {service[2]} of queue {service[0]}")
 
-    async def _keep(self, parts: Parts, name: str, model: str) -> None:
+    async def _keep(self, parts: Parts, name: str, created_at: float, model: str) -> None:
         """Have one service's forwarder run; after its source's stream has ended, when that goes on."""
         changed = self._changed.setdefault(name, asyncio.Event())
         while True:
             changed.clear()
             queue = parts.find(name)
             try:
-                if queue is not None:
+                if queue is not None and queue.created_at == created_at:
                     await Forwarder(parts, queue, model, await self._stream_of(name)).run()
                 await changed.wait()
             except SignalboxError as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from gateway_plugin.outbound.forwarding import forwarder, itemjobs
 from gateway_plugin.outbound.forwarding.forwarder import Forwarder, Parts, uid_of
 from gateway_plugin.outbound.forwarding.itemjobs import ItemResult, job_id, refused
+from gateway_plugin.outbound.forwarding.runner import Forwarding
+from gateway_plugin.outbound.settings import OutboundSettings
 from gateway_plugin.queues.items import Consumer, Item, consumer_of
 from signalbox.program import log
 from signalbox.program.errors import (
@@ -218,6 +221,47 @@ async def test_a_full_sink_is_waited_for_with_the_result_in_hand() -> None:
     world.on_put = raising(QueueFull(), QueueFull())
     did = await world.forward(ITEM)
     assert [one[0] for one in did] == ["submit", "put", "commit", "close"]
+
+
+async def test_no_result_goes_to_another_queue_that_has_the_name_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, into = World(created_at=1.0), []
+    put = world.put
+
+    def remade() -> ItemResult:
+        world.queue = Queue(name="q", account_id="another", services=("m",), created_at=2.0)
+        return ItemResult(b"done")
+
+    async def noted(queue: Queue, *given: Any, **said: Any) -> int:
+        into.append(queue.account_id)
+        return await put(queue, *given, **said)
+
+    world.on_result = remade
+    monkeypatch.setattr(world, "put", noted)
+    await world.forward(ITEM)
+    assert into == ["a"]
+
+
+async def test_a_queue_made_anew_has_a_forwarder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    world: Any = World()
+    made: list[Queue] = []
+
+    async def runs(forwarder: Any) -> None:
+        made.append(forwarder._first)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Forwarder, "run", runs)
+    forwarding = Forwarding(world, world, OutboundSettings())
+    monkeypatch.setattr(forwarding, "_stream_of", lambda _name: asyncio.sleep(0, "s 1"))
+    parts = Parts(world, world, world, world, world, lambda _: world.queue, lambda *_: 2, 64)
+    for created_at in (1.0, 1.0, 2.0):
+        world.queue = Queue(name="q", account_id="a", services=("m",), created_at=created_at)
+        forwarding._known.add("q")
+        tables: Any = SimpleNamespace(find=lambda _name: world.queue)
+        await forwarding._match(parts, forwarding._wanted(tables))
+        for _ in range(5):
+            await asyncio.sleep(0)
+    await forwarding._match(None, {})
+    assert [queue.created_at for queue in made] == [1.0, 2.0]
 
 
 async def test_a_failure_that_may_pass_gives_back_and_the_last_one_buries() -> None:
