@@ -158,6 +158,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "why_unpublished": services.unpublished().get(name, ""),
         "history": AuditEntry.objects.filter(target_kind="queue", target=name)[:30],
         "front": settings.CONSOLE.front_url or "https://FRONT",
+        "without_key": services.without_key(queue),
         "state": None,
     }
     try:

@@ -18,9 +18,11 @@ from console.queues.models import Queue
 from console.queues.terms import NAME, Terms, changed
 from signalbox.program.errors import Conflict, InvalidRequest
 from signalbox.wire import names
+from signalbox.wire.access import is_listed
 from signalbox.wire.names import Bucket
 from signalbox.wire.queues import MOST_QUEUES
 
+_SUBMIT: Final = "jobs:submit"
 _NAMED: Final = "name: 1 to 60 letters, digits, “.”, “_” and “-”, with a letter or a digit first."
 
 
@@ -37,6 +39,15 @@ def find(name: str) -> Queue:
 def terms_of(queue: Queue) -> Terms:
     """What it is set to now."""
     return msgspec.convert(queue, Terms, from_attributes=True)
+
+
+def without_key(queue: Queue) -> list[str]:
+    """Its services that take nothing, as no key that is there may submit the jobs of their items."""
+    keys = queue.account.keys.select_related("account").filter(revoked_at=None)
+    if queue.key:
+        keys = keys.filter(pk=queue.key)
+    may = [key.document() for key in keys if key.state() == "active" and _SUBMIT in key.scopes]
+    return [model for model in queue.services if not any(is_listed(key, model) for key in may)]
 
 
 def create(actor: Actor, name: str, account: str, terms: Mapping[str, Any], *, reason: str = "") -> Queue:

@@ -13,6 +13,7 @@ from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
 from console.board import queueservice
+from console.catalog.models import ServedModel
 from console.config import ConsoleSettings
 from console.controller.reconciler import ConsoleReconciler
 from console.keys import accounts
@@ -194,6 +195,25 @@ def test_the_form_of_a_key_has_its_queues(browser: Browser, admin: Actor, shop: 
     key = ApiKey.objects.get()
     assert (key.scopes, key.queues_allowed) == (["queues:watch"], ["orders"])
     assert "orders" in client.get(f"/keys/{key.pk}").content.decode()
+
+
+def test_a_page_names_the_services_that_no_key_lets_have_anything(
+    browser: Browser, admin: Actor, shop: Account
+) -> None:
+    for name in ("a", "b"):
+        ServedModel.objects.create(name=name, base_path=f"/{name}")
+    queue = services.create(admin, "orders", "shop", {"services": ["a", "b"]})
+    keys.create(admin, keys.KeyGrant(name="puts", account="shop", scopes=("queues:put",)))
+    assert services.without_key(queue) == ["a", "b"]
+    key, _ = keys.create(admin, keys.KeyGrant(name="a", account="shop", scopes=("jobs:submit",), models=("a",)))
+    assert services.without_key(queue) == ["b"]
+    page = browser("viewer").get("/queues/orders").content.decode()
+    assert "b takes no items: no key of the account may submit them" in page
+    assert "a takes no items" not in page
+    keys.revoke(admin, key.pk)
+    assert services.without_key(queue) == ["a", "b"]
+    ApiKey.objects.update(revoked_at=None, scopes=["jobs:submit"], models_allowed=[])
+    assert services.without_key(queue) == []
 
 
 def test_rest_takes_the_products_names_and_refuses_others_by_name(call: Callable[[str], Call], shop: Account) -> None:
