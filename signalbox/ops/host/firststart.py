@@ -82,12 +82,13 @@ class FirstStart:
         self._moved.set()
 
     def learn(self, key: str, worker: Worker | None) -> None:
-        """The presence of a worker under a key has changed. One that is gone may have left jobs, unless its host is
-        there, which has ended it, or starts it again."""
+        """The presence of a worker under a key has changed. The last one of all that is gone has left word of what it
+        knows; any other may have left jobs, unless its host is there, which has ended it, or starts it again."""
         self.changed()
         if worker is not None and worker.state == "ready" and self.held.get(worker.device.id, 0.0) is None:
             self.held[worker.device.id] = self._clock()
-        if worker is None and all(token(kept.id) != key for host in self._hosts() for kept in host.workers):
+        is_known = any(token(kept.id) == key for host in self._hosts() for kept in host.workers)
+        if worker is None and not (is_known and self._workers()):
             self.doubt()
 
     def doubt(self) -> None:
@@ -147,7 +148,8 @@ class FirstStart:
         except msgspec.MsgspecError:  # a newer program's
             position = ReconcilerPosition()
         newest_at = datetime.fromisoformat(jobs["last_ts"]).timestamp() if jobs["messages"] else None
-        last_record = state["last_seq"] if state["messages"] else 0
+        # One that drains reads records until it ends, and says then how far it has come.
+        last_record = state["last_seq"] if state["messages"] and not self._workers() else 0
         self._due(needed_at(position, self._scale(), newest_job_at=newest_at, last_record=last_record))
         return True
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import http.client
+import math
 import os
 import signal
 import socket
@@ -27,10 +28,11 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.duties import ReconcilerPosition
 from signalbox.wire.messages import Desired, Device, Job, State, Worker, decode
-from signalbox.wire.names import Bucket
-from signalbox.wire.scaling import ClassScale, Host, HostDevice, Scale
+from signalbox.wire.names import Bucket, Stream
+from signalbox.wire.scaling import ClassScale, Host, HostDevice, HostWorker, Scale
 from tests.rigs import lightworker
 from tests.rigs.natsserver import NatsServer
+from tests.rigs.presence import presence
 from tests.rigs.processes import gone
 from tests.rigs.submit import Ledger, floats, register
 from verification.chaos.environment.proxy import CALM, Proxy, Weather
@@ -519,6 +521,39 @@ async def test_a_worker_that_cannot_start_is_told_with_the_reason(nats: NatsServ
         host = seen.host("h1")
         assert host is not None
         assert "while starting" in host.workers[0].why
+
+
+async def test_records_that_a_draining_worker_has_yet_to_read_start_no_other_before_it_has_gone(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = (HostWorker(id="w", device="cpu-1", state="draining"),)
+    device = Device(id="cpu-1", kind="cpu", name="cpu:1")
+    host = Host(id="h", host="h", devices=(HostDevice(device=device, class_="cpu"),), workers=kept)
+    workers = [presence("w", "cpu-1", state="draining", host="h")]
+    first = FirstStart(
+        bus,
+        "h",
+        hosts=lambda: [host],
+        scale=lambda: None,
+        workers=lambda: workers,
+        start=lambda _: None,
+        clock=time.time,
+    )
+    left_there = {Stream.JOBS: {"messages": 0}, Stream.STATE: {"messages": 1, "last_seq": 5}}
+
+    async def stands(stream: Stream) -> dict[str, int]:
+        return left_there[stream]
+
+    monkeypatch.setattr(first, "_stream", stands)
+    await first._look()
+    assert first._due_at == math.inf
+    first._doubted.clear()
+    workers.clear()
+    first.learn(names.token("w"), None)
+    assert first._doubted.is_set()
+    await first._look()
+    assert first._due_at == 0.0
+    await first.close()
 
 
 async def test_a_host_to_which_nats_does_not_tell_at_first_what_waits_asks_again(
