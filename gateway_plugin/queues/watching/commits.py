@@ -78,12 +78,15 @@ async def _commit_by_index(bus: Bus, place: Place, index: int) -> bool:
     if subject is None:
         return await _was_there(bus, place, index)
     consumer = place.consumer(names.rank_of(subject))
+    reply = names.queue_ack(place.queue, place.side, consumer, str(index))
     try:
-        await bus.request(names.queue_ack(place.queue, place.side, consumer, str(index)), b"+ACK")
+        await bus.request(reply, b"+ACK")
     except Unavailable:
-        if not bus.is_connected or await _is_given(bus, place, consumer, index):
+        if not bus.is_connected:
             raise
-        return False
+        if not await _is_given(bus, place, consumer, index):
+            return False
+        await bus.request(reply, b"+ACK")  # it was given out while the first one waited for its answer
     return True
 
 

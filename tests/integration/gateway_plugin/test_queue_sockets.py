@@ -175,7 +175,7 @@ async def test_a_server_that_stops_tells_its_watches_and_has_them_give_back() ->
         code, _ = await closed_by(socket)
         await given_back(watch)
         await closing
-    assert code == 1001
+    assert code in {1001, 1012}, "ours, or that of the server where its turn comes first"
 
 
 async def test_what_clients_have_no_reason_to_send_is_passed_over_and_a_large_frame_is_not() -> None:

@@ -326,6 +326,18 @@ async def test_what_a_group_does_not_ask_for_is_committed_for_it_alone(at: Rig) 
     assert [(await given(everything)).index for _ in range(5)] == [*indexes, blue]
 
 
+async def test_a_commit_that_comes_before_its_item_is_given_out_is_one_all_the_same(at: Rig) -> None:
+    (index,) = await at.put("a")
+    plugin, other = await at.plugin(), await at.plugin(1.0)
+    asked = asyncio.Event()
+    await at.bus.subscribe(names.queue_ack("my.queue", "source"), lambda _: asked.set())
+    commit = asyncio.create_task(other.commit(index))
+    await asked.wait()  # the server answers to no item that it has not given out yet
+    assert (await given(await plugin.watch("me"))).index == index
+    await commit
+    assert await at.pending() == 0
+
+
 async def test_a_commit_at_another_plugin_frees_a_slot(at: Rig) -> None:
     await at.put("a", is_high=True)
     await at.put("b")
