@@ -18,7 +18,8 @@ FATAL = "fatal_day"
 SHIFTS = """window.shifts = []; new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) {
     // The words of the state stand at the right end of their line: longer ones begin further left.
-    const moved = entry.sources.filter((one) => !one.node?.parentElement?.closest("[data-live=state]"));
+    const element = (node) => node instanceof Element ? node : node?.parentElement;
+    const moved = entry.sources.filter((one) => !element(one.node)?.closest("[data-live=state]"));
     const names = moved.map((one) => `${one.node?.className} ${one.previousRect.y} to ${one.currentRect.y}`);
     if (moved.length && !entry.hadRecentInput) window.shifts.push([entry.value, ...names]);
   }

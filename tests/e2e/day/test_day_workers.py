@@ -40,6 +40,9 @@ def _say_why(page: Page, reason: str) -> None:
     page.get_by_label("Reason").fill(reason)
 
 
+DRAINED: Final = "async () => (await (await fetch(location.href)).text()).includes('may be stopped now')"
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_worker_is_found(window: Window, width: int) -> None:
     task = Task(window, "a worker's page", width=width)
@@ -57,9 +60,9 @@ def test_a_worker_is_drained_and_resumed_and_both_are_said(window: Window, width
     _say_why(page, "a new driver")
     task.click(page.locator("#confirm-yes"))
     expect(page.locator("main")).to_contain_text("a new driver")
-    while "may be stopped now" not in page.locator("main").inner_text():  # it hands over within a second
-        page.wait_for_load_state()  # one that is loading cannot be reloaded
-        page.reload()
+    page.wait_for_function(DRAINED, polling=200)  # it hands over within a second
+    page.wait_for_load_state()  # one that is loading cannot be reloaded
+    page.reload()
     expect(page.locator("main")).to_contain_text(re.compile("Drained, may be stopped now.*Asked by admin"))
     task.done(4)
     task = Task(window, "resume a worker", width=width)
