@@ -101,6 +101,7 @@ class Loads:
     def _load(self, name: str, row: Queue, now: float) -> Load:
         if row.is_paused:  # nothing of what waits may begin, however many devices there are
             row = replace(row, waiting=0, lost=0, items=0, oldest_at=None)
+            self._called.pop(name, None)
         speeds = [worker.rates[name] for worker in self.workers() if worker.rates.get(name)]
         return Load(
             waiting=row.waiting + row.lost,
