@@ -110,7 +110,7 @@ class Supervisor:
         self._leased = LeasedDevice(
             bus, device, identity, settings.leased_device(), start_guard=start_guard, make_stages=make_stages
         )
-
+        gauges.LEASE_SLACK.set_function(lambda: self._leased.lease_slack_s)
         self._reconciler = JobReconciler(
             bus,
             self._records,
@@ -280,8 +280,8 @@ class Supervisor:
             await self._hold.serve(self._halt)
         finally:
             self._hold = None
-            for gauge in (gauges.LEASE_TOKEN, gauges.LEASE_SLACK, gauges.IN_FLIGHT):
-                gauge.set(0)
+            gauges.LEASE_TOKEN.set(0)
+            gauges.IN_FLIGHT.set(0)
             DEVICE.end_hold()
             gauges.HOLDS.labels("lost" if lease.lost.is_set() else "given up").inc()
             self._presence.changed.set()

@@ -260,13 +260,13 @@ ALERTS: Final = (
     ),
     Alert(
         "LeaseAtRisk",
-        "signalbox_lease_slack_seconds < 4 and signalbox_lease_token > 0",
+        "signalbox_lease_slack_seconds < 4 != 0",  # 0 = no lease
         "0s",
         CRITICAL,
         "The guard of {{ $labels.instance }} ends its runner in {{ $value }} s.",
         _DEVICE,
-        {"signalbox_lease_slack_seconds": "3x80", "signalbox_lease_token": "7x80"},
-        {"signalbox_lease_slack_seconds": NONE, "signalbox_lease_token": NONE},
+        {"signalbox_lease_slack_seconds": "3x80"},
+        {"signalbox_lease_slack_seconds": NONE},
     ),
     _rises(
         "LeaseLost",

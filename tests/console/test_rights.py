@@ -1,6 +1,7 @@
 """Who may do what: every URL, every role, CSRF, read-only. Walked from the URL conf, so none is forgotten."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -367,6 +368,13 @@ def test_one_entry_of_the_rail_is_where_one_is(
     lit = [line for line in rail.splitlines() if "aria-current" in line]
     assert len(lit) == (place is not None)
     assert all(f'href="{place}"' in line for line in lit)
+
+
+def test_what_the_rail_of_a_narrow_screen_leaves_out_stands_in_the_menu(browser: Browser) -> None:
+    page = browser("admin").get("/results").content.decode()
+    left_out = re.findall(r'<li class="wide-only"><a href="([^"]+)"', page)
+    assert "/queues" in left_out
+    assert re.findall(r'<a href="([^"]+)" class="narrow-only"', page) == left_out
 
 
 def test_a_refusal_speaks_to_operators_of_operators(browser: Browser) -> None:

@@ -150,7 +150,8 @@ class LeaseMachine:
 
     def slack(self, now: float) -> float:
         """Seconds until the guard would kill the runner; 0 where nothing is held."""
-        return self.held.acked_at + self.rules.fence_s - now if self.held else 0.0
+        held = self.held  # once: who asks for figures does so in a thread of its own
+        return held.acked_at + self.rules.fence_s - now if held else 0.0
 
     # -- events --------------------------------------------------------------------------------------
 

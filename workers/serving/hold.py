@@ -297,7 +297,6 @@ class Hold:
             for held in self._commits.old_claims(self.in_flight.values(), self._settings.results_kept_s / RENEWED):
                 self._tasks.start(self._commits.renew(held), name="renew a claim")
             gauges.IN_FLIGHT.set(len(self.in_flight))
-            gauges.LEASE_SLACK.set(self._leased.lease_slack_s)
 
     async def _tell_waiting(self) -> None:
         """Have presence written soon after a job was pulled that cannot begin at once: nobody knows of it till then."""
