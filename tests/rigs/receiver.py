@@ -31,6 +31,7 @@ class Receiver:
         self.port = 0
         self._answers = list(answers or (OK,))
         self._came = asyncio.Condition()
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def count(self, number: int, timeout_s: float = 20.0) -> list[Received]:
         """What was received, as soon as it is so many."""
@@ -53,8 +54,15 @@ class Receiver:
             yield self
         finally:
             server.close()
+            for task, writer in self._open.items():
+                task.cancel()
+                writer.transport.abort()
+            await asyncio.gather(*self._open, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = writer
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = {
@@ -73,6 +81,7 @@ class Receiver:
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
+            del self._open[task]
             writer.close()
 
 
