@@ -126,6 +126,7 @@ class SideStateOut(serializers.Serializer[Any]):
     oldest_at = serializers.DateTimeField(allow_null=True)
     rear = serializers.IntegerField()
     is_ended = serializers.BooleanField()
+    is_away = serializers.BooleanField()
     is_full = serializers.BooleanField()
     groups = QueueGroupOut(many=True)
     consumers = ConsumerOut(many=True)

@@ -90,6 +90,11 @@ CAUSES: Final = {
         "/queues",
         "The queue's page has the reason; change its settings, or give NATS more room.",
     ),
+    "queue-away": Cause(
+        "{count} of the queues have no leader in NATS, so that nothing is put or taken: {names}.",
+        "/queues",
+        "Bring the node of NATS back that is away; queues of three instances outlast the loss of one.",
+    ),
     "queue-full": Cause(
         "{count} of the queues are full, so that puts are refused: {names}.",
         "/queues",

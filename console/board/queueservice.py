@@ -32,14 +32,17 @@ def is_full(queue: Queue, side: Side, state: QueueState | None) -> bool:
 
 def takes_results(queue: Queue, state: QueueState | None) -> bool:
     """Whether its services can go on: their results have a place."""
-    return not (is_full(queue, "sink", state) or side_of(state, "sink").is_ended)
+    sink = side_of(state, "sink")
+    return not (is_full(queue, "sink", state) or sink.is_ended or sink.is_away)
 
 
 def waiting(queues: Mapping[str, Queue], states: Mapping[str, QueueState]) -> dict[str, int]:
-    """Items that wait for each model and could be done: while a sink takes nothing, no worker can do anything for its
-    queue, however many there are. By the same keys."""
+    """Items that wait for each model and could be done: while a source gives or a sink takes nothing, no worker can do
+    anything for its queue, however many there are. By the same keys."""
     known = ((queue, states.get(key)) for key, queue in queues.items())
-    return backlog((queue, state) for queue, state in known if takes_results(queue, state))
+    return backlog(
+        (queue, state) for queue, state in known if takes_results(queue, state) and not side_of(state, "source").is_away
+    )
 
 
 def condition(queue: Queue, state: QueueState | None) -> Condition:
@@ -48,6 +51,10 @@ def condition(queue: Queue, state: QueueState | None) -> Condition:
         return Condition("pending", "being made", "The outbound program makes its streams.")
     if state.state == "failed":
         return Condition("failed", "failed", state.why)
+    away = [side for side in SIDES if side_of(state, side).is_away]
+    if away:
+        why = "has no leader in NATS: a node is away, or another is being elected. Until then nothing is put or taken"
+        return Condition("late", f"{' and '.join(away)} away", f"Its {' and '.join(away)} {why}.")
     full = [side for side in SIDES if is_full(queue, side, state)]
     if full:
         is_or_are = "is" if len(full) == 1 else "are"
@@ -66,7 +73,7 @@ def _stops(queue: Queue, sides: Sequence[Side], puts: str) -> str:
 
 
 def alarms(queues: Mapping[str, Queue], states: Mapping[str, QueueState]) -> dict[str, Alarm]:
-    """One for each queue that could not be made, and each with a full side; many as one."""
+    """One for each queue that could not be made, and each with a full side or one that is away; many as one."""
     found = {}
     for key, queue in queues.items():
         said = condition(queue, states.get(key))
@@ -75,5 +82,6 @@ def alarms(queues: Mapping[str, Queue], states: Mapping[str, QueueState]) -> dic
             found[f"queue-failed:{key}"] = Alarm("error", text, href=f"/queues/{queue.name}", what=queue.name)
         elif said.state == "late":
             text = f"Queue {queue.name}: {said.why[0].lower()}{said.why[1:]}"
-            found[f"queue-full:{key}"] = Alarm("warning", text, href=f"/queues/{queue.name}", what=queue.name)
+            kind = "away" if any(side_of(states.get(key), side).is_away for side in SIDES) else "full"
+            found[f"queue-{kind}:{key}"] = Alarm("warning", text, href=f"/queues/{queue.name}", what=queue.name)
     return grouped({key: replace(alarm, hint=hint(key)) for key, alarm in found.items()})

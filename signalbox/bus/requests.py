@@ -134,13 +134,15 @@ class Requests:
             raise write_refused(ack.error)
         return ack.seq
 
-    async def request_json(self, subject: str, doc: object | None = None) -> dict[str, Any]:
+    async def request_json(
+        self, subject: str, doc: object | None = None, *, timeout_s: float | None = None
+    ) -> dict[str, Any]:
         """A JetStream API request.
 
         Raises :class:`NotFound` (no such stream, consumer or message), :class:`Unavailable`, or
         :class:`Misconfigured` with the server's words when it refuses the request.
         """
-        _, body = await self.request(subject, b"" if doc is None else _encode_json(doc))
+        _, body = await self.request(subject, b"" if doc is None else _encode_json(doc), timeout_s=timeout_s)
         answer = _decode_json(body)
         error = answer.get("error")
         if error:

@@ -7,6 +7,8 @@ from signalbox.bus.client import Bus
 from signalbox.wire.assets import SHARES, STREAMS
 from signalbox.wire.names import Stream
 
+LIST_S: Final = 10.0
+"""Longest wait for what NATS tells of all streams of an account: it waits 4 s itself for the word of each leader."""
 NEARLY_FULL: Final = 0.8
 """Part of a stream's limit from which room must be made, before it refuses messages or drops them too early."""
 WATCHED: Final = tuple(stream for stream in SHARES if stream not in {Stream.EVENTS, Stream.DELIVERIES})
@@ -47,6 +49,32 @@ async def read(bus: Bus) -> list[StreamFill]:
 async def read_late(bus: Bus) -> dict[str, int]:
     """Replicas that lag or are away, of each declared stream or bucket that is not watched. Raises as :func:`read`."""
     return {name: late_replicas(await bus.request_json(f"$JS.API.STREAM.INFO.{name}")) for name in _OTHERS}
+
+
+class Streams(NamedTuple):
+    """Those of an account. infos: what NATS tells of each, by name. leaderless: others, of which it tells nothing."""
+
+    infos: dict[str, dict[str, Any]]
+    leaderless: frozenset[str]
+
+    def late_replicas(self) -> dict[str, int]:
+        """Replicas of each that lag or are away; of one without a leader at least that one."""
+        return {name: late_replicas(info) for name, info in self.infos.items()} | dict.fromkeys(self.leaderless, 1)
+
+
+async def list_streams(bus: Bus) -> Streams:
+    """Raises as :meth:`Bus.request_json`."""
+    infos: dict[str, dict[str, Any]] = {}
+    leaderless: set[str] = set()
+    seen = 0
+    while True:
+        page = await bus.request_json("$JS.API.STREAM.LIST", {"offset": seen}, timeout_s=LIST_S)
+        told, missing = page.get("streams") or [], page.get("missing") or []
+        infos |= {info["config"]["name"]: info for info in told}
+        leaderless |= set(missing)
+        seen += len(told) + len(missing)
+        if not (told or missing) or seen >= page["total"]:
+            return Streams(infos, frozenset(leaderless))
 
 
 def late_replicas(info: Mapping[str, Any]) -> int:

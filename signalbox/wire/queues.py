@@ -149,7 +149,8 @@ class GroupState(Doc, frozen=True, kw_only=True):
 
 
 class SideState(Doc, frozen=True, kw_only=True):
-    """How a side stands. oldest_at: UTC seconds, 0 = it is empty. rear: dead items of it."""
+    """How a side stands. oldest_at: UTC seconds, 0 = it is empty. rear: dead items of it. is_away: NATS has no leader
+    for its stream, so that nothing can be put or taken; all else is as before."""
 
     length: int = 0
     size: int = 0
@@ -158,6 +159,7 @@ class SideState(Doc, frozen=True, kw_only=True):
     oldest_at: float = 0.0
     rear: int = 0
     is_ended: bool = False
+    is_away: bool = False
     groups: tuple[GroupState, ...] = ()
 
 

@@ -386,6 +386,15 @@ async def test_the_board_tells_of_full_and_failed_queues_and_pages_of_each_chang
         alarm = viewer.row("alarms", "queue-full:orders")
         assert alarm["text"] == "Queue orders: its source is full: puts are refused."
         assert alarm["href"] == "/queues/orders"
+        away = QueueState(state="running", sink=SideState(is_away=True), at=1.5)
+        await put(bus, Bucket.QUEUE_STATES, "orders", away)
+        await viewer.until(lambda: viewer.row("alarms", "queue-away:orders"))
+        assert viewer.row("alarms", "queue-away:orders")["text"] == (
+            "Queue orders: its sink has no leader in NATS: a node is away, or another is being elected. "
+            "Until then nothing is put or taken."
+        )
+        await put(bus, Bucket.QUEUE_STATES, "orders", STATE)
+        await viewer.until(lambda: viewer.row("alarms", "queue-full:orders"))
         await viewer.until(lambda: viewer.row("queuestates", "orders").get("at") == 1.0)
         await put(bus, Bucket.QUEUE_STATES, "orders", QueueState(state="failed", why="No room.", at=2.0))
         await viewer.until(lambda: viewer.row("alarms", "queue-failed:orders"))
@@ -407,6 +416,10 @@ async def test_items_of_a_queue_are_the_backlog_of_each_of_its_services(bus: Bus
         await viewer.until(lambda: viewer.row("queues", "a").get("items") == 5)
         await viewer.until(lambda: viewer.row("queues", "b").get("items") == 5)
         await put(bus, Bucket.QUEUE_STATES, "orders", replace(state, sink=SideState(length=230_399)))  # it is full
+        await viewer.until(lambda: not viewer.row("queues", "a"))
+        await put(bus, Bucket.QUEUE_STATES, "orders", state)
+        await viewer.until(lambda: viewer.row("queues", "a").get("items") == 5)
+        await put(bus, Bucket.QUEUE_STATES, "orders", replace(state, source=replace(state.source, is_away=True)))
         await viewer.until(lambda: not viewer.row("queues", "a"))
         await put(bus, Bucket.QUEUE_STATES, "orders", state)
         await viewer.until(lambda: viewer.row("queues", "a").get("items") == 5)

@@ -2,9 +2,9 @@
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from signalbox.bus.storage import late_replicas
+from signalbox.bus.storage import Streams
 from signalbox.program import metrics
 from signalbox.wire.names import REAR, SIDES
 from signalbox.wire.queues import QueueState
@@ -64,9 +64,9 @@ def show_room(of: str, stored_bytes: int, limit_bytes: int) -> None:
         LIMIT.labels(of).set(limit_bytes)
 
 
-def show_late(infos: Mapping[str, Mapping[str, Any]]) -> None:
-    """How many replicas are late, by what NATS tells of each stream of the account."""
-    late = {name: late_replicas(info) for name, info in infos.items()}
+def show_late(streams: Streams) -> None:
+    """How many replicas of the account's streams are late."""
+    late = streams.late_replicas()
     LATE.labels("rear").set(late.pop(REAR, 0))
     LATE.labels("queues").set(sum(late.values()))
 

@@ -16,6 +16,7 @@ from gateway_plugin.queues.watching.groups import group_states
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
+from signalbox.bus.storage import Streams, list_streams
 from signalbox.bus.table import Table, put, remove
 from signalbox.program import log
 from signalbox.program.errors import NotFound, SignalboxError, Unavailable
@@ -96,23 +97,21 @@ class Standing:
 
         Raises as :meth:`Bus.request_json`.
         """
-        infos = {
-            info["config"]["name"]: info for info in await self._queue_bus.listed("$JS.API.STREAM.LIST", "streams")
-        }
+        streams = await list_streams(self._queue_bus)
+        gauges.show_late(streams)
         watches = self._watches.by_queue()
-        dead = await self._dead(infos.get(names.REAR))
+        dead = await self._dead(streams.infos.get(names.REAR))
         for key, queue in dict(self._table.items()).items():
-            state = await self._state(key, queue, infos, dead, watches.get(queue.name, ()))
+            state = await self._state(key, queue, streams, dead, watches.get(queue.name, ()))
             gauges.show(queue.name, state)
             await self._write(key, state)
         self._show_backlog()
-        gauges.show_late(infos)
-        await self._show_room(infos.get(names.REAR))
+        await self._show_room(streams.infos.get(names.REAR))
         for key in self._written.keys() - self._table.items().keys():
             if self._table.is_removed(key) and not self._maker.is_made(key):
                 await self._forget(key)
         return bool(self._watches) or any(
-            info["state"]["messages"] for name, info in infos.items() if name.startswith("Q_")
+            info["state"]["messages"] for name, info in streams.infos.items() if name.startswith("Q_")
         )
 
     def _show_backlog(self) -> None:
@@ -151,7 +150,7 @@ class Standing:
         self,
         key: str,
         queue: Queue,
-        infos: Mapping[str, Mapping[str, Any]],
+        streams: Streams,
         dead: Mapping[str, int],
         watches: Sequence[WatchState],
     ) -> QueueState:
@@ -160,8 +159,10 @@ class Standing:
         sides: dict[Side, SideState] = {"source": before.source, "sink": before.sink} if is_made else {}
         replicas = before.replicas if is_made else 0
         for side in SIDES if is_made else ():
-            info = await self._info(names.queue_stream(queue.name, side), infos)
-            if info is not None:
+            stream = names.queue_stream(queue.name, side)
+            if stream in streams.leaderless:
+                sides[side] = replace(sides[side], is_away=True)
+            elif (info := await self._info(stream, streams.infos)) is not None:
                 sides[side] = await self._side(queue.name, side, info, dead)
                 replicas = int(info["config"].get("num_replicas", 1))
         state = QueueState(
@@ -175,7 +176,7 @@ class Standing:
         return _bounded(state)
 
     async def _info(self, stream: str, listed: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """What NATS tells of a stream; None while it does not. A cluster's list lacks those that move just now."""
+        """What NATS tells of a stream, one that was made since the list too; None while it does not."""
         if stream in listed:
             return listed[stream]
         try:
@@ -214,7 +215,7 @@ class Standing:
     async def _dead(self, info: Mapping[str, Any] | None) -> dict[str, int]:
         """Dead items by the wildcard of their side. All are counted by their subjects, when any came or went."""
         if info is None:
-            return {}
+            return self._rear[1]
         now = info["state"]["last_seq"], info["state"]["messages"]
         if self._rear[0] != now:
             self._rear = now, _by_side(await self._subjects()) if info["state"]["messages"] else {}

@@ -92,7 +92,7 @@ def _bounds(side: dict[str, Any]) -> str:
 
 def _print_side(name: str, side: dict[str, Any]) -> None:
     oldest = f", the oldest of {side['oldest_at']}" if side["oldest_at"] else ""
-    ended = ", ended" if side["is_ended"] else ""
+    ended = f"{', ended' if side['is_ended'] else ''}{', away' if side.get('is_away') else ''}"
     print(f"\n{name}: {side['length']} items of {side['bytes']} bytes{oldest}; {side['rear']} in its rear queue{ended}")
     if side["groups"]:
         rows = [(one["name"], one["pending"], one["left"], one["index"]) for one in side["groups"]]

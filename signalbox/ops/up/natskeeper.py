@@ -13,6 +13,7 @@ from typing import Final
 
 from signalbox.bus.client import Bus
 from signalbox.bus.disk import Room
+from signalbox.bus.storage import list_streams
 from signalbox.ops.up.child import Child
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
@@ -162,7 +163,7 @@ class NatsKeeper:
 async def last_sequences(bus: Bus) -> dict[str, int]:
     """The last sequence of each stream, by name; empty while NATS does not answer."""
     try:
-        streams = await bus.listed("$JS.API.STREAM.LIST", "streams")
+        streams = await list_streams(bus)
     except SignalboxError:
         return {}
-    return {info["config"]["name"]: info["state"]["last_seq"] for info in streams}
+    return {name: info["state"]["last_seq"] for name, info in streams.infos.items()}

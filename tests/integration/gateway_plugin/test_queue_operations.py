@@ -25,7 +25,7 @@ from gateway_plugin.queues.watching.openwatch import Watch
 from gateway_plugin.queues.watching.presence import Presence
 from gateway_plugin.queues.watching.watches import Watches
 from gateway_plugin.service.queues import MANAGE, PUT, Queues
-from signalbox.bus import queues, topology
+from signalbox.bus import queues, storage, topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put, remove
 from signalbox.program.errors import LimitExceeded, NotFound
@@ -291,13 +291,14 @@ async def test_nothing_is_asked_of_nats_while_nothing_is_in_a_queue(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbound, asked, idle = house.queues["outbound"], [], asyncio.Event()
-    listed, subscribe = outbound.listed, outbound.subscribe
+    request_json, subscribe = outbound.request_json, outbound.subscribe
 
-    async def counted(subject: str, field: str) -> list[Any]:
-        asked.append(subject)
-        found = await listed(subject, field)
-        if is_waiting:
-            idle.set()
+    async def counted(subject: str, *args: Any, **named: Any) -> dict[str, Any]:
+        found = await request_json(subject, *args, **named)
+        if subject == "$JS.API.STREAM.LIST":
+            asked.append(subject)
+            if is_waiting:
+                idle.set()
         return found
 
     is_waiting = False
@@ -307,7 +308,7 @@ async def test_nothing_is_asked_of_nats_while_nothing_is_in_a_queue(
         is_waiting = subject == "evt.q.>"
         return await subscribe(subject, *args, **named)
 
-    monkeypatch.setattr(outbound, "listed", counted)
+    monkeypatch.setattr(outbound, "request_json", counted)
     monkeypatch.setattr(outbound, "subscribe", heard)
     await house.decide(TEXTS)
     await house.until(is_running)
@@ -370,6 +371,33 @@ async def test_an_item_of_which_no_event_tells_is_told_all_the_same(
     await house.put_item()
     async with asyncio.timeout(20):
         await house.until(lambda found: found is not None and found.source.length == 1)
+
+
+async def test_a_side_whose_stream_has_no_leader_is_told_as_away_and_all_others_as_before(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = {SOURCE}
+
+    async def list_streams(bus: Bus) -> storage.Streams:
+        found = await storage.list_streams(bus)
+        infos = {name: info for name, info in found.infos.items() if name not in lost}
+        return storage.Streams(infos, frozenset(lost))
+
+    await house.decide(TEXTS)
+    await house.decide(replace(TEXTS, name="others"))
+    for name in ("my.texts", "others"):
+        await house.until(is_running, names.token(name))
+        await house.put_item(queue=name)
+    before = await house.until(lambda found: found is not None and found.source.length == 1)
+    monkeypatch.setattr(standing, "list_streams", list_streams)
+    state = await house.until(lambda found: found is not None and found.source.is_away)
+    assert state.source == replace(before.source, is_away=True)
+    assert not state.sink.is_away
+    assert REGISTRY.get_sample_value("signalbox_queues_late_replicas", {"of": "queues"}) == 1
+    await house.put_item(queue="others")
+    await house.until(lambda found: found is not None and found.source.length == 2, names.token("others"))
+    lost.clear()
+    await house.until(lambda found: found is not None and not found.source.is_away)
 
 
 async def test_a_side_that_has_ended_is_opened_again_before_anything_is_redriven_into_it(house: House) -> None:

@@ -51,8 +51,7 @@ async def kill_leader(rig: Rig, rng: random.Random, stream: str = "") -> None:
     stream = stream or rng.choice(("JOBS", "STATE", "KV_leases", "KV_waiters", "KV_keys"))
     await becomes(rig.is_replicated, limit_s=120)
     node = await rig.leader_of(stream)
-    if node is None:
-        return
+    assert node is not None, f"{stream} has no leader"
     async with struck(rig, "kill leader", "all", node=node.name, stream=stream):
         began = now()
         await node.kill()

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from signalbox.bus.client import Bus
+from signalbox.bus.storage import list_streams
 from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Worker, decode
@@ -179,15 +180,11 @@ class Production(Site):
     async def behind(self) -> set[str] | None:
         """Streams with a replica that is offline or not current, or without a leader; None where no server answers."""
         try:
-            listed = await self.bus.request_json("$JS.API.STREAM.LIST", {})
+            streams = await list_streams(self.bus)
         except SignalboxError:
             return None
-        return {
-            str(stream["config"]["name"])
-            for stream in listed["streams"]
-            if not stream["cluster"].get("leader")
-            or any(r.get("offline") or not r.get("current") for r in stream["cluster"].get("replicas", ()))
-        }
+        unled = {name for name, info in streams.infos.items() if not info["cluster"].get("leader")}
+        return unled | {name for name, late in streams.late_replicas().items() if late}
 
     async def beside(self, name: str, *argv: str) -> str:
         """What a command says that runs in the container of a service, as an operator would run it there."""

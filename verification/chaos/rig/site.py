@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from signalbox.bus.client import Bus
+from signalbox.bus.storage import list_streams
 from signalbox.program.errors import SignalboxError
 from signalbox.wire.names import Bucket, key
 from tests.rigs.outage import becomes
@@ -220,13 +221,11 @@ class Site(ABC):
     async def is_replicated(self) -> bool:
         """Whether every replica of every stream is current, so that the next node may die."""
         try:
-            listed = await self.bus.request_json("$JS.API.STREAM.LIST", {})
+            streams = await list_streams(self.bus)
         except SignalboxError:
             return False
-        return all(
-            stream["cluster"].get("leader")
-            and all(r.get("current") and not r.get("offline") for r in stream["cluster"].get("replicas", ()))
-            for stream in listed["streams"]
+        return not any(streams.late_replicas().values()) and all(
+            info["cluster"].get("leader") for info in streams.infos.values()
         )
 
 

@@ -1,6 +1,7 @@
 """What is told of a queue fits its document, changes when something did, and acts on many items end in time."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 from gateway_plugin.outbound.queues import acts, gauges, making, standing
 from gateway_plugin.outbound.queues.acts import QueueActs
 from signalbox.bus.client import Bus
+from signalbox.bus.storage import Streams
 from signalbox.bus.table import Table
 from signalbox.program import metrics
 from signalbox.program.errors import QueueFull
@@ -114,7 +116,8 @@ def test_late_replicas_of_all_queues_are_one_number_beside_that_of_dead_items() 
 
     of_three = {"cluster": {"replicas": [{"current": True}, {"current": False, "lag": 7}]}}
     of_dead = {"cluster": {"replicas": [{"current": True}, {"current": True}]}}
-    gauges.show_late({"Q_A_source": of_three, "Q_A_sink": of_three, "REAR": of_dead})
-    assert (told("queues"), told("rear")) == (2.0, 0.0)
+    infos: dict[str, dict[str, Any]] = {"Q_A_source": of_three, "Q_A_sink": of_three, "REAR": of_dead}
+    gauges.show_late(Streams(infos, frozenset({"Q_B_source"})))
+    assert (told("queues"), told("rear")) == (3.0, 0.0)
     gauges.forget_all()
     assert (told("queues"), told("rear")) == (None, None)
