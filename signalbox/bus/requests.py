@@ -152,11 +152,13 @@ class Requests:
     async def listed(self, subject: str, field: str) -> list[Any]:
         """All that a JetStream API request lists under ``field``, page by page. Raises as :meth:`request_json`."""
         found: list[Any] = []
+        seen = 0
         while True:
-            page = await self.request_json(subject, {"offset": len(found)})
+            page = await self.request_json(subject, {"offset": seen})
             more = page.get(field) or []
             found += more
-            if not more or len(found) >= page["total"]:
+            seen += len(more) + len(page.get("missing") or ())  # consumers without a leader are named there alone
+            if not more or seen >= page["total"]:
                 return found
 
     async def collect(

@@ -63,7 +63,7 @@ class Streams(NamedTuple):
 
 
 async def list_streams(bus: Bus) -> Streams:
-    """Raises as :meth:`Bus.request_json`."""
+    """All streams of an account, after 4 s while one has no leader. Raises as :meth:`Bus.request_json`."""
     infos: dict[str, dict[str, Any]] = {}
     leaderless: set[str] = set()
     seen = 0

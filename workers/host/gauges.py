@@ -97,7 +97,7 @@ SKIPPED: Final = metrics.counter(
     "worker_redelivery_skipped_terminal", "Deliveries of jobs that had ended: not run again.", "model"
 )
 LEASE_SLACK: Final = metrics.gauge(
-    "lease_slack_seconds", "Until the guard would end the runner; 0 without a lease. Alert below 4 else."
+    "lease_slack_seconds", "Until the guard would end the runner; 0 without a lease. Alert below 4, but for 0."
 )
 LEASE_TOKEN: Final = metrics.gauge("lease_token", "Fencing token held, 0 = none; only rises.")
 GPU_WAIT_FREE: Final = metrics.histogram(

@@ -93,7 +93,7 @@ class Standing:
             await asyncio.sleep(max(LOOK_S, (loop.time() - began) * (1 / _SHARE - 1) if is_moving else 0))
 
     async def look(self) -> bool:
-        """Compare all queues with what was last written; whether anything is in one, or watched.
+        """Compare all queues with what was last written; whether anything is in one, or watched, or away.
 
         Raises as :meth:`Bus.request_json`.
         """
@@ -110,7 +110,7 @@ class Standing:
         for key in self._written.keys() - self._table.items().keys():
             if self._table.is_removed(key) and not self._maker.is_made(key):
                 await self._forget(key)
-        return bool(self._watches) or any(
+        return bool(self._watches or streams.leaderless) or any(
             info["state"]["messages"] for name, info in streams.infos.items() if name.startswith("Q_")
         )
 
