@@ -283,6 +283,9 @@ def test_lines_of_two_programs_are_shown_whole_and_nobody_waits_for_who_reads_th
         for name, end in zip("ab", ends, strict=True):
             os.write(end, f"{name}{number:049d}".encode())
             os.write(end, f"{number:049d}\n".encode())
+        if number == 0:
+            for program in programs:
+                program.catch_up()  # before the other one's lines have taken all the room
     for program, end in zip(programs, ends, strict=True):
         program.catch_up()
         os.close(end)
