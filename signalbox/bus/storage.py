@@ -69,11 +69,11 @@ async def list_streams(bus: Bus) -> Streams:
     seen = 0
     while True:
         page = await bus.request_json("$JS.API.STREAM.LIST", {"offset": seen}, timeout_s=LIST_S)
-        told, missing = page.get("streams") or [], page.get("missing") or []
-        infos |= {info["config"]["name"]: info for info in told}
+        listed, missing = page.get("streams") or [], page.get("missing") or []
+        infos |= {info["config"]["name"]: info for info in listed}
         leaderless |= set(missing)
-        seen += len(told) + len(missing)
-        if not (told or missing) or seen >= page["total"]:
+        seen += len(listed) + len(missing)
+        if not (listed or missing) or seen >= page["total"]:
             return Streams(infos, frozenset(leaderless))
 
 

@@ -56,7 +56,7 @@ async def test_a_stream_whose_only_node_is_away_keeps_no_other_one_from_being_to
     """NATS waits 4 s for that node before it lists the others: longer than programs wait for other answers."""
     servers, _ = three
     bus = await Bus.connect(Wire(nats_url=servers[0].url, request_timeout_s=1.0), role="admin")
-    made, told = set[str](), list[storage.Streams]()
+    made, answers = set[str](), list[storage.Streams]()
 
     async def is_one_on_the_last() -> bool:
         name = f"ALONE{len(made)}"
@@ -69,16 +69,16 @@ async def test_a_stream_whose_only_node_is_away_keeps_no_other_one_from_being_to
 
     async def is_told() -> bool:
         try:
-            told.append(await storage.list_streams(bus))
+            answers.append(await storage.list_streams(bus))
         except SignalboxError:
             return False
-        return bool(told[-1].leaderless)
+        return bool(answers[-1].leaderless)
 
     try:
         await becomes(is_one_on_the_last, limit_s=LIMIT_S)
         await servers[2].kill()
         await becomes(is_told, limit_s=LIMIT_S)
-        found = told[-1]
+        found = answers[-1]
         assert f"ALONE{len(made) - 1}" in found.leaderless
         assert found.leaderless | found.infos.keys() == made
         assert {found.late_replicas()[name] for name in found.leaderless} == {1}

@@ -16,7 +16,6 @@ from typing import Any, Final, Self
 import msgspec
 
 from signalbox.bus.client import Bus
-from signalbox.bus.storage import list_streams
 from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire.messages import Worker, decode
@@ -176,15 +175,6 @@ class Production(Site):
                 raise AssertionError(f"after {limit_s:g} s not at work: {sorted(left)}, behind: {behind}")
             await asyncio.sleep(POLL_S)
         await self.refresh()
-
-    async def behind(self) -> set[str] | None:
-        """Streams with a replica that is offline or not current, or without a leader; None where no server answers."""
-        try:
-            streams = await list_streams(self.bus)
-        except SignalboxError:
-            return None
-        unled = {name for name, info in streams.infos.items() if not info["cluster"].get("leader")}
-        return unled | {name for name, late in streams.late_replicas().items() if late}
 
     async def beside(self, name: str, *argv: str) -> str:
         """What a command says that runs in the container of a service, as an operator would run it there."""

@@ -218,15 +218,18 @@ class Site(ABC):
             return ""
         return str(info["cluster"].get("leader") or "")
 
-    async def is_replicated(self) -> bool:
-        """Whether every replica of every stream is current, so that the next node may die."""
+    async def behind(self) -> set[str] | None:
+        """Streams with a replica that is offline or not current, or without a leader; None where no server answers."""
         try:
             streams = await list_streams(self.bus)
         except SignalboxError:
-            return False
-        return not any(streams.late_replicas().values()) and all(
-            info["cluster"].get("leader") for info in streams.infos.values()
-        )
+            return None
+        unled = {name for name, info in streams.infos.items() if not info["cluster"].get("leader")}
+        return unled | {name for name, late in streams.late_replicas().items() if late}
+
+    async def is_replicated(self) -> bool:
+        """Whether every replica of every stream is current, so that the next node may die."""
+        return await self.behind() == set()
 
 
 def children_of(pid: int, mark: bytes, *, but: bytes = b"\xff") -> list[int]:
