@@ -133,8 +133,16 @@ def test_a_job_is_cancelled_by_the_readmes_command(doc: dict[str, Any], tmp_path
     assert json.loads(call(doc, cancel, tmp_path, JOB=job))["id"] == job
 
 
-def reported_of(job: str, data: Path, folder: Path, *, until: str) -> list[dict[str, Any]]:
-    """What the logs tell of a job once they tell ``until``, by the command that docs/operations.md gives for it."""
+LAST_WORDS = {
+    "gateway_plugin": "job.rendered",
+    "worker": "job.replied",
+    "projector": "'state': 'succeeded', 'revision'",
+}
+"""Of a job that was waited for. A program's output reaches its file by a thread of its own: none tells of another's."""
+
+
+def reported_of(job: str, data: Path, folder: Path) -> list[dict[str, Any]]:
+    """What the logs tell of a job once each has its last words, by the command that docs/operations.md gives for it."""
     (command,) = re.findall(r"^grep -h .*$", OPERATIONS, re.MULTILINE)
     deadline = time.monotonic() + END_S
     while True:
@@ -147,9 +155,14 @@ def reported_of(job: str, data: Path, folder: Path, *, until: str) -> list[dict[
             check=True,
         ).stdout.splitlines()
         reported: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        if any(until in str(one) for one in reported):
+        late = [
+            program
+            for program, words in LAST_WORDS.items()
+            if not any(one["program"] == program and words in str(one) for one in reported)
+        ]
+        if not late:
             return reported
-        assert time.monotonic() < deadline, f"no {until} in {lines}"
+        assert time.monotonic() < deadline, f"no last words of {late} in {lines}"
         time.sleep(0.05)
 
 
@@ -158,7 +171,7 @@ def test_a_job_is_followed_through_the_logs_of_all_programs(up: Up, doc: dict[st
     answer = call(doc, half.replace("-s", "-si", 1).replace("5.0]", "4711.125]"), tmp_path)
     assert "2357.5625" in answer
     (job,) = re.findall(r"(?i)x-signalbox-job-id: (\S+)", answer)
-    reported = reported_of(job, up.data, tmp_path, until="'state': 'succeeded', 'revision'")
+    reported = reported_of(job, up.data, tmp_path)
 
     def events(program: str) -> list[str]:
         found = [one["event"] for one in reported if one["program"] == program]
