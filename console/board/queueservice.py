@@ -1,6 +1,7 @@
 """How queues of the queue service stand: in a word, and the alarms about them. Pure."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -37,12 +38,30 @@ def takes_results(queue: Queue, state: QueueState | None) -> bool:
 
 
 def waiting(queues: Mapping[str, Queue], states: Mapping[str, QueueState]) -> dict[str, int]:
-    """Items that wait for each model and could be done: while a source gives or a sink takes nothing, no worker can do
-    anything for its queue, however many there are. By the same keys."""
-    known = ((queue, states.get(key)) for key, queue in queues.items())
-    return backlog(
-        (queue, state) for queue, state in known if takes_results(queue, state) and not side_of(state, "source").is_away
-    )
+    """Items that wait for each model and could be done. By the same keys."""
+    return backlog(_going(queues, states))
+
+
+def oldest(queues: Mapping[str, Queue], states: Mapping[str, QueueState]) -> dict[str, float]:
+    """When the first item was put, UTC seconds, of those that are not done in the queues that :func:`waiting` counts
+    for each model. Not of a queue that consumers of other groups read too: it keeps what only they have not committed.
+    """
+    found: dict[str, float] = {}
+    for queue, state in _going(queues, states):
+        if state is None or not state.source.oldest_at or len(state.source.groups) != 1:
+            continue
+        for model in backlog([(queue, state)]):
+            found[model] = min(found.get(model, math.inf), state.source.oldest_at)
+    return found
+
+
+def _going(queues: Mapping[str, Queue], states: Mapping[str, QueueState]) -> Iterator[tuple[Queue, QueueState | None]]:
+    """The queues whose items could be done: while a source gives or a sink takes nothing, no worker can do anything for
+    its queue, however many there are."""
+    for key, queue in queues.items():
+        state = states.get(key)
+        if takes_results(queue, state) and not side_of(state, "source").is_away:
+            yield queue, state
 
 
 def condition(queue: Queue, state: QueueState | None) -> Condition:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from console.board.protocol import Topic
 from console.board.queues import QueueRows
-from console.board.queueservice import waiting
+from console.board.queueservice import oldest, waiting
 from console.board.rows import Queue
 from console.feed.gauges import Gauges
 from console.feed.queues import WatchedQueues
@@ -54,6 +54,7 @@ class Loads:
         self._service_queues: Table[ServiceQueue] = Table(bus, Bucket.QUEUES, ServiceQueue)
         self._queue_states: Table[QueueState] = Table(bus, Bucket.QUEUE_STATES, QueueState)
         self._tables = self._models, self._desired, self._workers, self._service_queues, self._queue_states
+        self._oldest_items: dict[str, float] = {}
         self._accepted: Subscription | None = None
         self.replicas: dict[str, int] = {}
         """Of the models that take jobs."""
@@ -99,15 +100,16 @@ class Loads:
         return {name: self._load(name, row, now) for name, row in self.queues.called().items()}
 
     def _load(self, name: str, row: Queue, now: float) -> Load:
+        since = [at for at in (row.oldest_at, self._oldest_items.get(name)) if at is not None]
         if row.is_paused:  # nothing of what waits may begin, however many devices there are
-            row = replace(row, waiting=0, lost=0, items=0, oldest_at=None)
+            row, since = replace(row, waiting=0, lost=0, items=0), []
             self._called.pop(name, None)
         speeds = [worker.rates[name] for worker in self.workers() if worker.rates.get(name)]
         return Load(
             waiting=row.waiting + row.lost,
             items=row.items,
             running=row.running,
-            oldest_s=max(0.0, now - row.oldest_at) if row.oldest_at is not None else 0.0,
+            oldest_s=max(0.0, now - min(since, default=now)),
             run_s=len(speeds) / sum(speeds) if speeds else 0.0,
             arrived_per_s=row.arrived_per_s,
             devices=max(1, row.replicas),
@@ -136,7 +138,9 @@ class Loads:
             self.queues.desired(untoken(what), desired, self._clock())
 
     def _on_service_queue(self, *_: object) -> None:
-        self.queues.items(waiting(self._service_queues.items(), self._queue_states.items()), self._clock())
+        known = self._service_queues.items(), self._queue_states.items()
+        self._oldest_items = oldest(*known)
+        self.queues.items(waiting(*known), self._clock())
 
     async def _listen(self) -> None:
         self._accepted = await self._bus.subscribe(event_of_jobs(), self._on_job)

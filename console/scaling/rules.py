@@ -22,10 +22,10 @@ NO_CAPACITY: Final = "no capacity"
 class Load(NamedTuple):
     """What is known of one model.
 
-    waiting, running: jobs. oldest_s: age of the first that waits. run_s: of a device for one job, 0 = none has run.
-    arrived_per_s: jobs. devices: it shall have now. ready: of them it is in memory on so many, None = all. called_at:
-    when a job of it last came, or was there, on the clock of ``now``; None = never since it is watched. items: that
-    wait in queues of which it is a service, and are no jobs yet.
+    waiting, running: jobs. oldest_s: age of the first that waits, a job or an item of a queue. run_s: of a device for
+    one job, 0 = none has run. arrived_per_s: jobs. devices: it shall have now. ready: of them it is in memory on so
+    many, None = all. called_at: when a job of it last came, or was there, on the clock of ``now``; None = never since
+    it is watched. items: that wait in queues of which it is a service, and are no jobs yet.
     """
 
     waiting: int = 0

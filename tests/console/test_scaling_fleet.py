@@ -7,6 +7,7 @@ The controller's scaler decides each second; hosts know what it last wrote and o
 import random
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ START_S = 6.0
 RUN_S = 0.4
 CLASS = "cpu"
 MODEL = "digits"
+RECORDED = Path(__file__).with_name("recorded_arrivals.txt")
 QUICK = Scaling(is_on=True, min=0, max=4, backlog=10.0, up_window_s=0.0, down_window_s=10.0, zero_grace_s=10.0)
 
 
@@ -187,3 +189,31 @@ def test_whatever_comes_no_job_is_left_and_nothing_is_taken_back_within_its_wind
     assert len(made.waits_s) == len(arrivals)
     assert (made.wanted.now, made.actual.now) == (0, 0)
     assert not made.wanted.reversals(up_s=made.scaling.up_window_s, down_s=made.scaling.down_window_s)
+
+
+def recorded() -> list[float]:
+    """When each request of a recorded hour came, in seconds: those of a second evenly over it."""
+    minutes = [line for line in RECORDED.read_text().splitlines() if not line.startswith("#")]
+    counts = [int(count) for minute in minutes for count in minute.split()]
+    return [second + number / count for second, count in enumerate(counts) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("scaling", "times_at_zero"),
+    [
+        pytest.param(QUICK, 32, id="quick"),
+        pytest.param(Scaling(is_on=True, min=0, max=4, backlog=10.0), 1, id="defaults"),
+    ],
+)
+def test_of_a_recorded_hour_all_is_done_and_nothing_is_taken_back_within_its_window(
+    scaling: Scaling, times_at_zero: int
+) -> None:
+    made = fleet()
+    made.scaling = scaling
+    arrivals = recorded()
+    assert (len(arrivals), int(arrivals[-1])) == (8819, 3435)
+    made.run(arrivals[-1] + scaling.zero_grace_s + 60.0, arrivals)
+    assert len(made.waits_s) == len(arrivals)
+    assert (made.wanted.most, made.wanted.now, made.actual.now) == (4, 0, 0)
+    assert not made.wanted.reversals(up_s=scaling.up_window_s, down_s=scaling.down_window_s)
+    assert sum(change.after == 0 for change in made.wanted.changes()) == times_at_zero

@@ -23,12 +23,13 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
 from signalbox.program.metrics import REGISTRY
 from signalbox.wire import messages, names
-from signalbox.wire.messages import Desired, Device, Worker
+from signalbox.wire.messages import Desired, Device, Residency, Worker
 from signalbox.wire.names import SCALE, Bucket
 from signalbox.wire.queues import DEFAULT_GROUP, GroupState, Queue, QueueState, SideState
 from signalbox.wire.scaling import Host, HostDevice, Scale
 from tests.console.conftest import in_thread
 from tests.console.traffic import accepted, submit
+from tests.rigs.presence import presence
 
 Until = Callable[[Callable[[Scale], bool]], Coroutine[Any, Any, Scale]]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -161,6 +162,33 @@ async def test_items_that_wait_in_queues_of_a_service_raise_its_replicas_and_kee
         await until(lambda scale: scale.models["digits"].wanted == 1)
     await remove(bus, Bucket.QUEUE_STATES, key)
     await remove(bus, Bucket.QUEUES, key)
+
+
+async def test_an_item_that_waits_too_long_raises_the_replicas_of_its_service(
+    bus: Bus, console: ConsoleSettings
+) -> None:
+    await in_thread(make, "digits")
+    await in_thread(catalog.change_settings, ME, "digits", {**FAST, "queue_backlog": 0, "target_wait_s": 10.0})
+    await with_devices(bus, 1)
+    ready = presence("w", "cpu-0", token=1, models=(Residency(model="digits", version=1, state="ready"),))
+    await put(bus, Bucket.WORKERS, names.token("w"), ready, ttl_s=60)
+    key = names.token("sums")
+    await put(bus, Bucket.QUEUES, key, Queue(name="sums", account_id="mine", services=("digits",)))
+
+    async def waits_with(*others: str) -> None:
+        groups = (GroupState(name=DEFAULT_GROUP, left=1), *(GroupState(name=name) for name in others))
+        source = SideState(length=1, oldest_at=time.time() - 60, groups=groups)
+        await put(bus, Bucket.QUEUE_STATES, key, QueueState(state="running", source=source))
+
+    async with keeping(bus, console) as until:
+        await waits_with()
+        found = await until(lambda scale: "digits" in scale.models and scale.models["digits"].wanted == 4)
+        assert found.models["digits"].reason.startswith("the oldest waits 6")
+        await waits_with("auditors")  # what only these have not committed is none that the service has
+        await until(lambda scale: scale.models["digits"].wanted == 1)
+    for bucket in (Bucket.QUEUE_STATES, Bucket.QUEUES):
+        await remove(bus, bucket, key)
+    await remove(bus, Bucket.WORKERS, names.token("w"))
 
 
 async def test_a_bound_of_a_class_is_told_with_what_was_asked_for(bus: Bus, console: ConsoleSettings) -> None:

@@ -5,8 +5,9 @@ turn comes first starts a worker at once; the others only where none appears (:f
 
 What only the workers' reconciler does needs a worker later: a delayed job falls due, a deadline passes. So when the
 last worker has gone each host reads what that left (``position`` in KV ``duties``), and sets a timer. It does so too at
-its begin, after a reconnect, and where a worker is gone that no host accounts for: its jobs are nobody's news. A worker
-that drains takes no job, so it counts for none.
+its begin, after a reconnect, where a worker is gone that no host accounts for: its jobs are nobody's news, and each
+minute in which there is none: events are not kept, and one may be lost. A worker that drains takes no job, so it counts
+for none.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ from signalbox.wire.scaling import Host, Scale
 
 _AGAIN_S: Final = 1.0
 """Until what NATS did not tell is looked for again."""
+_UNHEARD_S: Final = 60.0
+"""Until it is looked for what no event told of."""
 
 
 class FirstStart:
@@ -111,7 +114,9 @@ class FirstStart:
 
     async def _keep_looking(self) -> None:
         while True:
-            await self._doubted.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_UNHEARD_S):
+                    await self._doubted.wait()
             self._doubted.clear()
             if not self._has_worker() and not await self._look():
                 await asyncio.sleep(_AGAIN_S)

@@ -590,3 +590,34 @@ async def test_a_host_to_which_nats_does_not_tell_at_first_what_waits_asks_again
             keeping.cancel()
             await asyncio.wait([keeping])
             await first.close()
+
+
+async def test_a_job_of_which_no_event_was_heard_brings_a_worker_all_the_same(
+    bus: Bus, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(firststart, "_UNHEARD_S", 0.3)
+    device = HostDevice(device=Device(id="cpu-1", kind="cpu", name="cpu:1"), class_="cpu")
+    host = Host(id="h", host="h", devices=(device,), started_at=time.time(), beat_at=time.time())
+    started: asyncio.Queue[str] = asyncio.Queue()
+    first = FirstStart(
+        bus, "h", hosts=lambda: [host], scale=lambda: None, workers=list, start=started.put_nowait, clock=time.time
+    )
+    looked, look = asyncio.Event(), first._look
+
+    async def note() -> bool:
+        found = await look()
+        looked.set()
+        return found
+
+    monkeypatch.setattr(first, "_look", note)
+    keeping = asyncio.create_task(first.keep())  # and not started, so that it hears of nothing
+    try:
+        async with asyncio.timeout(20):
+            await looked.wait()
+            assert started.empty()
+            await ledger.submit("half", floats(1.0))
+            assert await started.get() == "cpu-1"
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await first.close()
