@@ -214,16 +214,18 @@ class Follower:
         """Write the ends among these, and note that all of it is done."""
         read = [one for delivery in found if (one := self._ended(delivery)) is not None]
         ended = [one for one in read if self._coverage.takes(one.record)]
-        for group in _groups(ended):
-            await self._write(group)
-            self._position.reached(group[-1].seq + 1)
-            await self._keep()
-        if found:
-            self._position.reached(found[-1].seq + 1)
-            gauges.FOLLOWER_LAG.set(found[-1].left)
-            await self._keep()
-        if self._traces is not None and read:
-            self._traces.export([one.record for one in read])
+        try:
+            for group in _groups(ended):
+                await self._write(group)
+                self._position.reached(group[-1].seq + 1)
+                await self._keep()
+            if found:
+                self._position.reached(found[-1].seq + 1)
+                gauges.FOLLOWER_LAG.set(found[-1].left)
+                await self._keep()
+        finally:  # also when it is told to stop: what is done is not read again
+            if self._traces is not None:
+                self._traces.export([one.record for one in read if self._position.is_past(one.seq)])
 
     def _ended(self, delivery: Delivery) -> _Ended | None:
         """The record, if its job has ended and was not deleted."""

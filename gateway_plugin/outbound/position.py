@@ -42,6 +42,10 @@ class Position:
         """Everything below ``seq`` is done."""
         self._seq = max(self._seq, seq)
 
+    def is_past(self, seq: int) -> bool:
+        """Whether what lies at ``seq`` is done."""
+        return seq < self._seq
+
     @property
     def is_kept(self) -> bool:
         """Whether what was reached is kept."""
