@@ -13,7 +13,7 @@ import msgspec
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.writes import GroupedWrite
 from signalbox.wire import names, tensors
-from signalbox.wire.ids import JobIds
+from signalbox.wire.jobids import JobIds
 from signalbox.wire.messages import Job, header
 from signalbox.wire.names import Header, Stream
 from signalbox.wire.tensors import Tensor

@@ -18,14 +18,14 @@ from signalbox.bus import queues
 from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.front.bounds import HttpBounds
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.queues import DEFAULT_GROUP
 
 QUEUE: Final = "bare"
 PATH: Final = f"/v1/queues/{QUEUE}"
-_STREAM: Final = names.queue_stream(QUEUE, "source")
-_SUBJECT: Final = names.queue_item(QUEUE, "source", "lo")
-_CONSUMER: Final = names.queue_consumer(DEFAULT_GROUP, "lo")
+_STREAM: Final = queuenames.queue_stream(QUEUE, "source")
+_SUBJECT: Final = queuenames.queue_item(QUEUE, "source", "lo")
+_CONSUMER: Final = queuenames.queue_consumer(DEFAULT_GROUP, "lo")
 _WAIT_S: Final = 60.0
 
 

@@ -26,7 +26,7 @@ from signalbox.ops.up.stack import UpStack
 from signalbox.program import keys
 from signalbox.program.errors import Ambiguous
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.messages import ApiKey
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.queues import Queue
@@ -151,7 +151,7 @@ async def _idle(url: str, key: str, plugin: int) -> None:
 
 async def _fill(bus: Bus, queue: str, items: int) -> None:
     """Put items, so many or, where an answer is lost, a few more."""
-    subject = names.queue_item(queue, "source", "lo")
+    subject = queuenames.queue_item(queue, "source", "lo")
 
     async def put(number: int) -> None:
         while True:
@@ -165,7 +165,7 @@ async def _fill(bus: Bus, queue: str, items: int) -> None:
 
 async def _empty(bus: Bus) -> None:
     for queue in (_OURS, bare.QUEUE):
-        await bus.request_json(f"$JS.API.STREAM.PURGE.{names.queue_stream(queue, 'source')}")
+        await bus.request_json(f"$JS.API.STREAM.PURGE.{queuenames.queue_stream(queue, 'source')}")
 
 
 @asynccontextmanager

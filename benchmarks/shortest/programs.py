@@ -26,7 +26,7 @@ from signalbox.bus.writes import GroupedWrite
 from signalbox.jobs import delivery
 from signalbox.program import log
 from signalbox.program.settings import PREFIX, Wire, load
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import Batching
 from signalbox.wire.names import Priority, Stream
 
@@ -68,7 +68,7 @@ class Gateway:
     async def _predict(self, path: str, body: bytes) -> bytes:
         model = path.rpartition("/")[2].partition(":")[0]
         rows = np.asarray(_decode(body)["instances"], dtype=np.float32)
-        job_id = names.new_job_id(time.time(), uuid.uuid4().int, is_short_lived=True)
+        job_id = jobids.new_job_id(time.time(), uuid.uuid4().int, is_short_lived=True)
         ended = self._waiting[job_id] = asyncio.get_running_loop().create_future()
         headers = {ENDS: names.reply(self._bus.instance, job_id)}
         await self._jobs.write(

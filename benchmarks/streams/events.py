@@ -24,7 +24,7 @@ from signalbox.ops.ports import HOST, free_port
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import ErrorInfo, Record, State, header
 from signalbox.wire.names import Header
 
@@ -78,7 +78,7 @@ async def _written(stack: UpStack, key: str) -> list[Record]:
     account, now = key.split("_")[2], time.time()
     made = [
         Record(
-            id=names.new_job_id(now, uuid.uuid4().int),
+            id=jobids.new_job_id(now, uuid.uuid4().int),
             model="half_plus_two",
             version=1,
             signature="serving_default",

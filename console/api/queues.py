@@ -18,7 +18,7 @@ from console.queues import contents, reading, services, terms
 from console.queues.models import Queue
 from signalbox.program.errors import Misconfigured, Unavailable
 from signalbox.wire.messages import Doc
-from signalbox.wire.names import SIDES, Side
+from signalbox.wire.queuenames import SIDES, Side
 from signalbox.wire.queues import QueueState, WatchState
 
 _OF_SIDE: Final = ("max_length", "max_payload_size_kb", "auto_evict")

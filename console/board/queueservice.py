@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from console.board.causes import grouped, hint
 from console.board.conditions import Condition
 from console.board.rows import Alarm, Row
-from signalbox.wire.names import SIDES, Side
+from signalbox.wire.queuenames import SIDES, Side
 from signalbox.wire.queues import Queue, QueueState, SideState, backlog
 
 

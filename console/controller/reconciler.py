@@ -30,7 +30,7 @@ from signalbox.jobs import repair
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import NewerVersion, SignalboxError
-from signalbox.wire import messages, names
+from signalbox.wire import jobids, messages, names
 from signalbox.wire.messages import Record, State
 from signalbox.wire.names import Bucket, Header
 
@@ -202,7 +202,7 @@ class ConsoleReconciler:
         return 1
 
     async def _may_have_gone(self, job_id: str, since: float, now: float) -> bool:
-        is_short = names.is_short_lived(job_id)
+        is_short = jobids.is_short_lived(job_id)
         return await self._records.may_have_gone(
             since, now=now, kept_s=self._sync_kept_s if is_short else self._kept_s, is_short_lived=is_short
         )

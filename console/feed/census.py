@@ -15,7 +15,7 @@ from signalbox.bus.jetstream import Stored
 from signalbox.jobs import delivery
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.records import Records
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import State, Worker
 from signalbox.wire.names import Stream
 
@@ -34,7 +34,7 @@ async def count(bus: Bus, model: str, workers: Collection[Worker]) -> Gauge:
     running = lost = 0
     records = Records(bus)
     known = await records.read_many(ids) if ids else {}
-    for job_id in filter(names.JOB_ID.match, ids):
+    for job_id in filter(jobids.JOB_ID.match, ids):
         record, _ = known.get(job_id) or (None, 0)
         if record is None or record.state is State.QUEUED:
             waiting.append(job_id)

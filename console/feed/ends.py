@@ -10,7 +10,7 @@ from signalbox.bus.jetstream import unix_time
 from signalbox.program import log
 from signalbox.program.errors import NotFound, SignalboxError
 from signalbox.program.words import counted
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.messages import Doc, decode
 from signalbox.wire.names import RECORDS, Bucket, Stream
 from signalbox.wire.outbound import EndsLost, FollowerPosition
@@ -34,7 +34,7 @@ async def read_ends(bus: Bus, now: float) -> dict[str, Alarm]:
 
 async def _late(bus: Bus, now: float) -> dict[str, Alarm]:
     """Where the first record that the follower has not passed is old."""
-    position = await _read(bus, names.FOLLOWER_POSITION, FollowerPosition)
+    position = await _read(bus, outboundnames.FOLLOWER_POSITION, FollowerPosition)
     if position is None or not position.is_watched:
         return {}
     ask = {"seq": max(1, position.state_seq), "next_by_subj": RECORDS}
@@ -51,7 +51,7 @@ async def _late(bus: Bus, now: float) -> dict[str, Alarm]:
 
 
 async def _lost(bus: Bus, now: float) -> dict[str, Alarm]:
-    lost = await _read(bus, names.ENDS_LOST, EndsLost)
+    lost = await _read(bus, outboundnames.ENDS_LOST, EndsLost)
     if lost is None or now - lost.at >= SHOWN_S:
         return {}
     what = counted(lost.records, "record of an ended job was", "records of ended jobs were")

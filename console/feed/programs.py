@@ -6,7 +6,8 @@ from typing import Final
 from console.board.rows import Alarm, Figure
 from console.board.view import LiveView
 from signalbox.bus.client import Message
-from signalbox.wire.names import OUTBOUND, program_alive
+from signalbox.wire.names import program_alive
+from signalbox.wire.outboundnames import OUTBOUND
 
 SILENT_S: Final = 10.0
 """So long after its last heartbeat a program counts as stopped; it sends one every two seconds."""

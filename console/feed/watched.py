@@ -21,8 +21,8 @@ from signalbox.jobs.reasons import UNPLACED, Fleet, QueuedJob, QueuePosition, lo
 from signalbox.jobs.records import Found, Records
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
+from signalbox.wire.jobids import JOB_ID
 from signalbox.wire.messages import Record, State
-from signalbox.wire.names import JOB_ID
 
 PREFIX: Final = "job:"
 PACE_S: Final = 1.0

@@ -21,8 +21,9 @@ from console.outbox.models import OutboxEntry
 from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.jobs.refusals import why_no_input
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
+from signalbox.wire.jobids import JOB_ID
 from signalbox.wire.messages import Record, State, encode
-from signalbox.wire.names import JOB_ID, PRIORITIES, Priority
+from signalbox.wire.names import PRIORITIES, Priority
 
 _REPORT_WITHIN_S: Final = 2.0
 """How long an answer waits to say whether the act is done."""

@@ -16,8 +16,9 @@ from console.jobs.groups import fingerprint
 from console.jobs.models import Job as JobModel
 from console.jobs.models import JobEvent, JobTag
 from signalbox.jobs.records import Found
+from signalbox.wire.jobids import is_short_lived
 from signalbox.wire.messages import Job, Record, State
-from signalbox.wire.names import MOST_TAGS, TAG, is_short_lived
+from signalbox.wire.names import MOST_TAGS, TAG
 
 INSTANTS: Final = frozenset(
     {"created_at", "deadline_at", "claimed_at", "finished_at", "updated_at", "not_before", "at"}

@@ -16,8 +16,9 @@ from signalbox.jobs.records import Found, Records
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages
+from signalbox.wire.jobids import JOB_ID
 from signalbox.wire.messages import Record, decode
-from signalbox.wire.names import JOB_ID, Header, Stream, state
+from signalbox.wire.names import Header, Stream, state
 
 ASK_S: Final = 2.0
 

@@ -22,8 +22,9 @@ from console.accounts import scope
 from console.jobs import moments
 from console.jobs.models import HAS_ERROR, JobTag
 from signalbox.program.errors import InvalidRequest
+from signalbox.wire.jobids import JOB_ID
 from signalbox.wire.messages import State
-from signalbox.wire.names import JOB_ID, TAG
+from signalbox.wire.names import TAG
 
 STATES: Final = tuple(state.value for state in State)
 _COLUMNS: Final = {

@@ -10,8 +10,8 @@ from console.outbox import services as outbox
 from console.outbox.batches import ENDED, Asked, require
 from console.outbox.models import OutboxEntry
 from signalbox.program.errors import Conflict
-from signalbox.wire.names import batch_key
 from signalbox.wire.outbound import Batch
+from signalbox.wire.outboundnames import batch_key
 
 __all__ = ["ENDED", "Asked", "steer"]
 

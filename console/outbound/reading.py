@@ -6,7 +6,7 @@ from typing import Final
 from console.asking import ask, decoded, documents
 from signalbox.bus.client import Bus
 from signalbox.program.errors import NotFound
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Batch, Delivery, HookState
 
@@ -51,7 +51,7 @@ def batch(key: str) -> Batch:
     account, _, batch_id = key.partition(".")
 
     async def read(bus: Bus) -> Batch:
-        subject = names.key(Bucket.BATCHES, names.batch_key(names.untoken(account), names.token(batch_id)))
+        subject = names.key(Bucket.BATCHES, outboundnames.batch_key(names.untoken(account), names.token(batch_id)))
         found = await bus.direct_get(Bucket.BATCHES.stream, subject) if batch_id else None
         document = decoded(Batch, found) if found is not None else None
         if document is None:
@@ -67,7 +67,7 @@ async def _attempts(bus: Bus, hook: str) -> list[Delivery]:
     first, last, window = state["first_seq"], state["last_seq"], _WINDOW
     while True:
         start = max(first, last - window + 1)
-        found = await _from(bus, names.deliveries(hook), start)
+        found = await _from(bus, outboundnames.deliveries(hook), start)
         if len(found) >= MOST_ATTEMPTS or start <= first:
             return sorted(found, key=lambda one: -one.at)
         window *= _WIDER

@@ -17,8 +17,9 @@ from console.outbound.models import OVERLAP, Webhook
 from console.outbox import services as outbox
 from console.outbox.models import OutboxEntry
 from signalbox.program.errors import Conflict, InvalidRequest
-from signalbox.wire import messages, names
-from signalbox.wire.names import JOB_ID, Bucket
+from signalbox.wire import messages, outboundnames
+from signalbox.wire.jobids import JOB_ID
+from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import HookSecret
 
 MOST_URL: Final = 2048
@@ -166,7 +167,7 @@ def remove(webhook: Webhook) -> None:
 
 
 def _post_secret(hook: str, name: str, body: str) -> None:
-    key = names.hook_secret(hook, name)
+    key = outboundnames.hook_secret(hook, name)
     outbox.post(OutboxEntry(kind=OutboxEntry.SECRET, bucket=Bucket.HOOK_SECRETS.value, key=key, body=body))
 
 

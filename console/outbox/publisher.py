@@ -30,7 +30,7 @@ from signalbox.program.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.wire import messages, names
+from signalbox.wire import messages, names, outboundnames
 from signalbox.wire.names import Bucket
 
 POLL_S: Final = 0.5
@@ -145,7 +145,7 @@ class Publisher:
         elif entry.kind == OutboxEntry.BATCH:
             await batches.ask(self._bus, entry.key, entry.body)
         elif entry.kind == OutboxEntry.DELIVER:
-            await self._tell(names.ask_delivery(entry.key), entry.body)
+            await self._tell(outboundnames.ask_delivery(entry.key), entry.body)
         elif entry.kind == OutboxEntry.EVICT:
             await self._tell(names.ask_evict(entry.key), entry.body)
         else:

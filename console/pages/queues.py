@@ -21,7 +21,7 @@ from console.web.guards import sees
 from console.web.middleware import actor_of
 from signalbox.program import words
 from signalbox.program.errors import InvalidRequest, Misconfigured, Unavailable
-from signalbox.wire.names import SIDES, Side
+from signalbox.wire.queuenames import SIDES, Side
 from signalbox.wire.queues import MOST_QUEUES, QueueState, Room, SideState, WatchState
 
 _OFFERED: Final = 1000

@@ -17,8 +17,8 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import deadletters, payloads
 from signalbox.jobs.records import Records
 from signalbox.program.errors import InputLost, NewerVersion, NotFound, TooLarge
+from signalbox.wire.jobids import JOB_ID, is_short_lived
 from signalbox.wire.messages import Job, PayloadRef, Record, State
-from signalbox.wire.names import JOB_ID, is_short_lived
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Most that is read of one payload: what models take by default."""

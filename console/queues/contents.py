@@ -14,8 +14,8 @@ from console.queues import services
 from console.queues.models import Queue
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Ambiguous, Conflict, InvalidRequest, Unavailable
-from signalbox.wire import messages, names
-from signalbox.wire.names import Side
+from signalbox.wire import messages, queuenames
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import QueueAsk, QueueDone
 
 MOST_REDRIVEN: Final = 1000
@@ -87,7 +87,9 @@ def _done(queue: Queue, asked: QueueAsk) -> int:
 
 async def _asked(bus: Bus, name: str, asked: QueueAsk) -> QueueDone:
     try:
-        _, body = await bus.request(names.ask_queue(name), messages.encode(asked), timeout_s=_DONE_S, is_write=True)
+        _, body = await bus.request(
+            queuenames.ask_queue(name), messages.encode(asked), timeout_s=_DONE_S, is_write=True
+        )
         return messages.decode(QueueDone, body)
     except Ambiguous as error:
         raise Ambiguous(

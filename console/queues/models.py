@@ -6,7 +6,7 @@ from django.db import models
 from django.utils import timezone
 
 from signalbox.wire import queues as wire
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 
 
 class Queue(models.Model):

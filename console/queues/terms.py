@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire.names import SIDES, Side
+from signalbox.wire.queuenames import SIDES, Side
 from signalbox.wire.queues import ITEM_MOST_BYTES
 
 MOST_NAME: Final = 60

@@ -24,7 +24,7 @@ from console.selections.kinds import kind_of, options_of
 from console.selections.models import Selection, SelectionItem
 from signalbox.program.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
 from signalbox.program.words import counted
-from signalbox.wire.names import JOB_ID
+from signalbox.wire.jobids import JOB_ID
 
 MOST: Final = 100_000
 """Jobs of one selection."""

@@ -30,8 +30,8 @@ from signalbox.program.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.wire import names
-from signalbox.wire.ids import JobIds
+from signalbox.wire import jobids, names
+from signalbox.wire.jobids import JobIds
 from signalbox.wire.messages import ApiKey, Idem, decode, encode
 from signalbox.wire.names import PRIORITIES, Bucket, Priority
 
@@ -82,7 +82,7 @@ class IdempotencyEntry(NamedTuple):
         letter = self.classes[number : number + 1]
         priority = next((one for one in PRIORITIES if one[0] == letter), None)
         return self._replace(
-            job_id=names.job_id_after(self.job_id, number),
+            job_id=jobids.job_id_after(self.job_id, number),
             revision=self.revision if priority else 0,
             priority=priority or "mid",
         )
@@ -175,7 +175,7 @@ class Idempotency:
         async def find() -> None:
             for one in left:
                 try:
-                    known[one] = await self._jobs.find(names.job_id_after(idem.job_id, one), key.account_id)
+                    known[one] = await self._jobs.find(jobids.job_id_after(idem.job_id, one), key.account_id)
                 except NotFound:
                     missing.append(one)
                 except SignalboxError as error:
@@ -187,7 +187,7 @@ class Idempotency:
             # An end may have been written while the call that noted this was still under way.
             since = held.named_at - self._in_flight_s
             if await self._jobs.may_be_forgotten(since, kept_s=self._kept_s):
-                known |= {one: _forgotten(names.job_id_after(idem.job_id, one)) for one in missing}
+                known |= {one: _forgotten(jobids.job_id_after(idem.job_id, one)) for one in missing}
         REPLAYS.inc()
         return idem, known
 

@@ -11,13 +11,13 @@ from signalbox.jobs.deletion import refusal
 from signalbox.jobs.records import Found, Records
 from signalbox.jobs.repair import expire
 from signalbox.program.errors import Conflict, NoLongerKept, NotFound, SignalboxError, Unavailable
-from signalbox.wire import names
+from signalbox.wire import jobids
 from signalbox.wire.messages import Job, State
 from signalbox.wire.names import Stream
 
 _RACES: Final = 5
 _VERSIONS: Final = frozenset("78")
-"""Of the UUIDs that are ids of jobs, see :func:`signalbox.wire.names.new_job_id`."""
+"""Of the UUIDs that are ids of jobs, see :func:`signalbox.wire.jobids.new_job_id`."""
 _NO_JOB: Final = "There is no such job, or it is not yours."
 
 
@@ -51,7 +51,7 @@ class OwnedJobs:
 
         A job whose deadline passed in the queue is ended here, so that it ends also without workers.
         """
-        if names.JOB_ID.match(job_id) is None:
+        if jobids.JOB_ID.match(job_id) is None:
             raise NotFound(_NO_JOB)
         for _ in range(_RACES):
             found = await self._records.find(job_id)
@@ -67,7 +67,7 @@ class OwnedJobs:
 
     def _unknown(self, job_id: str) -> SignalboxError:
         """The error for a job that is not there. An id of ours tells when it was given."""
-        given_at = names.time_of_slot(names.slot_of(job_id))
+        given_at = jobids.time_of_slot(jobids.slot_of(job_id))
         if job_id[14] not in _VERSIONS or self._wall() - given_at <= self._kept_s:
             return NotFound(_NO_JOB)
         day = time.strftime("%Y-%m-%d", time.gmtime(given_at))

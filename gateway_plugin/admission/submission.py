@@ -20,7 +20,7 @@ from signalbox.jobs.payloads import StoredInput
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Ambiguous, InvalidRequest, SignalboxError
 from signalbox.wire import names
-from signalbox.wire.ids import JobIds
+from signalbox.wire.jobids import JobIds
 from signalbox.wire.messages import ApiKey, Job, Worker
 from signalbox.wire.names import PRIORITIES, Priority
 

@@ -9,7 +9,7 @@ from signalbox.bus.leader import LeaderLease
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.program.tasks import Background
-from signalbox.wire.names import OUTBOUND
+from signalbox.wire.outboundnames import OUTBOUND
 
 _OFTEN: Final = 3
 """The lease is written so many times before it would end."""

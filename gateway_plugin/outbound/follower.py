@@ -29,10 +29,11 @@ from signalbox.jobs import joblog
 from signalbox.jobs.cursor import StreamCursor
 from signalbox.program import log
 from signalbox.program.errors import Misconfigured, QueueFull, SignalboxError, StaleRevision, TooLarge
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.messages import Record, decode, encode
-from signalbox.wire.names import OUTBOUND, Bucket, Header, Stream
+from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.outbound import End, Subscription, Webhook
+from signalbox.wire.outboundnames import OUTBOUND
 
 if TYPE_CHECKING:
     from gateway_plugin.outbound.traces import TraceExporter
@@ -258,7 +259,8 @@ class Follower:
         """Write those that are not there. Raises the first error that is not about one end alone."""
         while ends:
             writes = [
-                GroupedWrite(names.result(end.account, end.model, end.request_id), encode(end), {}, 0) for end in ends
+                GroupedWrite(outboundnames.result(end.account, end.model, end.request_id), encode(end), {}, 0)
+                for end in ends
             ]
             outcomes = await self._writer.write_all(writes)
             refused: list[End] = []

@@ -7,13 +7,13 @@ import msgspec
 from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import FollowerPosition
 
 KEPT_EVERY_S: Final = 1.0
-_KEY: Final = names.key(Bucket.DUTIES, names.FOLLOWER_POSITION)
+_KEY: Final = names.key(Bucket.DUTIES, outboundnames.FOLLOWER_POSITION)
 
 
 class Position:

@@ -27,7 +27,8 @@ from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError
 from signalbox.program.looplag import LoopWatch
 from signalbox.program.tasks import TaskGroup
-from signalbox.wire.names import OUTBOUND, program_alive
+from signalbox.wire.names import program_alive
+from signalbox.wire.outboundnames import OUTBOUND
 
 ALIVE_S: Final = 2.0
 

@@ -8,8 +8,9 @@ from gateway_plugin.outbound.shares import AccountShares
 from signalbox.bus.client import Bus
 from signalbox.jobs.cursor import StreamCursor
 from signalbox.program import log
-from signalbox.wire import names
-from signalbox.wire.names import OUTBOUND, Stream
+from signalbox.wire import outboundnames
+from signalbox.wire.names import Stream
+from signalbox.wire.outboundnames import OUTBOUND
 
 _SWEEP: Final = 5_000
 _SIZE: Final = "Nats-Msg-Size"
@@ -41,7 +42,7 @@ class ResultsRoom:
 
     def took(self, subject: str, seq: int, size: int) -> None:
         """A message of this size was stored."""
-        self._shares.add(names.account_of_result(subject), seq, size + len(subject))
+        self._shares.add(outboundnames.account_of_result(subject), seq, size + len(subject))
 
     async def keep_shares(self) -> None:
         """Have the oldest ends of accounts go that have more than their share. Raises as :meth:`Bus.request_json`."""
@@ -66,7 +67,7 @@ class ResultsRoom:
     async def _evict(self, account: str, reason: str) -> None:
         await self._before()
         upto = self._shares.give_up(account)
-        which = {"filter": names.results(account), "seq": upto + 1}
+        which = {"filter": outboundnames.results(account), "seq": upto + 1}
         answer = await self._bus.request_json(f"$JS.API.STREAM.PURGE.{Stream.RESULTS}", which)
         gauges.ENDS_EVICTED.labels(reason).inc(answer.get("purged", 0))
         log.warning("outbound.ends_evicted", account=account, reason=reason, ends=answer.get("purged", 0))

@@ -11,7 +11,8 @@ from signalbox.bus.table import Table
 from signalbox.program.errors import LimitExceeded
 from signalbox.wire import names
 from signalbox.wire.messages import ApiKey, Doc
-from signalbox.wire.names import SIDES, Bucket, Side
+from signalbox.wire.names import Bucket
+from signalbox.wire.queuenames import SIDES, Side
 from signalbox.wire.queues import Queue
 
 _RETRY_AFTER_S: Final = 2.0

@@ -13,8 +13,8 @@ from typing import Final
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.subscription import Subscription
 from signalbox.bus.transport.interface import Transport
-from signalbox.wire import names
-from signalbox.wire.names import Side
+from signalbox.wire import names, queuenames
+from signalbox.wire.queuenames import Side
 
 
 class Waiter:
@@ -148,7 +148,7 @@ class Arrivals:
         all others. request_id: it wants items with this one only. Raises :class:`Unavailable`."""
         of_side = self._sides.get((queue, side))
         if of_side is None:
-            subject = names.event_of_queue(queue, side)
+            subject = queuenames.event_of_queue(queue, side)
             of_side = self._sides[queue, side] = _Side(self._bus.connection, subject)
         waiter = Waiter(of_side)
         of_side.add(waiter, names.token(request_id) if request_id else None if takes_any else _OTHER)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import GroupState, Queue, QueueMark, WatchState
 
 USER_HEADER: Final = "X-EAS-QueueService-Redis-Uid"

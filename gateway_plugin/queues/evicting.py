@@ -7,8 +7,8 @@ from gateway_plugin.queues.scanning import state_of
 from signalbox.bus.client import Bus
 from signalbox.program import log, metrics
 from signalbox.program.tasks import SingleFlight
-from signalbox.wire import names
-from signalbox.wire.names import Side
+from signalbox.wire import queuenames
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import Queue
 
 EVICTED: Final = metrics.counter(
@@ -51,7 +51,7 @@ class Evictions:
             self._looking.start(place, lambda: self._look(queue, side))
 
     async def _look(self, queue: Queue, side: Side) -> None:
-        state = await state_of(self._bus, names.queue_stream(queue.name, side))
+        state = await state_of(self._bus, queuenames.queue_stream(queue.name, side))
         is_full = state["messages"] >= queue.room(side).length
         before = self._seen.get((queue.name, side))
         self._seen[queue.name, side] = _Seen(self._loop.time(), is_full)

@@ -8,7 +8,7 @@ import msgspec
 
 from signalbox.bus.client import Delivery, Stored
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.names import Header
 from signalbox.wire.queues import DEFAULT_GROUP
 
@@ -80,7 +80,7 @@ def item_of(message: Stored | Delivery) -> Item:
         tags,
         message.data,
         request_id,
-        message.subject.startswith("q.") and names.rank_of(message.subject) == "hi",
+        message.subject.startswith("q.") and queuenames.rank_of(message.subject) == "hi",
         message.time,
         message.times if isinstance(message, Delivery) else 1,
         headers.get(Header.TRACE, ""),

@@ -6,8 +6,8 @@ from gateway_plugin.queues.scanning import BEING_MADE
 from signalbox.bus.client import Bus
 from signalbox.bus.queues import created_at
 from signalbox.program.errors import NotFound, Unavailable
-from signalbox.wire import names
-from signalbox.wire.names import RANKS, Side
+from signalbox.wire import queuenames
+from signalbox.wire.queuenames import RANKS, Side
 from signalbox.wire.queues import DEFAULT_GROUP, Queue
 
 _RETRY_AFTER_S: Final = 1.0
@@ -32,13 +32,13 @@ class Made:
 
         Raises :class:`Unavailable` where one of them is not there, or it is another queue's.
         """
-        stream = names.queue_stream(queue.name, side)
+        stream = queuenames.queue_stream(queue.name, side)
         if self._seen.get(stream) == queue.created_at:
             return
         try:
             found = created_at(await self._bus.request_json(f"$JS.API.STREAM.INFO.{stream}"))
             for rank in RANKS:
-                consumer = names.queue_consumer(DEFAULT_GROUP, rank)
+                consumer = queuenames.queue_consumer(DEFAULT_GROUP, rank)
                 await self._bus.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}")
         except NotFound:
             found = None

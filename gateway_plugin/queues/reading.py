@@ -14,7 +14,7 @@ from gateway_plugin.queues.store import BYTES, ITEMS
 from gateway_plugin.queues.taking import MOST_BYTES, MOST_ITEMS, Taking
 from signalbox.bus.client import Bus
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import Queue
 
 NEWEST: Final = -1

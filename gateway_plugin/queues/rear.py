@@ -6,8 +6,8 @@ from typing import Final
 from gateway_plugin.queues.items import Item, headers_of, item_of, subject_id
 from signalbox.bus.client import Bus
 from signalbox.program.errors import SignalboxError
-from signalbox.wire import names
-from signalbox.wire.names import Rank, Side
+from signalbox.wire import names, queuenames
+from signalbox.wire.queuenames import Rank, Side
 
 PRIORITY_TAG: Final = "_priority_"
 """Of a dead item that was a high one."""
@@ -30,19 +30,19 @@ async def bury(bus: Bus, queue: str, side: Side, item: Item, *, why: str, code: 
     }
     tags = dict(item.tags) | {key: value for key, value in told.items() if value}
     await bus.write(
-        names.rear_item(queue, side, subject_id(item.tags, item.request_id)),
+        queuenames.rear_item(queue, side, subject_id(item.tags, item.request_id)),
         item.data,
         headers=headers_of(tags, item.request_id, item.trace),
-        msg_id=f"{names.queue_stream(queue, side)}-{item.index}-{names.token(group)}-{int(item.time * 1e3)}",
+        msg_id=f"{queuenames.queue_stream(queue, side)}-{item.index}-{names.token(group)}-{int(item.time * 1e3)}",
     )
 
 
 async def rear_count(bus: Bus, queue: str, side: Side) -> int:
     """How many dead items a side has."""
-    subject, offset, found = names.rear_items(queue, side), 0, 0
+    subject, offset, found = queuenames.rear_items(queue, side), 0, 0
     while True:
         asked = {"subjects_filter": subject, "offset": offset}
-        info = await bus.request_json(f"$JS.API.STREAM.INFO.{names.REAR}", asked)
+        info = await bus.request_json(f"$JS.API.STREAM.INFO.{queuenames.REAR}", asked)
         page = info["state"].get("subjects") or {}
         offset += len(page)
         found += sum(int(count) for count in page.values())
@@ -62,12 +62,12 @@ async def redrive(bus: Bus, queue: str, side: Side, most: int) -> int:
             tags = {key: value for key, value in item.tags.items() if not key.startswith("_")}
             rank: Rank = "hi" if item.tags.get(PRIORITY_TAG) else "lo"
             await bus.write(
-                names.queue_item(queue, side, rank, subject_id(tags, item.request_id)),
+                queuenames.queue_item(queue, side, rank, subject_id(tags, item.request_id)),
                 item.data,
                 headers=headers_of(tags, item.request_id, item.trace),
-                msg_id=f"{names.REAR}-{item.index}-{int(item.time * 1e3)}",
+                msg_id=f"{queuenames.REAR}-{item.index}-{int(item.time * 1e3)}",
             )
-            await _delete(bus, names.REAR, item.index)
+            await _delete(bus, queuenames.REAR, item.index)
             done += 1
     except SignalboxError as error:
         error.facts["done"] = done
@@ -77,8 +77,8 @@ async def redrive(bus: Bus, queue: str, side: Side, most: int) -> int:
 
 async def purge(bus: Bus, queue: str, side: Side, *, is_rear: bool, most: int = 0) -> int:
     """Remove the oldest items of a side, or of its rear queue; at most so many, 0 = all. Returns how many."""
-    stream = names.REAR if is_rear else names.queue_stream(queue, side)
-    subject = names.rear_items(queue, side) if is_rear else names.queue_items(queue, side)
+    stream = queuenames.REAR if is_rear else queuenames.queue_stream(queue, side)
+    subject = queuenames.rear_items(queue, side) if is_rear else queuenames.queue_items(queue, side)
     if not most:
         answer = await bus.request_json(f"$JS.API.STREAM.PURGE.{stream}", {"filter": subject})
         return int(answer.get("purged", 0))
@@ -95,7 +95,10 @@ async def purge(bus: Bus, queue: str, side: Side, *, is_rear: bool, most: int = 
 async def _items(bus: Bus, queue: str, side: Side, most: int) -> AsyncIterator[Item]:
     """Dead items, the oldest first, as the leader knows them; what is buried meanwhile may be among them."""
     index, left = 1, most or _FAR
-    while left and (stored := await bus.leader_next(names.REAR, index, names.rear_items(queue, side))) is not None:
+    while (
+        left
+        and (stored := await bus.leader_next(queuenames.REAR, index, queuenames.rear_items(queue, side))) is not None
+    ):
         index, left = stored.seq + 1, left - 1
         yield item_of(stored)
 

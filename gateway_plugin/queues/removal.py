@@ -11,8 +11,8 @@ from signalbox.bus.jetstream import ApiError, api_refused
 from signalbox.bus.requests import Requests
 from signalbox.program.errors import Ambiguous, NotFound, SignalboxError, Unavailable
 from signalbox.program.tasks import TaskGroup
-from signalbox.wire import names
-from signalbox.wire.names import REAR, Side
+from signalbox.wire import queuenames
+from signalbox.wire.queuenames import REAR, Side
 from signalbox.wire.queues import Queue
 
 _AT_ONCE: Final = 64
@@ -53,7 +53,7 @@ async def remove(bus: Requests, stream: str, indexes: Iterable[int]) -> set[int]
 
 async def remove_rear(bus: Bus, queue: Queue, side: Side, indexes: Iterable[int]) -> set[int]:
     """Remove dead items of one side, as :func:`remove`; what belongs to another queue is as if it were not there."""
-    subject = names.rear_items(queue.name, side)
+    subject = queuenames.rear_items(queue.name, side)
     mine = []
     for index in dict.fromkeys(indexes):
         stored = await bus.leader_next(REAR, index)

@@ -6,8 +6,9 @@ from typing import Any, Final
 from gateway_plugin.queues.items import REQUEST_TAG
 from signalbox.bus.client import Bus, Stored
 from signalbox.program.errors import NotFound, Unavailable
-from signalbox.wire import names
-from signalbox.wire.names import REAR, Header, Side
+from signalbox.wire import queuenames
+from signalbox.wire.names import Header
+from signalbox.wire.queuenames import REAR, Side
 from signalbox.wire.queues import Queue
 
 MOST_SCANNED: Final = 10_000
@@ -27,10 +28,10 @@ class Place:
         self.tags = tags
         self.needs_scan = any(key != REQUEST_TAG or not value for key, value in tags.items())
         if is_rear:
-            self.stream, self.subject = REAR, names.rear_items(queue.name, side, self.request_id)
+            self.stream, self.subject = REAR, queuenames.rear_items(queue.name, side, self.request_id)
         else:
-            self.stream = names.queue_stream(queue.name, side)
-            self.subject = names.queue_items(queue.name, side, rank, self.request_id)
+            self.stream = queuenames.queue_stream(queue.name, side)
+            self.subject = queuenames.queue_items(queue.name, side, rank, self.request_id)
 
 
 async def page(bus: Bus, place: Place, index: int, most: int, most_bytes: int) -> list[Stored]:
@@ -81,5 +82,5 @@ async def consumer_of_group(bus: Bus, stream: str, consumer: str) -> dict[str, A
     try:
         return await bus.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}")
     except NotFound as error:
-        group = names.group_of_consumer(consumer)
+        group = queuenames.group_of_consumer(consumer)
         raise NotFound(f'Nobody watches, or has watched of late, with the group "{group}".', field="group") from error

@@ -21,8 +21,8 @@ from gateway_plugin.queues.tables import QueueTables
 from signalbox.bus.client import Bus
 from signalbox.program import metrics
 from signalbox.program.errors import Ambiguous, Conflict, InvalidRequest, NotFound, QueueFull, TooLarge, Unavailable
-from signalbox.wire import names
-from signalbox.wire.names import Rank, Side
+from signalbox.wire import queuenames
+from signalbox.wire.queuenames import Rank, Side
 from signalbox.wire.queues import HEAD_BYTES, GroupState, Queue, QueueMark, WatchState
 
 ITEMS: Final = metrics.counter("queue_items", "Items of queues, by verb: put, get, delete, truncate.", "verb")
@@ -90,7 +90,7 @@ class Store:
         self._require_size(queue, side, data)
         headers = items.headers_of(tags, request_id, trace)
         rank: Rank = "hi" if is_high else "lo"
-        subject = names.queue_item(queue.name, side, rank, items.subject_id(tags, request_id))
+        subject = queuenames.queue_item(queue.name, side, rank, items.subject_id(tags, request_id))
         try:
             self._check()
             index = await self._bus.write(subject, data, headers=headers, msg_id=msg_id)
@@ -114,7 +114,7 @@ class Store:
         if is_rear:
             removed = await removal.remove_rear(self._bus, queue, side, indexes)
         else:
-            removed = await removal.remove(self._bus, names.queue_stream(queue.name, side), indexes)
+            removed = await removal.remove(self._bus, queuenames.queue_stream(queue.name, side), indexes)
         ITEMS.labels("delete").inc(len(removed))
         return len(removed)
 
@@ -151,10 +151,10 @@ class Store:
         Raises :class:`NotFound` where there is no such item, none of that group's, or it is committed. Where several
         groups read, one that this group has committed before others that are older may still count as given out.
         """
-        stored = await self._bus.leader_next(names.queue_stream(queue.name, side), max(1, index))
+        stored = await self._bus.leader_next(queuenames.queue_stream(queue.name, side), max(1, index))
         if stored is None or stored.seq != index:
             raise NotFound(_NO_ITEM)
-        rank = names.rank_of(stored.subject)
+        rank = queuenames.rank_of(stored.subject)
         about = await self._group(queue, side, group, rank)
         if index <= about["ack_floor"]["stream_seq"]:
             raise NotFound(_NO_ITEM)
@@ -211,7 +211,7 @@ class Store:
             raise _too_large(most, data)
 
     async def _state(self, queue: Queue, side: Side) -> dict[str, int]:
-        return await state_of(self._bus, names.queue_stream(queue.name, side))
+        return await state_of(self._bus, queuenames.queue_stream(queue.name, side))
 
     async def _last(self, queue: Queue, side: Side) -> int:
         return (await self._state(queue, side))["last_seq"]
@@ -220,12 +220,12 @@ class Store:
         """Remove what is below an index, which must not be above the next one: the server would go on from there."""
         if below <= 1:  # the server takes this for all
             return 0
-        asked = f"$JS.API.STREAM.PURGE.{names.queue_stream(queue.name, side)}"
+        asked = f"$JS.API.STREAM.PURGE.{queuenames.queue_stream(queue.name, side)}"
         return int((await self._bus.request_json(asked, {"seq": below}))["purged"])
 
     async def _group(self, queue: Queue, side: Side, group: str, rank: Rank) -> dict[str, Any]:
-        name = names.queue_consumer(group, rank)
-        return await consumer_of_group(self._bus, names.queue_stream(queue.name, side), name)
+        name = queuenames.queue_consumer(group, rank)
+        return await consumer_of_group(self._bus, queuenames.queue_stream(queue.name, side), name)
 
 
 def _full(queue: Queue, side: Side) -> QueueFull:

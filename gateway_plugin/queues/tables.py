@@ -11,10 +11,11 @@ from signalbox.bus import table
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.program.errors import StaleRevision, Unavailable
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import decode
-from signalbox.wire.names import Bucket, Side
+from signalbox.wire.names import Bucket
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import Queue, QueueMark
 
 _TRIES: Final = 10
@@ -51,7 +52,7 @@ class QueueTables:
 
     def mark(self, name: str, side: Side) -> QueueMark | None:
         """Where a side's stream has ended, None if it has not."""
-        return self._marks.get(names.queue_mark(name, side))
+        return self._marks.get(queuenames.queue_mark(name, side))
 
     def on_change(self, callback: OnQueue) -> None:
         """Call ``callback(name of the queue)`` after each change of a document or a mark, also while starting."""
@@ -60,7 +61,7 @@ class QueueTables:
     async def write_mark(self, name: str, side: Side, mark: QueueMark) -> QueueMark:
         """Mark a side as ended, and know it here. Returns the mark that holds: an earlier one keeps its time, and has
         the higher index of the two. Raises as :meth:`Bus.write`."""
-        subject = names.key(Bucket.QUEUE_MARKS, names.queue_mark(name, side))
+        subject = names.key(Bucket.QUEUE_MARKS, queuenames.queue_mark(name, side))
         for _ in range(_TRIES):
             stored = await self._bus.leader_get(Bucket.QUEUE_MARKS.stream, subject)
             wanted = mark
@@ -74,7 +75,7 @@ class QueueTables:
                 if wanted == before:
                     return before
             try:
-                await self._put_mark(names.queue_mark(name, side), wanted, stored.seq if stored is not None else 0)
+                await self._put_mark(queuenames.queue_mark(name, side), wanted, stored.seq if stored is not None else 0)
             except StaleRevision:
                 continue
             return wanted
@@ -82,7 +83,7 @@ class QueueTables:
 
     async def remove_mark(self, name: str, side: Side) -> None:
         """Open a side that has ended again, and know it here. Idempotent. Raises as :meth:`Bus.write`."""
-        key = names.queue_mark(name, side)
+        key = queuenames.queue_mark(name, side)
         await self._known(key, await table.remove(self._bus, Bucket.QUEUE_MARKS, key))
 
     async def _put_mark(self, key: str, mark: QueueMark, expect: int) -> None:

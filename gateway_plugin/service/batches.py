@@ -21,7 +21,7 @@ from signalbox.program.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import ApiKey, decode, encode
 from signalbox.wire.names import MODEL_NAME, Bucket
@@ -172,7 +172,7 @@ class Batches:
         raise Unavailable("The batch changes too quickly to be cancelled; try again.", retry_after_s=1.0)
 
     async def _read(self, account: str, batch_id: str) -> tuple[Batch, int]:
-        subject = names.key(Bucket.BATCHES, names.batch_key(account, batch_id))
+        subject = names.key(Bucket.BATCHES, outboundnames.batch_key(account, batch_id))
         stored = await self._bus.leader_get(Bucket.BATCHES.stream, subject)
         if stored is None or is_removal(stored.headers):
             raise NotFound(_NO_BATCH)
@@ -181,7 +181,7 @@ class Batches:
 
 async def write(bus: Bus, batch: Batch, *, expect: int, kept_s: float) -> int:
     """Write a batch; it is kept as long as the files that it makes. Raises as :meth:`Bus.write`."""
-    subject = names.key(Bucket.BATCHES, names.batch_key(batch.account_id, batch.id))
+    subject = names.key(Bucket.BATCHES, outboundnames.batch_key(batch.account_id, batch.id))
     return await bus.write(subject, encode(batch), expect=expect, ttl_s=int(kept_s))
 
 

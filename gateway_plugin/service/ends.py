@@ -17,7 +17,7 @@ from gateway_plugin.service import following
 from signalbox.bus.client import Bus, Message, Stored, Subscription
 from signalbox.bus.table import Table
 from signalbox.program.errors import Conflict, Unavailable
-from signalbox.wire import names, outbound
+from signalbox.wire import outbound, outboundnames
 from signalbox.wire.messages import ApiKey
 from signalbox.wire.names import Header, Stream
 
@@ -137,7 +137,7 @@ class Ends:
         try:
             async with at.lock:
                 if at.subscription is None:
-                    at.subscription = await self._bus.subscribe(names.event_of_results(account or "-"), at.hear)
+                    at.subscription = await self._bus.subscribe(outboundnames.event_of_results(account or "-"), at.hear)
             yield one
         finally:
             at.followers.discard(one)
@@ -172,7 +172,7 @@ class Ends:
         """The next ends; none while NATS does not answer: then they are read with the next heartbeat."""
         asked = {
             "seq": after + 1,
-            "next_by_subj": names.results(account or "-"),
+            "next_by_subj": outboundnames.results(account or "-"),
             "batch": _AT_ONCE,
             "max_bytes": _AT_ONCE_BYTES,
         }

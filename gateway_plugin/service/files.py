@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus, Stored
 from signalbox.program.errors import LimitExceeded, NotFound, QueueFull, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
-from signalbox.wire import names
+from signalbox.wire import outboundnames
 from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import Header, Stream
 from signalbox.wire.outbound import FileUpload, StoredFile
@@ -119,7 +119,7 @@ class Files:
             most = info["config"].get("max_bytes", -1)
             self.most_bytes = most // SHARE if most > 0 else 1 << 62
         held = sum(one.size for one in await self.list(account))
-        async for page in self._bus.list_pages(Stream.FILES, [names.file_upload(account or "-")]):
+        async for page in self._bus.list_pages(Stream.FILES, [outboundnames.file_upload(account or "-")]):
             held += sum(one.held_bytes for one in map(upload_of, page) if one is not None)
         return held
 
@@ -136,7 +136,7 @@ class Files:
 
     async def find(self, account: str, file_id: str) -> StoredFile:
         """A file of an account, with its size as it is now. Raises :class:`NotFound`."""
-        stored = await self._bus.leader_get(Stream.FILES, names.file_about(account or "-", file_id))
+        stored = await self._bus.leader_get(Stream.FILES, outboundnames.file_about(account or "-", file_id))
         if stored is None:
             raise NotFound(_NO_FILE)
         found = decode(StoredFile, stored.data)
@@ -144,7 +144,7 @@ class Files:
 
     async def list(self, account: str) -> list[StoredFile]:
         """The files of an account, the youngest first."""
-        about = names.file_about(account or "-")
+        about = outboundnames.file_about(account or "-")
         found = []
         async for page in self._bus.list_pages(Stream.FILES, [about]):
             found += [one for one in map(_about, page) if one is not None]
@@ -161,7 +161,7 @@ class Files:
 
     async def chunk(self, account: str, file_id: str, number: int) -> Stored:
         """One chunk. Raises :class:`NotFound`."""
-        subject = names.file_chunk(account, file_id, number)
+        subject = outboundnames.file_chunk(account, file_id, number)
         for _ in range(_TRIES):
             if (found := await self._bus.direct_get(Stream.FILES, subject)) is not None:
                 return found
@@ -172,11 +172,11 @@ class Files:
 
     async def last(self, account: str, file_id: str) -> Stored | None:
         """What was written last of a file."""
-        return await self._bus.leader_get(Stream.FILES, names.file_chunks(account or "-", file_id))
+        return await self._bus.leader_get(Stream.FILES, outboundnames.file_chunks(account or "-", file_id))
 
     async def delete(self, account: str, file_id: str, *, before: int = 0) -> None:
         """Remove a file and all its bytes. before: only what has a lower sequence; 0 = all. Idempotent."""
-        await self._purge(names.file_chunks(account or "-", file_id), before)
+        await self._purge(outboundnames.file_chunks(account or "-", file_id), before)
 
     def remove_later(self, account: str, file_id: str, chunks: Iterable[int] | None = None) -> None:
         """Remove a file, or some of its chunks, beside the caller; where it fails they age out."""
@@ -185,7 +185,7 @@ class Files:
 
     async def _remove_chunks(self, account: str, file_id: str, chunks: Iterable[int]) -> None:
         for number in chunks:
-            await self._purge(names.file_chunk(account, file_id, number))
+            await self._purge(outboundnames.file_chunk(account, file_id, number))
 
     async def _purge(self, subject: str, before: int = 0) -> None:
         wanted = {"filter": subject, **({"seq": before} if before else {})}
@@ -197,7 +197,7 @@ class Files:
         """Write a chunk that is not there yet; returns its sequence. Raises as :meth:`Bus.write`, and
         :class:`Unavailable` where there is no room."""
         try:
-            subject = names.file_chunk(account, file_id, number)
+            subject = outboundnames.file_chunk(account, file_id, number)
             return await self._bus.write(subject, data, headers=headers, expect=0)
         except QueueFull as error:
             raise Unavailable(
@@ -208,12 +208,12 @@ class Files:
 
     async def put_about(self, account: str, about: StoredFile) -> None:
         """Write what is known of a file."""
-        await self._bus.write(names.file_about(account or "-", about.id), encode(about))
+        await self._bus.write(outboundnames.file_about(account or "-", about.id), encode(about))
 
     async def _measured(self, account: str, found: StoredFile) -> StoredFile:
         """A file that is still written, as its last chunk tells."""
         last = await self.last(account, found.id)
-        number = names.number_of_chunk(last.subject) if last is not None else None
+        number = outboundnames.number_of_chunk(last.subject) if last is not None else None
         if last is None or number is None:
             return found
         return replace(found, chunks=number + 1, size=int(last.headers.get(Header.SIZE, "0")))

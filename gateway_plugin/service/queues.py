@@ -14,7 +14,7 @@ from gateway_plugin.queues.watching.openwatch import OpenWatch, Watch
 from signalbox.program.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from signalbox.wire.access import is_among
 from signalbox.wire.messages import ApiKey
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import Queue
 
 PUT: Final = "queues:put"

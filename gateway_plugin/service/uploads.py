@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gateway_plugin.service.files import Files, Upload, new_file_id, upload_of
 from signalbox.bus.client import Bus, Stored
 from signalbox.program.errors import InvalidRequest, NotFound, StaleRevision, TooLarge, Unavailable
-from signalbox.wire import names
+from signalbox.wire import outboundnames
 from signalbox.wire.messages import encode
 from signalbox.wire.names import Stream
 from signalbox.wire.outbound import FilePart, FileUpload, StoredFile
@@ -160,12 +160,12 @@ class Uploads:
     async def sweep(self) -> int:
         """End the uploads whose time is over; returns how many were."""
         ended = 0
-        async for page in self._bus.list_pages(Stream.FILES, [names.file_upload()]):
+        async for page in self._bus.list_pages(Stream.FILES, [outboundnames.file_upload()]):
             for stored in page:
                 upload = upload_of(stored)
                 if upload is None or upload.state != "pending" or not self._is_over(upload):
                     continue
-                account = names.account_of_file(stored.subject)
+                account = outboundnames.account_of_file(stored.subject)
                 try:
                     await self._end(account, replace(upload, state="expired"), stored.seq)
                 except StaleRevision:  # its owner has ended it
@@ -195,14 +195,16 @@ class Uploads:
 
     async def _read(self, account: str, upload_id: str) -> tuple[FileUpload, int]:
         file_id = upload_id.replace("upload_", "file-", 1)
-        stored: Stored | None = await self._bus.leader_get(Stream.FILES, names.file_upload(account or "-", file_id))
+        stored: Stored | None = await self._bus.leader_get(
+            Stream.FILES, outboundnames.file_upload(account or "-", file_id)
+        )
         upload = upload_of(stored) if stored is not None else None
         if stored is None or upload is None:
             raise NotFound(_NO_UPLOAD)
         return upload, stored.seq
 
     async def _write(self, account: str, upload: FileUpload, revision: int) -> int:
-        subject = names.file_upload(account or "-", upload.file_id)
+        subject = outboundnames.file_upload(account or "-", upload.file_id)
         return await self._bus.write(subject, encode(upload), expect=revision)
 
     def _file_of(self, upload: FileUpload) -> StoredFile:

@@ -10,9 +10,9 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.program.errors import LimitExceeded, Misconfigured, NotFound
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.assets import GIB
-from signalbox.wire.names import RANKS, SIDES, Side
+from signalbox.wire.queuenames import RANKS, SIDES, Side
 from signalbox.wire.queues import (
     CREATED_AT,
     DEFAULT_GROUP,
@@ -67,13 +67,13 @@ async def declare_rear(bus: Bus, nodes: int = 1, most_bytes: int = 0) -> None:
     if not most_bytes:
         may_store = int((await bus.request_json("$JS.API.INFO"))["limits"]["max_storage"])
         most_bytes = int(may_store * REAR_SHARE) if may_store > 0 else REAR_BYTES
-    info = await topology.stream_info(bus, names.REAR)
+    info = await topology.stream_info(bus, queuenames.REAR)
     if info is None:
-        await bus.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(nodes, most_bytes))
+        await bus.request_json(f"$JS.API.STREAM.CREATE.{queuenames.REAR}", rear_config(nodes, most_bytes))
         return
     config = rear_config(nodes, max(most_bytes, info["state"]["bytes"]))
     if topology.differences(config, info["config"]):
-        await bus.request_json(f"$JS.API.STREAM.UPDATE.{names.REAR}", info["config"] | config)
+        await bus.request_json(f"$JS.API.STREAM.UPDATE.{queuenames.REAR}", info["config"] | config)
 
 
 async def make_group(bus: Bus, queue: Queue, side: Side, group: str, start_index: int = 0) -> None:
@@ -81,7 +81,7 @@ async def make_group(bus: Bus, queue: Queue, side: Side, group: str, start_index
 
     Raises :class:`LimitExceeded` where the side has as many groups as it may.
     """
-    stream = names.queue_stream(queue.name, side)
+    stream = queuenames.queue_stream(queue.name, side)
     for rank in RANKS:
         config = group_config(queue, side, group, rank, start_index)
         name = config["durable_name"]
@@ -104,10 +104,10 @@ async def make_group(bus: Bus, queue: Queue, side: Side, group: str, start_index
 
 async def remove_group(bus: Bus, queue: str, side: Side, group: str) -> None:
     """Remove a group's consumers, and the items that were kept for it alone. Idempotent."""
-    stream = names.queue_stream(queue, side)
+    stream = queuenames.queue_stream(queue, side)
     for rank in RANKS:
         with contextlib.suppress(NotFound):
-            await bus.request_json(f"$JS.API.CONSUMER.DELETE.{stream}.{names.queue_consumer(group, rank)}")
+            await bus.request_json(f"$JS.API.CONSUMER.DELETE.{stream}.{queuenames.queue_consumer(group, rank)}")
 
 
 async def remove(bus: Bus, queue: str) -> None:
@@ -119,13 +119,13 @@ async def remove(bus: Bus, queue: str) -> None:
     await _remove_rear(bus, queue)
     for side in SIDES:
         with contextlib.suppress(NotFound):
-            await bus.request_json(f"$JS.API.STREAM.DELETE.{names.queue_stream(queue, side)}")
+            await bus.request_json(f"$JS.API.STREAM.DELETE.{queuenames.queue_stream(queue, side)}")
     await _remove_rear(bus, queue)
 
 
 async def _remove_rear(bus: Bus, queue: str) -> None:
     with contextlib.suppress(NotFound):
-        await bus.request_json(f"$JS.API.STREAM.PURGE.{names.REAR}", {"filter": names.rear_items(queue)})
+        await bus.request_json(f"$JS.API.STREAM.PURGE.{queuenames.REAR}", {"filter": queuenames.rear_items(queue)})
 
 
 def created_at(info: dict[str, Any]) -> float:

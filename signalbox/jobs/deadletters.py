@@ -27,7 +27,7 @@ from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
-from signalbox.wire import names, signatures, tensors
+from signalbox.wire import jobids, names, signatures, tensors
 from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Model, PayloadRef, Redriven, decode, encode, header
 from signalbox.wire.names import Bucket, Header, Stream, token
 
@@ -200,7 +200,7 @@ async def page(bus: Bus, *, model: str = "", after: int = 0, size: int = 50) -> 
 async def find(bus: Bus, job_id: str) -> Letter:
     """The letter of a job. Raises :class:`NotFound`."""
     found = []
-    if names.JOB_ID.match(job_id):
+    if jobids.JOB_ID.match(job_id):
         found = await bus.list_latest(Stream.DLQ, [names.dead_letters(job_id=job_id)])
     if not found:
         raise NotFound(f"There is no dead letter of a job {job_id!r}, or no longer.")
@@ -331,7 +331,7 @@ def _redriven_before(job_id: str, version: int) -> Conflict:
 def redriven_id(letter: Letter, after: str = "") -> str:
     """Id of the job that a letter is redriven as, after an earlier redrive or for the first time. Its slot is that in
     which the letter was written: every redrive of the same letter has to find the same id."""
-    return names.new_job_id(letter.at, uuid.uuid5(_SPACE, f"{letter.id} {after}").int)
+    return jobids.new_job_id(letter.at, uuid.uuid5(_SPACE, f"{letter.id} {after}").int)
 
 
 async def redrive(
@@ -446,7 +446,7 @@ async def _model(bus: Bus, job: Job, wanted: int) -> Model:
 
 async def discard(bus: Bus, job_id: str) -> None:
     """Remove a letter with its input for good. Raises :class:`NotFound` where there was none."""
-    if not names.JOB_ID.match(job_id):
+    if not jobids.JOB_ID.match(job_id):
         raise NotFound(f"There is no dead letter of a job {job_id!r}.")
     purged = await _purge(bus, Stream.DLQ, names.dead_letters(job_id=job_id))
     # Also without a letter: a discard that broke off in the middle is finished by the next one.

@@ -18,7 +18,7 @@ from signalbox.jobs.deadletters import Letter
 from signalbox.jobs.message import GONE
 from signalbox.jobs.records import Found, Records
 from signalbox.program.errors import NoLongerKept, NotFound, SignalboxError, StaleRevision, Unavailable
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.asks import ListedJob
 from signalbox.wire.messages import Record, State
 from signalbox.wire.names import Stream
@@ -89,8 +89,11 @@ def places(record: Record) -> tuple[tuple[Stream, str], ...]:
         (Stream.JOBS, names.job_anywhere(job_id)),
         (Stream.INPUTS, names.job_inputs(account, job_id)),
         (Stream.PAYLOADS, names.payload(account, job_id, "*")),
-        (Stream.RESULTS, names.result(account, record.model, job_id)),
-        (Stream.DELIVERIES, names.deliveries(job_id=job_id)),  # answers of receivers, which may repeat what they got
+        (Stream.RESULTS, outboundnames.result(account, record.model, job_id)),
+        (
+            Stream.DELIVERIES,
+            outboundnames.deliveries(job_id=job_id),
+        ),  # answers of receivers, which may repeat what they got
         (Stream.DLQ, names.dead_letters(job_id=job_id)),
         (Stream.DLQ_PARTS, names.kept_inputs(account, job_id)),
         (Stream.DLQ_PARTS, names.redriven(job_id)),

@@ -16,7 +16,9 @@ from typing import Final
 from signalbox.ops.ports import HOST
 from signalbox.program.errors import Misconfigured
 from signalbox.wire.assets import GIB, MIB
-from signalbox.wire.names import MAIN_ACCOUNT, QUEUES_ACCOUNT, account_of_reader, is_host_user, reader
+from signalbox.wire.names import MAIN_ACCOUNT, is_host_user
+from signalbox.wire.outboundnames import account_of_reader, reader
+from signalbox.wire.queuenames import QUEUES_ACCOUNT
 from signalbox.wire.queues import MOST_QUEUES
 from signalbox.wire.roles import USERS, Permissions, account_of, host_permissions, permissions, reader_permissions
 
@@ -85,8 +87,8 @@ def accounts(
     """The accounts block. users: user -> password, or ``$NAME`` to have the server take it from its environment.
 
     workers: id -> GPUs of workers that have a user to themselves, whose password is in ``users`` too. readers: accounts
-    whose services have a user (:func:`signalbox.wire.names.reader`), whose password is there too. queues_bytes: disk
-    that all queues may take together, each copy counted, so that full queues leave jobs their room. hosts: user ->
+    whose services have a user (:func:`signalbox.wire.outboundnames.reader`), whose password is there too. queues_bytes:
+    disk that all queues may take together, each copy counted, so that full queues leave jobs their room. hosts: user ->
     public key of hosts that sign with a key of their own (:mod:`signalbox.ops.nats.keys`).
     """
     bound = workers or {}

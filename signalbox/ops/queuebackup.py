@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus
 from signalbox.ops.snapshots import SavedStream
 from signalbox.program.errors import Misconfigured, NotFound
-from signalbox.wire import names
-from signalbox.wire.names import SIDES, Bucket
+from signalbox.wire import queuenames
+from signalbox.wire.names import Bucket
+from signalbox.wire.queuenames import SIDES
 
-_ORDER: Final = (*(f"_{side}" for side in SIDES), names.REAR)
+_ORDER: Final = (*(f"_{side}" for side in SIDES), queuenames.REAR)
 
 
 async def save(bus: Bus, save_one: Callable[[Bus, str], Awaitable[SavedStream]]) -> list[SavedStream]:
@@ -62,4 +63,4 @@ def for_nodes(saved: SavedStream, nodes: int) -> SavedStream:
 
 
 def _is_ours(name: str) -> bool:
-    return name == names.REAR or (name.startswith("Q_") and name.endswith(_ORDER[:-1]))
+    return name == queuenames.REAR or (name.startswith("Q_") and name.endswith(_ORDER[:-1]))

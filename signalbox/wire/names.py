@@ -1,4 +1,5 @@
-"""Every name on the wire: subjects, streams, buckets, consumers, headers. Made here and nowhere else.
+"""Names on the wire: subjects, streams, buckets, consumers, headers. Every one is made here, or in a module beside
+this one: of queues in :mod:`signalbox.wire.queuenames`, of what is sent out in :mod:`signalbox.wire.outboundnames`.
 
 A *token* is one part of a NATS subject. Model names, GPU ids and worker ids may hold characters a
 token must not (``.``, ``:``), so they go through :func:`token`, which is reversible.
@@ -10,16 +11,10 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from signalbox.program import nkeys
+from signalbox.wire.jobids import is_short_lived, slot_of
 
 Priority = Literal["hi", "mid", "lo"]
 PRIORITIES: Final[tuple[Priority, ...]] = ("hi", "mid", "lo")
-Side = Literal["source", "sink"]
-SIDES: Final[tuple[Side, ...]] = ("source", "sink")
-"""Of a queue: what is put in, and what comes of it."""
-Rank = Literal["hi", "lo"]
-RANKS: Final[tuple[Rank, ...]] = ("hi", "lo")
-"""Of an item in a queue: high ones are given out first."""
-
 MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 RESERVED_MODEL_NAMES: Final = frozenset(
     {
@@ -37,16 +32,17 @@ RESERVED_MODEL_NAMES: Final = frozenset(
     }
 )
 """Names, in small letters, that stand in the paths of some dialect where a model's name could: no new model has one."""
-JOB_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=-]{0,63}\Z")
 """An owner's word for a job."""
 MOST_TAGS: Final = 8
 """Of one job."""
+MAIN_ACCOUNT: Final = "SIGNALBOX"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9A-F]{2})")
 _PARTS: Final = "dlp"
 _INPUTS: Final = "in"
 _INPUT: Final = re.compile(r"in\.[A-Za-z0-9_=-]+\.[A-Za-z0-9-]+\.\d{1,15}")
+_HOST_USER: Final = re.compile(r"host-[a-z2-7]{8}")
 
 
 class Stream(StrEnum):
@@ -139,6 +135,14 @@ def untoken(text: str) -> str:
     return raw.encode("latin-1").decode() if raw != text else text
 
 
+# ---------------------------------------------------------------------------------- jobs and their records
+
+QUEUED: Final = "jobs.>"
+"""Wildcard over all queued jobs in ``JOBS``."""
+RECORDS: Final = "st.>"
+"""Wildcard over all records in ``STATE``."""
+
+
 def job(model: str, priority: Priority, account: str, job_id: str) -> str:
     """Subject of a queued job in ``JOBS``; its slot is the time of its acceptance, as its id tells it."""
     return f"jobs.{token(model)}.{priority}.{token(account) or '-'}.{slot_of(job_id)}.{job_id}"
@@ -180,63 +184,6 @@ def consumer(model: str, priority: Priority, generation: int) -> str:
     return f"{token(model)}_{priority}_{generation}"
 
 
-QUEUED: Final = "jobs.>"
-"""Wildcard over all queued jobs in ``JOBS``."""
-RECORDS: Final = "st.>"
-"""Wildcard over all records in ``STATE``."""
-
-
-MANY_QUEUED: Final = 25_000
-"""Messages in ``JOBS`` from which slots are twice as long; four times from twice as many on, eight from four times."""
-_SLOT_BITS: Final = 10
-"""Of the milliseconds of a slot."""
-_MORE_BITS: Final = 3
-"""Of those of the longest."""
-
-
-def _slot_bits(queued: int) -> int:
-    return _SLOT_BITS + min(_MORE_BITS, (queued // MANY_QUEUED).bit_length())
-
-
-def slot_s(queued: int) -> float:
-    """Seconds of which jobs are in one slot, with so many messages in ``JOBS``."""
-    return (1 << _slot_bits(queued)) / 1000
-
-
-def new_job_id(now: float, chance: int, *, is_short_lived: bool = False, queued: int = 0) -> str:
-    """A job's id: a UUID of version 7, or of version 8 where the job's record is kept for a short time only.
-
-    now: UTC unix seconds; it begins with their milliseconds. chance: number of a random UUID, of which 74 random bits
-    are used. queued: messages in ``JOBS``. Where they are many the id begins with the first instant of some seconds, so
-    that more jobs are in one slot: each purge of one has the server count all that is queued.
-    """
-    bits = _slot_bits(queued) if queued >= MANY_QUEUED else 0
-    high = int(now * 1000) >> bits << bits + 16 | (0x8000 if is_short_lived else 0x7000) | chance >> 80 & 0xFFF
-    low = 1 << 63 | chance & (1 << 62) - 1
-    text = f"{high:016x}{low:016x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def job_id_after(job_id: str, number: int) -> str:
-    """The id that is so many after this one, in the same slot."""
-    return f"{job_id[:24]}{(int(job_id[24:], 16) + number) % (1 << 48):012x}"
-
-
-def is_short_lived(job_id: str) -> bool:
-    """Whether the job's record is kept for a short time only."""
-    return job_id[14:15] == "8" and JOB_ID.match(job_id) is not None
-
-
-def slot_of(job_id: str) -> str:
-    """The slot of a job: the 1.024 s in which it was accepted, or the first of up to eight where many were queued."""
-    return f"{job_id[:8]}{int(job_id[9:13], 16) >> _SLOT_BITS:02x}"
-
-
-def time_of_slot(slot: str) -> float:
-    """When a slot begins, in UTC unix seconds."""
-    return (int(slot[:8], 16) << 16 | int(slot[8:], 16) << 10) / 1000
-
-
 def state(job_id: str) -> str:
     """Subject of a job's record in ``STATE``: ``st.<id>``, and ``st.<slot>.<id>`` of one that is short-lived."""
     return f"st.{slot_of(job_id)}.{job_id}" if is_short_lived(job_id) else f"st.{job_id}"
@@ -251,6 +198,9 @@ def slot_of_record(subject: str) -> str:
 def slot(name: str) -> str:
     """Wildcard over the records of one slot."""
     return f"st.{name}.*"
+
+
+# ---------------------------------------------------------------------------------- payloads and dead letters
 
 
 def payload(account: str, job_id: str, part: str) -> str:
@@ -315,220 +265,10 @@ def stream_of_payload(subject: str) -> Stream:
     return Stream.DLQ_PARTS if subject.startswith(f"{_PARTS}.") else Stream.PAYLOADS
 
 
-def result(account: str, model: str, job_id: str) -> str:
-    """Subject in ``RESULTS`` of a job's end."""
-    return f"results.{token(account) or '-'}.{token(model)}.{job_id}"
-
-
-def results(account: str = "", model: str = "") -> str:
-    """Wildcard over the ends in ``RESULTS``: of an account, of a model, of both, or all of them."""
-    return f"results.{token(account) or '*'}.{token(model) or '*'}.*"
-
-
-def account_of_result(subject: str) -> str:
-    """Account of an end in ``RESULTS``; ``-`` stands for none, there and in wildcards."""
-    return untoken(subject.split(".")[1])
-
-
-def event_of_results(account: str = "", model: str = "") -> str:
-    """Core subject on which the server republishes what ``RESULTS`` gets, whole."""
-    return f"evt.{results(account, model)}"
-
-
-READERS: Final = 4
-"""Consumers that an account's services may have on ``RESULTS``."""
-
-
-_READER: Final = "reader-"
-
-
-def reader(account: str) -> str:
-    """NATS user of an account's services that read its ends."""
-    return f"{_READER}{token(account)}"
-
-
-def account_of_reader(user: str) -> str | None:
-    """The account whose services a NATS user is for; None for another user."""
-    return untoken(user.removeprefix(_READER)) if user.startswith(_READER) else None
-
-
-HOST_WORKERS: Final = 16
-"""Workers that a host may have with the key of one: eight devices, each with a holder and one that takes over."""
-_HOST_USER: Final = re.compile(r"host-[a-z2-7]{8}")
-
-
-def host_user(public_key: str) -> str:
-    """NATS user of a host, by its public key."""
-    return nkeys.user(public_key)
-
-
-def is_host_user(user: str) -> bool:
-    """Whether a NATS user is a host's, by the form of its name."""
-    return _HOST_USER.fullmatch(user) is not None
-
-
-def host_worker(host: str, number: int | str) -> str:
-    """Id of a worker of a host; of one with a key they have numbers from 1 to :data:`HOST_WORKERS`."""
-    return f"{host}-{number}"
-
-
-def reader_consumer(account: str, number: int = 1) -> str:
-    """A consumer on ``RESULTS`` that an account's reader may make, from 1 to :data:`READERS`."""
-    return f"{reader(account)}-{number}"
-
-
-def hook_consumer(hook: str) -> str:
-    """The consumer on ``RESULTS`` of a webhook."""
-    return f"hook-{token(hook)}"
-
-
-def hook_secret(hook: str, secret: str) -> str:
-    """KV key in ``hooksecrets``. secret: its own name, as the webhook's document has it."""
-    return f"{token(hook)}.{secret}"
-
-
-def delivery(hook: str, job_id: str, attempt: int) -> str:
-    """Subject in ``DELIVERIES`` of one attempt at a delivery."""
-    return f"dlv.{token(hook)}.{job_id}.{attempt}"
-
-
-def deliveries(hook: str = "", job_id: str = "") -> str:
-    """Wildcard over the attempts of a webhook, of one job of it, or all of them."""
-    return f"dlv.{token(hook) or '*'}.{job_id or '*'}.*"
-
-
-def ask_delivery(hook: str = "*") -> str:
-    """Core subject on which an operator asks for a job's end to be delivered once more; the body is the job's id."""
-    return f"deliver.{hook if hook == '*' else token(hook)}"
-
-
-def file_chunk(account: str, file_id: str, number: int) -> str:
-    """Subject in ``FILES`` of one chunk of a file, from 0 on."""
-    return f"files.{token(account) or '-'}.{file_id}.{number}"
-
-
-def file_chunks(account: str = "", file_id: str = "") -> str:
-    """Wildcard over the chunks of a file, of an account's files, or all of them."""
-    return f"files.{token(account) or '*'}.{file_id or '*'}.*"
-
-
-def file_about(account: str = "", file_id: str = "") -> str:
-    """Subject in ``FILES`` of what is known of a file beside its bytes; a wildcard over those of all where one is
-    empty."""
-    return f"files.{token(account) or '*'}.{file_id or '*'}.about"
-
-
-def file_upload(account: str = "", file_id: str = "") -> str:
-    """Subject in ``FILES`` of the upload by whose parts a file comes; wildcards as :func:`file_about` has them."""
-    return f"files.{token(account) or '*'}.{file_id or '*'}.upload"
-
-
-def account_of_file(subject: str) -> str:
-    """The account of what lies under a subject of ``FILES``."""
-    return untoken(subject.split(".")[1])
-
-
-def number_of_chunk(subject: str) -> int | None:
-    """Number of the chunk of a file that lies under a subject of ``FILES``; None where none does."""
-    last = subject.rpartition(".")[2]
-    return int(last) if last.isdecimal() else None
-
-
-def batch_key(account: str, batch_id: str) -> str:
-    """KV key in ``batches``."""
-    return f"{token(account) or '-'}.{batch_id}"
-
+# ---------------------------------------------------------------------------------- keys in buckets
 
 SCALE: Final = "scale"
 """Key in ``desired`` of what is wanted of the fleet."""
-
-
-def desired_host(host: str) -> str:
-    """KV key in ``desired`` of what an operator decided of a host's agent."""
-    return f"host.{token(host)}"
-
-
-QUEUES_ACCOUNT: Final = "QUEUES"
-"""NATS account of the queue service: its streams, consumers and core messages. All else is in :data:`MAIN_ACCOUNT`."""
-MAIN_ACCOUNT: Final = "SIGNALBOX"
-REAR: Final = "REAR"
-"""Stream in ``QUEUES`` of the dead items of all queues."""
-
-
-def queue_stream(queue: str, side: Side) -> str:
-    """The stream in ``QUEUES`` of one side of a queue; an item's index is its sequence there."""
-    return f"Q_{token(queue)}_{side}"
-
-
-def queue_item(queue: str, side: Side, rank: Rank, request_id: str = "") -> str:
-    """Subject of an item. request_id: by which it can be asked for (its tag ``requestId``); empty = it has none."""
-    return f"q.{token(queue)}.{side}.{rank}.{token(request_id) or '-'}"
-
-
-def queue_items(queue: str, side: Side, rank: str = "*", request_id: str = "") -> str:
-    """Wildcard over the items of a side: of one rank, with one request id, or all of them."""
-    return f"q.{token(queue)}.{side}.{rank}.{token(request_id) or '*'}"
-
-
-def rank_of(subject: str) -> Rank:
-    """The rank of an item's subject."""
-    return "hi" if subject.split(".")[3] == "hi" else "lo"
-
-
-def event_of_queue(queue: str, side: Side, rank: str = "*") -> str:
-    """Core subject on which the server republishes what a side gets, headers only."""
-    return f"evt.{queue_items(queue, side, rank)}"
-
-
-def returned(queue: str = "", side: str = "*", group: str = "") -> str:
-    """Core subject in ``QUEUES`` on which a plugin tells that it has given back high items of a group, or asks whether
-    it is watched: every plugin that does listens."""
-    return f"back.{token(queue) or '*'}.{side}.{token(group) or '*'}"
-
-
-def queue_consumer(group: str, rank: Rank) -> str:
-    """The durable consumer of a group, on the stream of a side, of one rank."""
-    return f"{token(group)}-{rank}"
-
-
-def group_of_consumer(consumer: str) -> str:
-    """The inverse of :func:`queue_consumer`."""
-    return untoken(consumer.rpartition("-")[0])
-
-
-def rear_item(queue: str, side: Side, request_id: str = "") -> str:
-    """Subject in ``REAR`` of a dead item."""
-    return f"rear.{token(queue)}.{side}.{token(request_id) or '-'}"
-
-
-def rear_items(queue: str = "", side: str = "*", request_id: str = "") -> str:
-    """Wildcard over the dead items of a queue, or of a side of it."""
-    return f"rear.{token(queue) or '*'}.{side}.{token(request_id) or '*'}"
-
-
-def watching(instance: str = "*") -> str:
-    """Core subject in ``QUEUES`` on which a plugin tells of the watches that it holds."""
-    return f"watching.{instance}"
-
-
-def ask_watch(instance: str = "*") -> str:
-    """Core subject in ``QUEUES`` on which a plugin is asked to take items back from one of its watches."""
-    return f"ask.watch.{instance}"
-
-
-def queue_ack(queue: str, side: Side, consumer: str = "*", index: str = "*") -> str:
-    """Where an item is acknowledged by its index alone, by whoever knows that; the server answers a request."""
-    return f"$JS.ACK.{queue_stream(queue, side)}.{consumer}.1.{index}.0.0.0"
-
-
-def queue_mark(queue: str, side: Side) -> str:
-    """KV key in ``queuemarks``."""
-    return f"{token(queue)}.{side}"
-
-
-def ask_queue(queue: str = "*") -> str:
-    """Core subject on which an operator asks for an act on a queue."""
-    return f"ask.queue.{queue if queue == '*' else token(queue)}"
 
 
 def key(bucket: Bucket, name: str) -> str:
@@ -547,13 +287,30 @@ def version_of(key: str) -> tuple[str, int] | None:
     return (untoken(name), int(number)) if name and number.isdecimal() else None
 
 
-def event_of_key(bucket: Bucket, name: str = ">") -> str:
-    """Core subject on which the server republishes committed changes of a bucket."""
-    return f"evt.kv.{bucket.value}.{name}"
+def desired_host(host: str) -> str:
+    """KV key in ``desired`` of what an operator decided of a host's agent."""
+    return f"host.{token(host)}"
 
+
+def poison(model: str, version: int, sha256: str) -> str:
+    """KV key in ``poison`` of an input that a version may not run; ``sha256`` of its frame in hex."""
+    return f"{token(model)}.{version}.{sha256}"
+
+
+def ticket(gpu: str, worker: str) -> str:
+    """KV key of a waiter's ticket in ``waiters``."""
+    return f"{token(gpu)}.{token(worker)}"
+
+
+# ---------------------------------------------------------------------------------- events
 
 EVENT_JOBS: Final = "evt.jobs"
 EVENT_STATE: Final = "evt.st"
+
+
+def event_of_key(bucket: Bucket, name: str = ">") -> str:
+    """Core subject on which the server republishes committed changes of a bucket."""
+    return f"evt.kv.{bucket.value}.{name}"
 
 
 def event_of_jobs(model: str | None = None) -> str:
@@ -569,6 +326,19 @@ def model_of_event(subject: str) -> str:
 def event_of_state(job_id: str = "") -> str:
     """Core subject of changes of one job's record, or of all (headers only)."""
     return f"evt.{state(job_id)}" if job_id else f"{EVENT_STATE}.>"
+
+
+# ---------------------------------------------------------------------------------- core messages
+
+NATS_FAULT: Final = "evt.kv.nats.fault"
+"""Core message of ``signalbox up`` while NATS stores nothing: one sentence for the board. Below ``evt.kv.``, as the
+console may listen there, but of no bucket."""
+NATS_STALLED: Final = "evt.kv.nats.stalled"
+"""Core message, empty, of each program that sees NATS store nothing, every second while it does."""
+KEY_USE: Final = "used.keys"
+"""Core subject on which gateways tell, about once a minute, the ids of the API keys in use and their calls."""
+INPUT_REFUSED: Final = "refused.input"
+"""Core subject on which gateways tell of inputs whose jobs ``JOBS`` certainly refused."""
 
 
 def redeliver(model: str = "*") -> str:
@@ -592,22 +362,9 @@ def cancel(job_id: str = "*") -> str:
     return f"cancel.{job_id}"
 
 
-NATS_FAULT: Final = "evt.kv.nats.fault"
-"""Core message of ``signalbox up`` while NATS stores nothing: one sentence for the board. Below ``evt.kv.``, as the
-console may listen there, but of no bucket."""
-NATS_STALLED: Final = "evt.kv.nats.stalled"
-"""Core message, empty, of each program that sees NATS store nothing, every second while it does."""
-KEY_USE: Final = "used.keys"
-"""Core subject on which gateways tell, about once a minute, the ids of the API keys in use and their calls."""
-
-
 def program_alive(name: str = "*") -> str:
     """Core subject on which a background program of the console says, every two seconds, that it runs."""
     return f"alive.{name}"
-
-
-INPUT_REFUSED: Final = "refused.input"
-"""Core subject on which gateways tell of inputs whose jobs ``JOBS`` certainly refused."""
 
 
 def delayed(job_id: str = "*") -> str:
@@ -634,12 +391,8 @@ def ask_console(what: str = "*") -> str:
     return f"ask.console.{what}"
 
 
-OUTBOUND: Final = "outbound"
-"""The program that sends results out: its keys in ``duties`` begin so, and its short-lived consumer on ``STATE``."""
-FOLLOWER_POSITION: Final = f"{OUTBOUND}.position"
-"""Key in ``duties`` of how far ends of jobs are sent out."""
-ENDS_LOST: Final = f"{OUTBOUND}.lost"
-"""Key in ``duties`` of how many were removed before they were."""
+# ---------------------------------------------------------------------------------- programs and hosts
+
 PROJECTOR: Final = "projector"
 """The projector's short-lived consumers on ``JOBS`` and ``STATE``."""
 AUDIT_HEADS: Final = "audit.*"
@@ -649,13 +402,20 @@ POSITION: Final = "position"
 """The key in ``duties`` of how far the reconciler has read."""
 RECONCILER: Final = "reconciler"
 """The reconciler's key in ``duties``, and its short-lived consumers on ``JOBS`` and ``STATE``."""
+HOST_WORKERS: Final = 16
+"""Workers that a host may have with the key of one: eight devices, each with a holder and one that takes over."""
 
 
-def poison(model: str, version: int, sha256: str) -> str:
-    """KV key in ``poison`` of an input that a version may not run; ``sha256`` of its frame in hex."""
-    return f"{token(model)}.{version}.{sha256}"
+def host_user(public_key: str) -> str:
+    """NATS user of a host, by its public key."""
+    return nkeys.user(public_key)
 
 
-def ticket(gpu: str, worker: str) -> str:
-    """KV key of a waiter's ticket in ``waiters``."""
-    return f"{token(gpu)}.{token(worker)}"
+def is_host_user(user: str) -> bool:
+    """Whether a NATS user is a host's, by the form of its name."""
+    return _HOST_USER.fullmatch(user) is not None
+
+
+def host_worker(host: str, number: int | str) -> str:
+    """Id of a worker of a host; of one with a key they have numbers from 1 to :data:`HOST_WORKERS`."""
+    return f"{host}-{number}"

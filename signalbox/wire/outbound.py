@@ -25,8 +25,8 @@ class Webhook(Doc, frozen=True, kw_only=True):
 
     account_id, model: empty = every one. is_for_jobs: only of jobs that name this URL's host themselves (then url is
     empty, and hosts are those that the account's jobs may name). enabled_at: UTC seconds; a state that was disabled
-    before counts no more. secret: names the one in ``hooksecrets`` (:func:`names.hook_secret`) that messages are signed
-    with; with previous_secret too until previous_until (UTC seconds).
+    before counts no more. secret: names the one in ``hooksecrets`` (:func:`outboundnames.hook_secret`) that messages
+    are signed with; with previous_secret too until previous_until (UTC seconds).
     """
 
     id: str
@@ -44,8 +44,8 @@ class Webhook(Doc, frozen=True, kw_only=True):
 
 
 class HookSecret(Doc, frozen=True, kw_only=True):
-    """KV ``hooksecrets``: what a webhook's messages are signed with. Key: :func:`names.hook_secret`. Read by the
-    outbound program alone: the console makes one, never changes it, and cannot read it.
+    """KV ``hooksecrets``: what a webhook's messages are signed with. Key: :func:`outboundnames.hook_secret`. Read by
+    the outbound program alone: the console makes one, never changes it, and cannot read it.
 
     secret: ``whsec_`` and base64.
     """
@@ -221,7 +221,8 @@ BatchState = Literal[
 
 
 class Batch(Doc, frozen=True, kw_only=True):
-    """KV ``batches``: a batch of a file, in OpenAI's words. Key: :func:`names.batch_key`. Written by compare-and-set.
+    """KV ``batches``: a batch of a file, in OpenAI's words. Key: :func:`outboundnames.batch_key`. Written by
+    compare-and-set.
 
     Gateways make it and ask for its cancellation; the console pauses and cancels it; the outbound program does it.
     total, completed, failed: lines. line: submitted up to here. output_chunks, error_chunks: written so far.

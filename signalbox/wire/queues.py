@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from msgspec import Meta, field
 
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.assets import KIB, MIB, SECOND, Config, stream_config
 from signalbox.wire.messages import Doc
-from signalbox.wire.names import Rank, Side
+from signalbox.wire.queuenames import Rank, Side
 
 MOST_QUEUES: Final = 200
 """Of one installation. Each has a stream for its source and one for its sink."""
@@ -180,8 +180,8 @@ class QueueState(Doc, frozen=True, kw_only=True):
 
 
 class QueueMark(Doc, frozen=True, kw_only=True):
-    """KV ``queuemarks``: a side's stream has ended (``_eos_``). Key: :func:`names.queue_mark`. Written by gateways; a
-    truncation of all, and the console, take it away.
+    """KV ``queuemarks``: a side's stream has ended (``_eos_``). Key: :func:`queuenames.queue_mark`. Written by
+    gateways; a truncation of all, and the console, take it away.
 
     index: of the last item; consumers that have all up to there are complete. is_forced: what was left was thrown away.
     """
@@ -227,16 +227,16 @@ def backlog(queues: Iterable[tuple[Queue, QueueState | None]]) -> dict[str, int]
 def side_config(queue: Queue, side: Side, nodes: int) -> Config:
     """The stream of a side, on so many nodes. What each of its groups has committed, the server removes at once."""
     bounds, room = (queue.sink if side == "sink" else queue.source), queue.room(side)
-    items = names.queue_items(queue.name, side)
+    items = queuenames.queue_items(queue.name, side)
     rest = f"{items.removesuffix('*.*')}>"
     return stream_config(
-        names.queue_stream(queue.name, side),
+        queuenames.queue_stream(queue.name, side),
         [items],
         f"Items of the {side} of queue {queue.name}",
         retention="interest",
         discard="old" if bounds.auto_evict else "new",
         max_msgs=room.length,
-        max_consumers=len(names.RANKS) * MOST_GROUPS,
+        max_consumers=len(queuenames.RANKS) * MOST_GROUPS,
         max_msg_size=room.item_bytes + HEAD_BYTES,
         allow_direct=True,
         num_replicas=min(queue.instances, nodes),
@@ -248,8 +248,8 @@ def side_config(queue: Queue, side: Side, nodes: int) -> Config:
 def rear_config(nodes: int, most_bytes: int) -> Config:
     """The stream of dead items: a full one refuses more, which then stay in their queues."""
     return stream_config(
-        names.REAR,
-        [names.rear_items()],
+        queuenames.REAR,
+        [queuenames.rear_items()],
         "Dead items of queues",
         discard="new",
         max_bytes=most_bytes,
@@ -264,8 +264,8 @@ def group_config(queue: Queue, side: Side, group: str, rank: Rank, start_index: 
     That an item is dead, or was given out for too long, is for the plugin to see: the server gives out for ever.
     """
     config: dict[str, Any] = {
-        "durable_name": names.queue_consumer(group, rank),
-        "filter_subject": names.queue_items(queue.name, side, rank),
+        "durable_name": queuenames.queue_consumer(group, rank),
+        "filter_subject": queuenames.queue_items(queue.name, side, rank),
         "ack_policy": "explicit",
         "ack_wait": ACK_WAIT_S * SECOND,
         "max_deliver": -1,

@@ -16,31 +16,22 @@ from signalbox.wire.names import (
     KEY_USE,
     MAIN_ACCOUNT,
     NATS_STALLED,
-    OUTBOUND,
     PROJECTOR,
-    QUEUES_ACCOUNT,
-    READERS,
     RECONCILER,
     Bucket,
     Stream,
     anew,
     ask_console,
-    ask_delivery,
-    ask_queue,
-    ask_watch,
     delayed,
-    event_of_results,
     event_of_state,
     host_worker,
     payload,
     program_alive,
-    reader,
-    reader_consumer,
     redeliver,
-    returned,
     token,
-    watching,
 )
+from signalbox.wire.outboundnames import OUTBOUND, READERS, ask_delivery, event_of_results, reader, reader_consumer
+from signalbox.wire.queuenames import QUEUES_ACCOUNT, ask_queue, ask_watch, returned, watching
 
 Role = Literal["gateway", "worker", "console", "outbound", "host", "admin"]
 ROLES: Final[tuple[Role, ...]] = ("gateway", "worker", "console", "outbound", "host", "admin")

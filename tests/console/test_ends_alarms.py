@@ -5,14 +5,14 @@ import time
 from console.feed.ends import LATE_S, SHOWN_S, read_ends
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import EndsLost, FollowerPosition
 
 
 async def follower_at(bus: Bus, seq: int, *, is_watched: bool = True) -> None:
     position = FollowerPosition(state_seq=seq, is_watched=is_watched)
-    await put(bus, Bucket.DUTIES, names.FOLLOWER_POSITION, position)
+    await put(bus, Bucket.DUTIES, outboundnames.FOLLOWER_POSITION, position)
 
 
 async def test_a_follower_that_is_behind_for_a_minute_is_an_alarm(bus: Bus) -> None:
@@ -32,7 +32,7 @@ async def test_a_follower_that_is_behind_for_a_minute_is_an_alarm(bus: Bus) -> N
 
 async def test_what_went_unsent_stands_on_the_board_for_a_day(bus: Bus) -> None:
     now = time.time()
-    await put(bus, Bucket.DUTIES, names.ENDS_LOST, EndsLost(records=3, at=now))
+    await put(bus, Bucket.DUTIES, outboundnames.ENDS_LOST, EndsLost(records=3, at=now))
     found = await read_ends(bus, now + 60)
     assert found.keys() == {"ends-lost"}
     assert found["ends-lost"].text.startswith("3 records of ended jobs were removed")

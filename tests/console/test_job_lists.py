@@ -28,8 +28,8 @@ from signalbox.jobs.penalty import Penalty
 from signalbox.program.errors import Forbidden, InvalidRequest, Unavailable
 from signalbox.wire import asks, messages
 from signalbox.wire.asks import ConsoleAnswer, ConsoleAsk, JobPage, JobQuery
+from signalbox.wire.jobids import new_job_id
 from signalbox.wire.messages import ErrorInfo, decode, encode
-from signalbox.wire.names import new_job_id
 from tests.console.conftest import in_thread
 from tests.console.test_asked import connect, listening, wire
 from tests.console.test_jobs import make, tags_of

@@ -19,7 +19,7 @@ from console.live.lifespan import lifespan
 from console.live.origin import SameOrigin
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
-from signalbox.wire.names import new_job_id
+from signalbox.wire.jobids import new_job_id
 from tests.console.mirror import TOPICS, Mirror
 from tests.console.traffic import GPU, Railway
 

@@ -28,7 +28,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound, SignalboxError
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names
+from signalbox.wire import messages, names, outboundnames
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import Batch, Delivery, HookSecret, HookState
 from signalbox.wire.outbound import Subscription as SubscriptionDocument
@@ -103,12 +103,12 @@ async def test_a_secret_goes_to_where_the_console_cannot_read_it_and_stays_nowhe
         stream = Bucket.HOOK_SECRETS.stream
 
         async def held(name: str) -> str:
-            subject = names.key(Bucket.HOOK_SECRETS, names.hook_secret(hook.pk, name))
+            subject = names.key(Bucket.HOOK_SECRETS, outboundnames.hook_secret(hook.pk, name))
             stored = await users["outbound"].direct_get(stream, subject)
             return messages.decode(HookSecret, stored.data).secret if stored and stored.data else ""
 
         assert (await held(now.secret), await held(now.previous_secret)) == (second, first)
-        subject = names.key(Bucket.HOOK_SECRETS, names.hook_secret(hook.pk, now.secret))
+        subject = names.key(Bucket.HOOK_SECRETS, outboundnames.hook_secret(hook.pk, now.secret))
         for read in (users["console"].direct_get, users["console"].leader_get):
             with pytest.raises(SignalboxError):
                 await read(stream, subject)
@@ -164,9 +164,9 @@ async def test_a_webhook_s_page_shows_how_it_goes_and_enabling_it_calls_it_again
             status=500,
             answer=f"<{number}>",
         )
-        await nearby.write(names.delivery(hook.pk, told.job_id, number), messages.encode(told))
+        await nearby.write(outboundnames.delivery(hook.pk, told.job_id, number), messages.encode(told))
     other = Delivery(hook="wh_other", job_id=JOB.format(9), attempt=1, at=1.0, status=200)
-    await nearby.write(names.delivery("wh_other", other.job_id, 1), messages.encode(other))
+    await nearby.write(outboundnames.delivery("wh_other", other.job_id, 1), messages.encode(other))
     log = await in_thread(reading.attempts, hook.pk)
     assert [one.attempt for one in log] == list(range(59, 9, -1))
 
@@ -188,7 +188,7 @@ async def test_a_webhook_s_page_shows_how_it_goes_and_enabling_it_calls_it_again
         assert send("post", f"webhooks/{hook.pk}/deliver", {"job": JOB.format(1)}).status_code == 409
 
     asked: list[bytes] = []
-    received = await nearby.subscribe(names.ask_delivery(), lambda message: asked.append(message.data))
+    received = await nearby.subscribe(outboundnames.ask_delivery(), lambda message: asked.append(message.data))
     await in_thread(look)
     await Publisher(nearby, 5).publish_due()
     await nearby.flush()
@@ -256,7 +256,7 @@ async def test_the_board_says_which_webhook_was_given_up_and_that_nobody_sends(
         assert alarm["text"] == "Webhook hooks.example.com/ends was given up: It failed for five days."
         assert alarm["href"] == "/results/webhooks/wh_1"
         await put(bus, Bucket.WEBHOOKS, hook.id, replace(hook, enabled_at=30.0))
-        saying = asyncio.create_task(program.say_alive(bus, names.OUTBOUND))
+        saying = asyncio.create_task(program.say_alive(bus, outboundnames.OUTBOUND))
         await viewer.until(lambda: not viewer.row("alarms", f"hook:{hook.id}"))
         await viewer.until(lambda: not viewer.row("alarms", "outbound"))
         saying.cancel()

@@ -18,7 +18,7 @@ from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names
+from signalbox.wire import messages, names, outboundnames
 from signalbox.wire.messages import Record, State
 from signalbox.wire.names import Bucket, Header
 from tests.console.conftest import FOUND, in_thread
@@ -146,7 +146,7 @@ async def test_what_no_stream_keeps_is_not_lost_while_nats_is_away(own_nats: Nat
     asked = {
         names.ask_release("g1"): OutboxEntry(kind=OutboxEntry.RELEASE, key="g1"),
         names.ask_evict("w1"): OutboxEntry(kind=OutboxEntry.EVICT, key="w1", body="digits"),
-        names.ask_delivery("h1"): OutboxEntry(kind=OutboxEntry.DELIVER, key="h1", body="job"),
+        outboundnames.ask_delivery("h1"): OutboxEntry(kind=OutboxEntry.DELIVER, key="h1", body="job"),
     }
     async with await Bus.connect(Wire(nats_url=own_nats.url), role="console") as bus:
         publisher = Publisher(bus, 5)

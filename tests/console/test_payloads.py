@@ -29,7 +29,7 @@ from signalbox.jobs.message import submit
 from signalbox.jobs.records import Records
 from signalbox.program.errors import NotFound, TooLarge
 from signalbox.program.settings import Wire
-from signalbox.wire import names, tensors
+from signalbox.wire import jobids, tensors
 from signalbox.wire.messages import Job, Record, State
 from signalbox.wire.names import Stream
 from signalbox.wire.tensors import Tensor
@@ -231,7 +231,7 @@ def test_snippets_have_a_small_input_and_no_key() -> None:
 def job(frame: bytes, **more: Any) -> Job:
     now = time.time()
     fields: dict[str, Any] = {"model": "half", "version": 1, "signature": "s", "account_id": "shop"}
-    job_id = names.new_job_id(now, uuid.uuid4().int)
+    job_id = jobids.new_job_id(now, uuid.uuid4().int)
     return Job(id=job_id, created_at=now, deadline_at=now + 60, size_bytes=len(frame), **(fields | more))
 
 

@@ -28,7 +28,7 @@ from signalbox.bus.client import Bus, Message
 from signalbox.bus.table import put, remove
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names
+from signalbox.wire import messages, names, queuenames
 from signalbox.wire.names import Bucket
 from signalbox.wire.queues import (
     MOST_QUEUES,
@@ -276,7 +276,7 @@ async def answering(bus: Bus, done: QueueDone, asked: list[QueueAsk]) -> Callabl
 
     tasks: list[asyncio.Task[None]] = []
     received = await bus.subscribe(
-        names.ask_queue(), lambda message: tasks.append(asyncio.ensure_future(reply(message)))
+        queuenames.ask_queue(), lambda message: tasks.append(asyncio.ensure_future(reply(message)))
     )
     await bus.flush()
     return received.close

@@ -27,7 +27,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
-from signalbox.wire import messages, names
+from signalbox.wire import jobids, messages, names
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import State
 from signalbox.wire.names import Bucket, Header
@@ -214,7 +214,7 @@ async def test_a_job_whose_record_may_have_aged_out_gets_no_second_end(bus: Bus)
 async def test_a_synchronous_call_whose_short_lived_record_went_gets_no_second_end(bus: Bus) -> None:
     """Its record goes before older ones: that one of these is still there says nothing."""
     await run_job(bus, accepted(1))
-    job = accepted(2, id=names.new_job_id(NOW, 2, is_short_lived=True), created_at=time.time() + 5)
+    job = accepted(2, id=jobids.new_job_id(NOW, 2, is_short_lived=True), created_at=time.time() + 5)
     await know(job)
     late = ConsoleReconciler(bus, every_s=60, vanished_after_s=0, clock=lambda: NOW + 700)
     assert await late.settle_vanished_jobs() == 1

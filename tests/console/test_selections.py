@@ -28,7 +28,7 @@ from signalbox.jobs.cancel import OWNER, cancel
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, LimitExceeded, NotFound, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names
+from signalbox.wire import jobids, messages
 from tests import depth
 from tests.console.conftest import in_thread, submit
 from tests.console.test_jobs import make
@@ -426,5 +426,5 @@ def test_selections_are_kept_for_a_time_and_one_that_runs_for_longer(admin: Acto
 
 
 def test_kinds_of_ids_that_jobs_have_fit(admin: Actor) -> None:
-    made = [names.new_job_id(time.time(), n) for n in range(3)]
+    made = [jobids.new_job_id(time.time(), n) for n in range(3)]
     assert services.freeze(admin, "cancel", ids=made).total == 3

@@ -19,7 +19,7 @@ from signalbox.bus.storage import NEARLY_FULL
 from signalbox.ops.ports import free_port
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.assets import MIB, STREAMS
 from signalbox.wire.names import Bucket, Stream
 from tests.console.mirror import Viewer
@@ -56,7 +56,7 @@ async def test_the_figure_is_asked_for_now_and_then_and_names_the_fullest_stream
     ("stream", "subject", "size"),
     [
         (Stream.EVENTS, names.key(Bucket.LEASES, "GPU-1"), 20_000),
-        (Stream.DELIVERIES, names.delivery("hook", "job", 1), 12_000),
+        (Stream.DELIVERIES, outboundnames.delivery("hook", "job", 1), 12_000),
     ],
 )
 async def test_history_that_is_full_by_design_is_no_reason_to_look(

@@ -9,6 +9,7 @@ from collections import Counter
 from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.bus.table import put, remove
 from signalbox.jobs import delivery, life
+from signalbox.wire.jobids import new_job_id
 from signalbox.wire.messages import (
     Device,
     ErrorInfo,
@@ -24,17 +25,7 @@ from signalbox.wire.messages import (
     Worker,
     header,
 )
-from signalbox.wire.names import (
-    Bucket,
-    Header,
-    Priority,
-    Stream,
-    job,
-    new_job_id,
-    state,
-    ticket,
-    token,
-)
+from signalbox.wire.names import Bucket, Header, Priority, Stream, job, state, ticket, token
 
 TTL_S = 20
 GPU = Device(id="CPU-1f0c2a9b-0", kind="cpu", name="cpu:0", memory_bytes=8 * 1024**3)

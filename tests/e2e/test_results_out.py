@@ -16,7 +16,7 @@ import pytest_asyncio
 from standardwebhooks import Webhook as Verifier
 
 from signalbox.bus import table
-from signalbox.wire import names
+from signalbox.wire import outboundnames
 from signalbox.wire.messages import Limits
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import End, HookSecret, Subscription, Webhook
@@ -58,19 +58,19 @@ async def caller(house: House) -> AsyncIterator[Caller]:
 async def subscribe(house: House, url: str) -> None:
     """As the console does, and return when the outbound program has a consumer for the webhook."""
     await table.put(house.bus, Bucket.SUBSCRIPTIONS, "s1", Subscription(id="s1", account_id="shop"))
-    await table.put(house.bus, Bucket.HOOK_SECRETS, names.hook_secret("h1", "1"), HookSecret(secret=SECRET))
+    await table.put(house.bus, Bucket.HOOK_SECRETS, outboundnames.hook_secret("h1", "1"), HookSecret(secret=SECRET))
     await table.put(house.bus, Bucket.WEBHOOKS, "h1", Webhook(id="h1", account_id="shop", url=url, secret="1"))
 
     async def is_there() -> bool:
         asked = await house.bus.listed(f"$JS.API.CONSUMER.NAMES.{Stream.RESULTS}", "consumers")
-        return names.hook_consumer("h1") in asked
+        return outboundnames.hook_consumer("h1") in asked
 
     await becomes(is_there)
 
 
 async def ends(house: House) -> list[End]:
     """What lies in RESULTS of the account."""
-    found = await house.bus.list_latest(Stream.RESULTS, [names.results("shop")])
+    found = await house.bus.list_latest(Stream.RESULTS, [outboundnames.results("shop")])
     return [msgspec.json.decode(stored.data, type=End) for stored in found]
 
 

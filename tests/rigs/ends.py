@@ -16,14 +16,14 @@ from signalbox.jobs import life, payloads, times
 from signalbox.jobs.records import Records
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.messages import ErrorInfo, Job, decode, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import End, FollowerPosition, Subscription
 from tests.rigs.streams import PATIENT_S
 from tests.rigs.submit import Ledger, floats
 
-POSITION = names.key(Bucket.DUTIES, names.FOLLOWER_POSITION)
+POSITION = names.key(Bucket.DUTIES, outboundnames.FOLLOWER_POSITION)
 
 
 class EndsRig:

@@ -25,7 +25,7 @@ from gateway_plugin.upstream.http import HttpUpstream
 from gateway_plugin.upstream.server import HttpServer
 from signalbox.program.errors import Conflict, Forbidden, NotFound, SignalboxError, Unauthorized
 from signalbox.wire.messages import ApiKey
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import Queue
 from tests.rigs.edge import Everybody
 

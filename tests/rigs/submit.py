@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.table import put
-from signalbox.wire import names, tensors
+from signalbox.wire import jobids, names, tensors
 from signalbox.wire.messages import Batching, Job, Limits, Model, Record, State, Version, decode, header
 from signalbox.wire.names import Bucket, Header, Stream, token
 from signalbox.wire.tensors import Tensor
@@ -77,7 +77,7 @@ class Ledger:
         """A job as the gateway would make it."""
         now = time.time()
         job = Job(
-            id=names.new_job_id(time.time(), uuid.uuid4().int),
+            id=jobids.new_job_id(time.time(), uuid.uuid4().int),
             model=model,
             version=1,
             signature="serving_default",

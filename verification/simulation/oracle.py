@@ -12,7 +12,7 @@ import msgspec
 from signalbox.bus.transport.frames import parse_headers
 from signalbox.jobs import deletion
 from signalbox.jobs.delayed import is_delayed
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import Job, Lease, Record, State, Ticket, decode
 from signalbox.wire.names import Bucket, Header
 from verification.simulation import checks
@@ -297,7 +297,7 @@ class Oracle:
     def _has_had_its_time(self, job_id: str) -> bool:
         """How old a record is goes by NATS's clock: where that was set, all that is asked is that the job has ended."""
         stored = self.records.get(job_id)
-        if not names.is_short_lived(job_id) or not stored or not stored[-1].record.state.is_terminal:
+        if not jobids.is_short_lived(job_id) or not stored or not stored[-1].record.state.is_terminal:
             return False
         age_s = self.world.loop.now - stored[-1].at
         is_time_true = "step_nats_clock" not in self.world.outcome.faults

@@ -19,7 +19,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.leader import LeaderLease
 from signalbox.bus.table import put
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.assets import STREAMS
 from signalbox.wire.messages import Batching, Limits, Model, Version
 from signalbox.wire.names import Bucket
@@ -382,7 +382,7 @@ def _adapted(shape: Shape) -> Iterator[None]:
         if shape.is_deep:
             stack.enter_context(patch.multiple(removal, PART=1, SINGLY_PART=_VERY_MANY))
             stack.enter_context(patch.object(queued, "DEEP", _VERY_MANY))
-            stack.enter_context(patch.object(names, "MANY_QUEUED", _VERY_MANY))
+            stack.enter_context(patch.object(jobids, "MANY_QUEUED", _VERY_MANY))
         if shape.is_crowded:
             stack.enter_context(patch.object(intake, "MANY_AWAKE", 0))
             stack.enter_context(patch.object(removal, "MANY_CONSUMERS", 0))

@@ -20,7 +20,7 @@ from signalbox.jobs.delayed import is_delayed
 from signalbox.jobs.records import Records
 from signalbox.jobs.repair import Repair
 from signalbox.program.errors import NewerVersion, SignalboxError
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import Record
 from workers.host import gauges
 
@@ -169,7 +169,7 @@ class DelayedJobs:
 
     def _receive(self, message: Message) -> None:
         job_id = message.subject.rpartition(".")[2]
-        if not message.data and names.JOB_ID.match(job_id) and len(self._told) < MOST_TOLD:
+        if not message.data and jobids.JOB_ID.match(job_id) and len(self._told) < MOST_TOLD:
             self._told.add(job_id)
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
 from signalbox.program import log
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.messages import Newer, decode, encode
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import EndsLost, FollowerPosition
@@ -21,8 +21,8 @@ from workers.host import gauges
 
 HELD_TO: Final = 0.7
 """Of ``STATE``: fuller, no record waits. From 0.8 on the gateways accept nothing more."""
-_POSITION: Final = names.key(Bucket.DUTIES, names.FOLLOWER_POSITION)
-_LOST: Final = names.key(Bucket.DUTIES, names.ENDS_LOST)
+_POSITION: Final = names.key(Bucket.DUTIES, outboundnames.FOLLOWER_POSITION)
+_LOST: Final = names.key(Bucket.DUTIES, outboundnames.ENDS_LOST)
 
 
 class Held(NamedTuple):

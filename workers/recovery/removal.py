@@ -12,7 +12,7 @@ runs it for nothing, as a first delivery is run without a look at the record. Th
 else is in their slot and however many wait.
 
 At a purge the server counts anew what each consumer has left, whatever goes, and accepts nothing meanwhile. That takes
-about 0.1 µs for each message that is queued: where very many are, slots are longer (:mod:`signalbox.wire.names`), only
+about 0.1 µs for each message that is queued: where very many are, slots are longer (:mod:`signalbox.wire.jobids`), only
 those go in which all have ended, of one with few messages these go singly, 0.4 ms each, which counts nothing, and as
 long passes between two purges as the first took. Until what has ended in the other slots is a part of all, they are
 left until all in them have ended. For each consumer it also takes up to 0.5 ms, as the server looks through a block of
@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 from signalbox.bus.client import Bus
 from signalbox.jobs import inputs
 from signalbox.jobs.message import remove
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.names import Stream
 from workers.host import gauges
 from workers.recovery.queued import is_deep
@@ -86,7 +86,7 @@ class _Queue(NamedTuple):
             few = max(few, 2 * consumers) if ended > max(BEHIND, messages // BEHIND_PART) else messages + 1
         return cls(
             last_seq=jobs["state"]["last_seq"],
-            slot_s=names.slot_s(messages),
+            slot_s=jobids.slot_s(messages),
             few=few,
             is_patient=is_deep(jobs) and ended < messages // PART,
             is_crowded=consumers > MANY_CONSUMERS,
@@ -169,7 +169,7 @@ class JobRemoval:
 
     def has_ended(self, job_id: str) -> bool:
         """Whether a terminal record of the job was read, and its message may still be there."""
-        slot = self._slots.get(names.slot_of(job_id))
+        slot = self._slots.get(jobids.slot_of(job_id))
         return slot is not None and job_id in slot.ended
 
     def ended(self, job_id: str, seq: int, stored_input: str = "", *, is_withdrawn: bool = False) -> None:
@@ -179,10 +179,10 @@ class JobRemoval:
         """
         if stored_input:
             self._inputs[stored_input] = seq
-        name = names.slot_of(job_id)
+        name = jobids.slot_of(job_id)
         slot = self._slots.get(name)
         if slot is None:
-            slot = self._slots[name] = _Slot(names.time_of_slot(name))
+            slot = self._slots[name] = _Slot(jobids.time_of_slot(name))
         slot.add(job_id, seq, is_withdrawn=is_withdrawn)
 
     def lowest(self, otherwise: int) -> int:
@@ -226,7 +226,7 @@ class JobRemoval:
         for model, priority in whole:
             await self._purge({"filter": names.jobs_in_slot(name, model, priority), "seq": last_seq + 1}, queue)
         left = [subject for subject in ended if names.class_of(subject) not in whole]
-        is_old = now - names.time_of_slot(name) > SINGLY_S
+        is_old = now - jobids.time_of_slot(name) > SINGLY_S
         may_go = not is_kept and (is_whole or is_old or queue.is_crowded)
         gone = (left if may_go else slot.withdrawn_of(left))[:most_singly]
         await self._remove_singly(gone, last_seq)

@@ -1,7 +1,7 @@
 """Removes the records of synchronous calls, which are short-lived: their callers were answered when they ended.
 
 They lie among records that stay for a day, so they cannot be removed by sequence. Each record's subject holds the
-second of its acceptance, its slot (:func:`signalbox.wire.names.slot_of`), and one purge removes a whole slot: the
+second of its acceptance, its slot (:func:`signalbox.wire.jobids.slot_of`), and one purge removes a whole slot: the
 server looks at some hundred subjects for it, not at all. A slot goes when its newest record is old enough, all its
 jobs have ended and none of them has been in ``JOBS`` for a while (:mod:`workers.recovery.endedmessages`). The knowledge
 of slots comes from the reconciler's reading of ``STATE``; the next reconciler reads on where the oldest slot began.
@@ -12,7 +12,7 @@ from typing import Final
 
 from signalbox.bus.client import Bus
 from signalbox.program import log
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.names import Stream
 from workers.host import gauges
 from workers.recovery.endedmessages import EndedMessages
@@ -52,7 +52,7 @@ class ShortLivedRecords:
     def begin(self) -> None:
         """Forget what was read: another did this meanwhile, or the streams are others now."""
         self._slots: dict[str, _Slot] = {}
-        self._left = EndedMessages(self._bus, outlives_s=self._outlives_s, fits=names.is_short_lived)
+        self._left = EndedMessages(self._bus, outlives_s=self._outlives_s, fits=jobids.is_short_lived)
 
     def saw(self, subject: str, seq: int, at: float) -> None:
         """A record was read, stored at ``at``; in order."""
@@ -80,7 +80,7 @@ class ShortLivedRecords:
         if all(slot.last_at >= until for slot in self._slots.values()):
             return False
         until = await self._left.remove(until)
-        held = {names.slot_of(job_id) for job_id in open_jobs if names.is_short_lived(job_id)}
+        held = {jobids.slot_of(job_id) for job_id in open_jobs if jobids.is_short_lived(job_id)}
         due = [
             (name, slot.last_seq)
             for name, slot in self._slots.items()

@@ -21,7 +21,7 @@ from signalbox.jobs.message import remove
 from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import NewerVersion, NotFound
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import Job, Worker
 from workers.host import gauges
 from workers.host.presence import MOST_COUNTED
@@ -120,7 +120,7 @@ class UndeliveredJobs:
                 job = message.job
             except (KeyError, ValueError, msgspec.MsgspecError):
                 return True
-            if names.JOB_ID.match(job.id) and not is_known(job.id):
+            if jobids.JOB_ID.match(job.id) and not is_known(job.id):
                 first = first or message.seq
                 found.setdefault((job.model, job.priority), (message.seq, message.time, job))
             return True

@@ -12,8 +12,8 @@ from gateway_plugin.service.acts import JobActs
 from gateway_plugin.service.jobs import Jobs
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest
+from signalbox.wire.jobids import JOB_ID as ID
 from signalbox.wire.messages import ApiKey
-from signalbox.wire.names import JOB_ID as ID
 
 _BOUNDS: Final = Bounds(65_536, 1_000)
 _CHANGES: Final = ("priority", "deadline_s")

@@ -4,7 +4,7 @@ import re
 from typing import Final, NamedTuple
 
 from signalbox.program.errors import NotFound
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 
 _OURS: Final = ("/api/predict/", "/v1/queues/")
 _PATH: Final = re.compile(

@@ -27,7 +27,7 @@ from signalbox.program.errors import (
     Unavailable,
 )
 from signalbox.program.tasks import TaskGroup
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.messages import State, decode
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import Batch, StoredFile
@@ -302,7 +302,7 @@ class BatchRun:
         raise Unavailable("The batch changes too quickly.", retry_after_s=1.0)
 
     async def _reread(self) -> None:
-        subject = names.key(Bucket.BATCHES, names.batch_key(self._batch.account_id, self._batch.id))
+        subject = names.key(Bucket.BATCHES, outboundnames.batch_key(self._batch.account_id, self._batch.id))
         stored = await self._bus.leader_get(Bucket.BATCHES.stream, subject)
         if stored is None or not stored.data:
             raise StaleRevision(reason="the batch is gone")

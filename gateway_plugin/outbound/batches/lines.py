@@ -9,7 +9,7 @@ import orjson
 
 from gateway_plugin.service.files import Files
 from signalbox.program.errors import InvalidJson, InvalidRequest, TooLarge
-from signalbox.wire import names
+from signalbox.wire import jobids
 from signalbox.wire.outbound import Batch, StoredFile
 
 MOST_LINE_BYTES: Final = 4 * 1024 * 1024
@@ -95,7 +95,7 @@ def job_id(batch: Batch, number: int) -> str:
     """
     digest = hashlib.sha256(f"{batch.id} {number}".encode()).digest()
     before_s = _SLOT_S * (1 + number // _PER_SLOT)
-    return names.new_job_id(batch.created_at - before_s, int.from_bytes(digest[:16], "big"))
+    return jobids.new_job_id(batch.created_at - before_s, int.from_bytes(digest[:16], "big"))
 
 
 def answered(job: str, custom: str | None, status: int, body: bytes, error: bytes = b"null") -> bytes:

@@ -15,8 +15,9 @@ from signalbox.bus.table import Table
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.program.tasks import Background
-from signalbox.wire.names import Bucket, batch_key
+from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import Batch
+from signalbox.wire.outboundnames import batch_key
 
 _PAUSE_S: Final = 1.0
 """Before a batch that failed is taken up again."""

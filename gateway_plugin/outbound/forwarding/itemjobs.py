@@ -19,7 +19,7 @@ from gateway_plugin.service.jobs import failure
 from gateway_plugin.service.waiting import End
 from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.program.errors import DeadlineExceeded, ResultTooLarge, SignalboxError, Unavailable
-from signalbox.wire import names, tensors
+from signalbox.wire import jobids, tensors
 from signalbox.wire.messages import ApiKey, Record, State
 from signalbox.wire.queues import Queue
 from signalbox.wire.tensors import Tensor
@@ -47,7 +47,7 @@ def job_id(stream: str, item: Item, run: int = 0) -> str:
     """The id of an item's job, whenever it is asked for. stream: what tells the item's stream from all others that
     there were. run: from 0 on, one more for each of its jobs that failed and may be tried again."""
     digest = hashlib.sha256(f"{stream} {item.index} {run}".encode()).digest()
-    return names.new_job_id(item.time, int.from_bytes(digest[:16], "big"))
+    return jobids.new_job_id(item.time, int.from_bytes(digest[:16], "big"))
 
 
 def refused(error: SignalboxError) -> ItemResult:

@@ -24,8 +24,8 @@ from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.program.tasks import Background
-from signalbox.wire import names
-from signalbox.wire.names import Side
+from signalbox.wire import queuenames
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import DEFAULT_GROUP, Queue, QueueMark
 
 _SOURCE: Final[Side] = "source"
@@ -168,6 +168,6 @@ class Forwarding:
 
     async def _stream_of(self, name: str) -> str:
         """What tells the source's stream from one of its name before. Raises :class:`NotFound` while there is none."""
-        stream = names.queue_stream(name, _SOURCE)
+        stream = queuenames.queue_stream(name, _SOURCE)
         info = await self._queue_bus.request_json(f"$JS.API.STREAM.INFO.{stream}")
         return f"{stream} {info['created']}"

@@ -7,8 +7,9 @@ from gateway_plugin.queues.items import REQUEST_TAG, Item
 from gateway_plugin.queues.made import Made
 from gateway_plugin.queues.store import Store
 from signalbox.bus.client import Bus
-from signalbox.wire import names
-from signalbox.wire.names import RANKS, Header, Side
+from signalbox.wire import queuenames
+from signalbox.wire.names import Header
+from signalbox.wire.queuenames import RANKS, Side
 from signalbox.wire.queues import Queue
 
 SINK: Final[Side] = "sink"
@@ -49,8 +50,8 @@ class Sink:
         """Whether an item's result is there. Raises :class:`Unavailable`."""
         own, request_id = job_id(self._stream, item), self._request_id(item)
         for rank in RANKS:
-            subject = names.queue_item(queue.name, SINK, rank, request_id)
-            stored = await self._bus.leader_get(names.queue_stream(queue.name, SINK), subject)
+            subject = queuenames.queue_item(queue.name, SINK, rank, request_id)
+            stored = await self._bus.leader_get(queuenames.queue_stream(queue.name, SINK), subject)
             if stored is not None and stored.headers.get(Header.REQUEST) == own:
                 return True
         return False

@@ -16,7 +16,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import joblog
 from signalbox.program import egress, log, metrics
 from signalbox.program.errors import InvalidRequest, Misconfigured, SignalboxError
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Doc, decode, encode
 from signalbox.wire.names import Bucket
@@ -116,7 +116,7 @@ class Attempts:
     async def note(self, made: Delivery, data: bytes) -> None:
         """Write an attempt to the log. What cannot be written now is not: the delivery counts. data: the end."""
         try:
-            await self._bus.write(names.delivery(made.hook, made.job_id, made.attempt), encode(made))
+            await self._bus.write(outboundnames.delivery(made.hook, made.job_id, made.attempt), encode(made))
         except SignalboxError as error:
             log.warning("webhook.not_logged", hook=made.hook, **ids(made.job_id, data), reason=error.public_message)
 
@@ -133,7 +133,7 @@ class Attempts:
 
     async def _secret(self, key: str, name: str) -> str:
         """Read at each attempt, and kept nowhere."""
-        secret = names.key(Bucket.HOOK_SECRETS, names.hook_secret(key, name))
+        secret = names.key(Bucket.HOOK_SECRETS, outboundnames.hook_secret(key, name))
         stored = await self._bus.direct_get(Bucket.HOOK_SECRETS.stream, secret)
         if stored is None or is_removal(stored.headers):
             raise Misconfigured("The webhook has no secret; give it one.")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus
 from signalbox.program.errors import NotFound
-from signalbox.wire import names
+from signalbox.wire import outboundnames
 from signalbox.wire.names import Stream
 from signalbox.wire.outbound import Webhook
 
@@ -15,7 +15,7 @@ UNACKED: Final = 1000
 """Deliveries of one webhook that may wait to be tried again. No more are begun then: it has failed all of them."""
 _SPARE_S: Final = 10.0
 """Beside an attempt: reads, and acknowledgements that NATS is slow to answer."""
-_PREFIX: Final = names.hook_consumer("")
+_PREFIX: Final = outboundnames.hook_consumer("")
 
 
 class Consumers:
@@ -30,9 +30,9 @@ class Consumers:
 
         A new one begins with the ends written since the webhook was enabled; one that is there goes on.
         """
-        name = names.hook_consumer(key)
+        name = outboundnames.hook_consumer(key)
         wanted = {
-            "filter_subject": names.results(hook.account_id, hook.model),
+            "filter_subject": outboundnames.results(hook.account_id, hook.model),
             "ack_wait": self._ack_wait_ns,
             "max_ack_pending": UNACKED,
         }
@@ -50,7 +50,7 @@ class Consumers:
     async def remove(self, key: str) -> None:
         """Remove the consumer of a webhook that is gone. Idempotent."""
         with contextlib.suppress(NotFound):
-            await self._bus.request_json(self._subject("DELETE", names.hook_consumer(key)))
+            await self._bus.request_json(self._subject("DELETE", outboundnames.hook_consumer(key)))
 
     async def keys(self) -> list[str]:
         """Keys of the webhooks that have a consumer."""
@@ -60,7 +60,7 @@ class Consumers:
     async def unacked(self, key: str) -> int:
         """Deliveries of a webhook that are under way or wait to be tried again."""
         try:
-            info = await self._bus.request_json(self._subject("INFO", names.hook_consumer(key)))
+            info = await self._bus.request_json(self._subject("INFO", outboundnames.hook_consumer(key)))
         except NotFound:
             return 0
         return int(info.get("num_ack_pending", 0))

@@ -21,7 +21,7 @@ from signalbox.program import log
 from signalbox.program.egress import Lookup
 from signalbox.program.errors import NotFound, SignalboxError
 from signalbox.program.tasks import Background, TaskGroup
-from signalbox.wire import names
+from signalbox.wire import jobids, outboundnames
 from signalbox.wire.messages import encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Delivery, Webhook
@@ -58,7 +58,7 @@ class Webhooks:
             had_consumers = set(await self._consumers.keys())
             stack.push_async_callback(self._states.write_changed)
             stack.push_async_callback(self._stop_all)
-            asked = await self._bus.subscribe(names.ask_delivery(), self._asked)
+            asked = await self._bus.subscribe(outboundnames.ask_delivery(), self._asked)
             stack.push_async_callback(self._by_hand.cancel)
             stack.push_async_callback(asked.close)
             async with TaskGroup() as group:
@@ -139,7 +139,7 @@ class Webhooks:
         except SignalboxError as error:
             why = error.public_message
             made = Delivery(hook=key, job_id=job_id, attempt=BY_HAND, at=time.time(), error=why, by_hand=True)
-        if names.JOB_ID.match(job_id) and self._hooks.get(key) is not None:
+        if jobids.JOB_ID.match(job_id) and self._hooks.get(key) is not None:
             await self._attempts.note(made, b"")
         if message.reply:
             await self._bus.publish(message.reply, encode(made))
@@ -148,8 +148,8 @@ class Webhooks:
         hook = self._hooks.get(key)
         if hook is None:
             raise NotFound("There is no such webhook.")
-        subject = f"{names.results(hook.account_id, hook.model).removesuffix('*')}{job_id}"
-        found = await self._bus.list_latest(Stream.RESULTS, [subject]) if names.JOB_ID.match(job_id) else []
+        subject = f"{outboundnames.results(hook.account_id, hook.model).removesuffix('*')}{job_id}"
+        found = await self._bus.list_latest(Stream.RESULTS, [subject]) if jobids.JOB_ID.match(job_id) else []
         if not found:
             raise NotFound("The end of this job is not kept any more, is not one of this webhook's, or went to nobody.")
         try:

@@ -14,7 +14,7 @@ from signalbox.program import log
 from signalbox.program.errors import Conflict, NotFound, SignalboxError
 from signalbox.program.tasks import Background
 from signalbox.program.words import counted
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import Bucket
 from signalbox.wire.queues import Queue, QueueAsk, QueueDone, QueueMark
@@ -43,7 +43,7 @@ class QueueActs:
 
     async def start(self) -> None:
         """Listen from now on. Raises :class:`Unavailable`."""
-        self._subscription = await self._bus.subscribe(names.ask_queue(), self._take)
+        self._subscription = await self._bus.subscribe(queuenames.ask_queue(), self._take)
 
     async def close(self) -> None:
         """Listen no more; what is being done ends after the item it is at. Idempotent."""
@@ -95,7 +95,7 @@ class QueueActs:
     async def _act(self, queue: Queue, ask: QueueAsk) -> QueueDone:
         if ask.act == "purge":
             return await self._purge(queue, ask)
-        mark_key = names.queue_mark(queue.name, ask.side)
+        mark_key = queuenames.queue_mark(queue.name, ask.side)
         is_ended = self._marks.get(mark_key) is not None
         if ask.act == "reopen":
             await remove(self._bus, Bucket.QUEUE_MARKS, mark_key)

@@ -6,7 +6,7 @@ from typing import Final
 
 from signalbox.bus.storage import Streams
 from signalbox.program import metrics
-from signalbox.wire.names import REAR, SIDES
+from signalbox.wire.queuenames import REAR, SIDES
 from signalbox.wire.queues import QueueState
 
 LENGTH: Final = metrics.gauge("queue_side_items", "Items in a side of a queue, given out or not.", "queue", "side")

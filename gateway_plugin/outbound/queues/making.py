@@ -10,8 +10,9 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, remove
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
-from signalbox.wire import names
-from signalbox.wire.names import SIDES, Bucket
+from signalbox.wire import names, queuenames
+from signalbox.wire.names import Bucket
+from signalbox.wire.queuenames import SIDES
 from signalbox.wire.queues import MOST_QUEUES, Queue, QueueMark
 
 RETRY_S: Final = 10.0
@@ -117,7 +118,7 @@ class QueueMaker:
                 return
             await queues.declare(self._queue_bus, queue, nodes)
             for side in SIDES:
-                await self._open(queue, names.queue_mark(queue.name, side))
+                await self._open(queue, queuenames.queue_mark(queue.name, side))
         except SignalboxError as error:
             self._refuse(key, error.public_message)
             return
@@ -143,8 +144,8 @@ class QueueMaker:
         name = names.untoken(key)
         await queues.remove(self._queue_bus, name)
         for side in SIDES:
-            if self._marks.get(names.queue_mark(name, side)) is not None:
-                await remove(self._bus, Bucket.QUEUE_MARKS, names.queue_mark(name, side))
+            if self._marks.get(queuenames.queue_mark(name, side)) is not None:
+                await remove(self._bus, Bucket.QUEUE_MARKS, queuenames.queue_mark(name, side))
         self._there.discard(key)
         self._made.pop(key, None)
         self._refused.pop(key, None)

@@ -20,10 +20,11 @@ from signalbox.bus.storage import Streams, list_streams
 from signalbox.bus.table import Table, put, remove
 from signalbox.program import log
 from signalbox.program.errors import NotFound, SignalboxError, Unavailable
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import decode, encode
-from signalbox.wire.names import SIDES, Bucket, Side
+from signalbox.wire.names import Bucket
+from signalbox.wire.queuenames import SIDES, Side
 from signalbox.wire.queues import GroupState, Queue, QueueMark, QueueState, SideState, WatchState, backlog
 
 LOOK_S: Final = 2.0
@@ -100,13 +101,13 @@ class Standing:
         streams = await list_streams(self._queue_bus)
         gauges.show_late(streams)
         watches = self._watches.by_queue()
-        dead = await self._dead(streams.infos.get(names.REAR))
+        dead = await self._dead(streams.infos.get(queuenames.REAR))
         for key, queue in dict(self._table.items()).items():
             state = await self._state(key, queue, streams, dead, watches.get(queue.name, ()))
             gauges.show(queue.name, state)
             await self._write(key, state)
         self._show_backlog()
-        await self._show_room(streams.infos.get(names.REAR))
+        await self._show_room(streams.infos.get(queuenames.REAR))
         for key in self._written.keys() - self._table.items().keys():
             if self._table.is_removed(key) and not self._maker.is_made(key):
                 await self._forget(key)
@@ -159,7 +160,7 @@ class Standing:
         sides: dict[Side, SideState] = {"source": before.source, "sink": before.sink} if is_made else {}
         replicas = before.replicas if is_made else 0
         for side in SIDES if is_made else ():
-            stream = names.queue_stream(queue.name, side)
+            stream = queuenames.queue_stream(queue.name, side)
             if stream in streams.leaderless:
                 sides[side] = replace(sides[side], is_away=True)
             elif (info := await self._info(stream, streams.infos)) is not None:
@@ -193,8 +194,8 @@ class Standing:
             first_index=int(state["first_seq"]) if length else 0,
             last_index=int(state["last_seq"]),
             oldest_at=unix_time(state["first_ts"]) if length else 0.0,
-            rear=dead.get(names.rear_items(queue, side), 0),
-            is_ended=self._marks.get(names.queue_mark(queue, side)) is not None,
+            rear=dead.get(queuenames.rear_items(queue, side), 0),
+            is_ended=self._marks.get(queuenames.queue_mark(queue, side)) is not None,
             groups=await self._groups_of(queue, side, info),
         )
 
@@ -224,8 +225,8 @@ class Standing:
     async def _subjects(self) -> dict[str, int]:
         found: dict[str, int] = {}
         while True:
-            asked = {"subjects_filter": names.rear_items(), "offset": len(found)}
-            info = await self._queue_bus.request_json(f"$JS.API.STREAM.INFO.{names.REAR}", asked)
+            asked = {"subjects_filter": queuenames.rear_items(), "offset": len(found)}
+            info = await self._queue_bus.request_json(f"$JS.API.STREAM.INFO.{queuenames.REAR}", asked)
             page = info["state"].get("subjects") or {}
             found |= page
             if not page or len(found) >= info.get("total", 0):
@@ -246,7 +247,7 @@ class Standing:
         name = names.untoken(key)
         gauges.forget(name)
         for side in SIDES:
-            self._groups.pop(names.queue_stream(name, side), None)
+            self._groups.pop(queuenames.queue_stream(name, side), None)
 
 
 def _by_side(subjects: Mapping[str, int]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from signalbox.bus.client import Bus, Message, Subscription
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.messages import decode
 from signalbox.wire.queues import Watching, WatchState
 
@@ -27,7 +27,7 @@ class HeardWatches:
 
     async def start(self) -> None:
         """Listen from now on. Raises :class:`Unavailable`."""
-        self._subscription = await self._bus.subscribe(names.watching(), self._take)
+        self._subscription = await self._bus.subscribe(queuenames.watching(), self._take)
 
     async def close(self) -> None:
         """Listen no more. Idempotent."""

@@ -11,7 +11,7 @@ from gateway_plugin.queues.watching.groups import Place
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound, SignalboxError, Unavailable
 from signalbox.program.tasks import TaskGroup
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.messages import decode, encode
 from signalbox.wire.queues import WatchAsk, WatchDone
 
@@ -60,7 +60,7 @@ async def commit(bus: Bus, place: Place, indexes: Sequence[int], feeder: Feeder 
 async def ask(bus: Bus, instance: str, asked: WatchAsk) -> WatchDone:
     """What another plugin has taken back; nothing where it is gone by now."""
     try:
-        _, body = await bus.request(names.ask_watch(instance), encode(asked))
+        _, body = await bus.request(queuenames.ask_watch(instance), encode(asked))
     except Unavailable:
         return WatchDone()
     return decode(WatchDone, body)
@@ -77,8 +77,8 @@ async def _commit_by_index(bus: Bus, place: Place, index: int) -> bool:
     subject = await _subject(bus, place, index)
     if subject is None:
         return await _was_there(bus, place, index)
-    consumer = place.consumer(names.rank_of(subject))
-    reply = names.queue_ack(place.queue, place.side, consumer, str(index))
+    consumer = place.consumer(queuenames.rank_of(subject))
+    reply = queuenames.queue_ack(place.queue, place.side, consumer, str(index))
     try:
         await bus.request(reply, b"+ACK")
     except Unavailable:

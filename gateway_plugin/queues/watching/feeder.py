@@ -11,8 +11,8 @@ from signalbox.bus import queues
 from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.tasks import Background
-from signalbox.wire import names
-from signalbox.wire.names import RANKS
+from signalbox.wire import queuenames
+from signalbox.wire.queuenames import RANKS
 from signalbox.wire.queues import ACK_WAIT_S, Queue, QueueMark
 
 _COMMIT_AGAIN_S: Final = 1.0
@@ -46,12 +46,12 @@ class Feeder:
         place = self.place
         await queues.make_group(self._bus, self._queue(), place.side, place.group, index)
         for subject, heard in (
-            (names.event_of_queue(place.queue, place.side, "hi"), self._high_came),
-            (names.returned(place.queue, place.side, place.group), self._returned),
+            (queuenames.event_of_queue(place.queue, place.side, "hi"), self._high_came),
+            (queuenames.returned(place.queue, place.side, place.group), self._returned),
         ):
             self._subscriptions.append(await self._bus.subscribe(subject, heard))
         for rank in RANKS:
-            subject = names.queue_ack(place.queue, place.side, place.consumer(rank))
+            subject = queuenames.queue_ack(place.queue, place.side, place.consumer(rank))
             self._subscriptions.append(await self._bus.subscribe(subject, self._acknowledged))
         self._bus.on_reconnect(self._pulling.high_came)
 

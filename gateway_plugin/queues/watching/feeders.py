@@ -11,7 +11,7 @@ from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.errors import NotFound, SignalboxError, Unavailable
 from signalbox.program.tasks import SingleFlight
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import ACK_WAIT_S, Queue, QueueMark
 
 

@@ -18,8 +18,8 @@ from signalbox.bus.client import Bus, Delivery
 from signalbox.program import log
 from signalbox.program.errors import QueueFull, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
-from signalbox.wire import names
-from signalbox.wire.names import Rank
+from signalbox.wire import queuenames
+from signalbox.wire.queuenames import Rank
 from signalbox.wire.queues import Queue, QueueMark
 
 SPARE_S: Final = 1.0
@@ -150,10 +150,10 @@ class Giving:
     async def _nak_high(self, reply: str) -> None:
         with contextlib.suppress(Unavailable):
             await self._bus.request(reply, b"-NAK")
-        await self._bus.publish(names.returned(self._place.queue, self._place.side, self._place.group))
+        await self._bus.publish(queuenames.returned(self._place.queue, self._place.side, self._place.group))
 
     def _nak_spare(self, delivery: Delivery) -> None:
-        self._nak(delivery.reply.decode(), names.rank_of(delivery.subject))
+        self._nak(delivery.reply.decode(), queuenames.rank_of(delivery.subject))
         RETURNED.labels("spare").inc()
 
     # ------------------------------------------------------------------------------ what comes
@@ -183,7 +183,7 @@ class Giving:
         if watch is None:
             return False
         now = self._loop.time()
-        held = Held(item, delivery.reply.decode(), names.rank_of(delivery.subject), watch, now)
+        held = Held(item, delivery.reply.decode(), queuenames.rank_of(delivery.subject), watch, now)
         self.held[item.index] = held
         watch.give(held)
         self.sharing.note(watch)

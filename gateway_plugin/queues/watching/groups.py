@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Unavailable
-from signalbox.wire import names
-from signalbox.wire.names import RANKS, Rank, Side
+from signalbox.wire import queuenames
+from signalbox.wire.queuenames import RANKS, Rank, Side
 from signalbox.wire.queues import GroupState
 
 
@@ -20,20 +20,20 @@ class Place(NamedTuple):
     @property
     def stream(self) -> str:
         """The stream of the side."""
-        return names.queue_stream(self.queue, self.side)
+        return queuenames.queue_stream(self.queue, self.side)
 
     def consumer(self, rank: Rank) -> str:
         """The group's consumer of one rank."""
-        return names.queue_consumer(self.group, rank)
+        return queuenames.queue_consumer(self.group, rank)
 
 
 async def group_states(bus: Bus, queue: str, side: Side) -> list[GroupState]:
     """Every group of a side, in the order of their names. Raises :class:`Unavailable`, :class:`NotFound`."""
     found: dict[str, GroupState] = {}
-    for info in await bus.listed(f"$JS.API.CONSUMER.LIST.{names.queue_stream(queue, side)}", "consumers"):
+    for info in await bus.listed(f"$JS.API.CONSUMER.LIST.{queuenames.queue_stream(queue, side)}", "consumers"):
         if not info["name"].endswith(("-hi", "-lo")):
             continue  # what others read a stream with
-        name = names.group_of_consumer(info["name"])
+        name = queuenames.group_of_consumer(info["name"])
         known = found.get(name, GroupState(name=name))
         found[name] = GroupState(
             name=name,
@@ -78,7 +78,7 @@ async def is_watched(bus: Bus, place: Place) -> bool:
     """Whether any program watches for a group: who does listens for what is given back to it, and answers; where nobody
     listens the server says so at once. False also where an answer is lost."""
     try:
-        await bus.request(names.returned(place.queue, place.side, place.group))
+        await bus.request(queuenames.returned(place.queue, place.side, place.group))
     except Unavailable:
         return False
     return True

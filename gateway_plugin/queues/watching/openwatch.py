@@ -13,7 +13,7 @@ from gateway_plugin.queues.items import Consumer, Item
 from gateway_plugin.queues.watching.groups import Place
 from signalbox.program import log
 from signalbox.program.errors import Conflict, InvalidRequest, SignalboxError
-from signalbox.wire.names import Rank
+from signalbox.wire.queuenames import Rank
 from signalbox.wire.queues import WatchState
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from signalbox.bus.client import Bus, Message, Subscription
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.messages import decode, encode
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import Watching, WatchState
 
 TELL_S: Final = 3.0
@@ -56,7 +56,7 @@ class Presence:
 
     async def start(self) -> None:
         """Listen from now on. Raises :class:`Unavailable`."""
-        self._subscription = await self._bus.subscribe(names.watching(), self._heard)
+        self._subscription = await self._bus.subscribe(queuenames.watching(), self._heard)
 
     async def close(self) -> None:
         """Listen no more. Idempotent."""
@@ -69,7 +69,7 @@ class Presence:
         data = encode(Watching(watches=tuple(states)))
         if len(data) > _MOST_BYTES:
             data = encode(Watching(watches=tuple(replace(state, tags={}) for state in states)))
-        await self._bus.publish(names.watching(self.instance), data)
+        await self._bus.publish(queuenames.watching(self.instance), data)
 
     def of(self, queue: str, side: Side) -> list[WatchState]:
         """All open watches of a side as they were told of last, in the order of group and uid."""

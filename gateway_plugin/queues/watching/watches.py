@@ -23,9 +23,9 @@ from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.program import log
 from signalbox.program.errors import Conflict, InvalidRequest, LimitExceeded, SignalboxError
 from signalbox.program.tasks import Background, TaskGroup
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.messages import decode, encode
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import ACK_WAIT_S, DEFAULT_GROUP, Queue, WatchAsk, WatchDone, WatchState
 
 MOST_WATCHES: Final = 4000
@@ -57,7 +57,7 @@ class Watches:
         """Listen to the other plugins, and keep what is given out. Raises :class:`Unavailable`."""
         self._presence.on_heard = self._heard
         self._tables.on_change(self._feeders.changed)
-        self._asks = await self._bus.subscribe(names.ask_watch(self._bus.instance), self._asked)
+        self._asks = await self._bus.subscribe(queuenames.ask_watch(self._bus.instance), self._asked)
         await self._presence.start()
         self._bus.on_reconnect(self._reconnected)
         for name, every_s, act in (("extend", _EXTEND_S, self._feeders.extend), ("tend", TELL_S, self._tend)):

@@ -13,7 +13,9 @@ from signalbox.ops.doctor.natsconf import Conf
 from signalbox.program.errors import Bug, Misconfigured, SignalboxError
 from signalbox.wire.assets import STREAMS
 from signalbox.wire.messages import Worker
-from signalbox.wire.names import QUEUES_ACCOUNT, Bucket, account_of_reader, host_user, is_host_user
+from signalbox.wire.names import Bucket, host_user, is_host_user
+from signalbox.wire.outboundnames import account_of_reader
+from signalbox.wire.queuenames import QUEUES_ACCOUNT
 from signalbox.wire.roles import OWN_RIGHTS, USERS, Permissions, host_permissions, permissions, reader_permissions
 
 _TRUE: Final = frozenset({"true", "on", "yes", "1"})

@@ -9,8 +9,9 @@ from signalbox.bus.storage import NEARLY_FULL
 from signalbox.bus.table import Table
 from signalbox.ops.doctor.catalog import Finding
 from signalbox.ops.doctor.natsrules import examine_rights
-from signalbox.wire import names
-from signalbox.wire.names import SIDES, Bucket
+from signalbox.wire import queuenames
+from signalbox.wire.names import Bucket
+from signalbox.wire.queuenames import SIDES
 from signalbox.wire.queues import Queue, side_config
 from signalbox.wire.roles import queue_role
 
@@ -36,9 +37,9 @@ async def examine(bus: Bus, queue_bus: Bus, *, role: str) -> list[Finding]:
 
 async def _streams(bus: Bus, queues: Mapping[str, Queue]) -> dict[str, dict[str, Any]]:
     """What the server tells of each stream that there should be, and of what else is in the account of queues."""
-    wanted = [names.queue_stream(queue.name, side) for queue in queues.values() for side in SIDES]
+    wanted = [queuenames.queue_stream(queue.name, side) for queue in queues.values() for side in SIDES]
     found = {}
-    for name in (*wanted, names.REAR):
+    for name in (*wanted, queuenames.REAR):
         info = await topology.stream_info(bus, name)
         if info is not None:
             found[name] = info
@@ -49,7 +50,7 @@ def _differing(queues: Mapping[str, Queue], streams: Mapping[str, dict[str, Any]
     found = []
     for queue in queues.values():
         for side in SIDES:
-            name = names.queue_stream(queue.name, side)
+            name = queuenames.queue_stream(queue.name, side)
             info = streams.get(name)
             if info is None:
                 found.append(Finding("queues.streams_differ", _WHERE, f"queue {queue.name} has no {side}"))
@@ -70,8 +71,10 @@ async def _filled(bus: Bus, streams: Mapping[str, dict[str, Any]]) -> list[Findi
         found.append(Finding("queues.nearly_full", _WHERE, f"queues hold {used / most:.0%} of the account's max_file"))
     elif most <= 0 and bus.settings.nats_user:
         found.append(Finding("queues.unbounded", _WHERE, "the account has no max_file"))
-    rear = streams.get(names.REAR)
+    rear = streams.get(queuenames.REAR)
     if rear is not None and rear["state"]["bytes"] >= NEARLY_FULL * rear["config"]["max_bytes"] > 0:
         share = rear["state"]["bytes"] / rear["config"]["max_bytes"]
-        found.append(Finding("queues.nearly_full", names.REAR, f"{names.REAR} holds {share:.0%} of its max_bytes"))
+        found.append(
+            Finding("queues.nearly_full", queuenames.REAR, f"{queuenames.REAR} holds {share:.0%} of its max_bytes")
+        )
     return found

@@ -17,7 +17,7 @@ from signalbox.jobs import deadletters, life
 from signalbox.jobs.message import submit
 from signalbox.jobs.records import Records
 from signalbox.program.settings import Wire
-from signalbox.wire import names, tensors
+from signalbox.wire import jobids, tensors
 from signalbox.wire.messages import DeadLetter, ErrorInfo, Job
 from signalbox.wire.tensors import Tensor
 from tests.e2e.browser import House, Window
@@ -74,7 +74,7 @@ class Nats:
     def _job(self, model: str) -> Job:
         now = time.time()
         return Job(
-            id=names.new_job_id(now, uuid.uuid4().int),
+            id=jobids.new_job_id(now, uuid.uuid4().int),
             model=model,
             version=1,
             signature="serving_default",

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway_plugin.service import following
 from signalbox.bus import table
-from signalbox.wire import names
+from signalbox.wire import jobids, outboundnames
 from signalbox.wire.messages import State, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import End, Subscription, Webhook
@@ -42,7 +42,7 @@ async def subscribe(at: Edge, **fields: object) -> None:
 
 async def end(at: Edge, account: str, number: int, prediction: object = None) -> int:
     """Write an end as the outbound program does."""
-    job_id = names.new_job_id(1_700_000_000 + number, number)
+    job_id = jobids.new_job_id(1_700_000_000 + number, number)
     doc = End(
         request_id=job_id,
         prediction=prediction,
@@ -53,7 +53,7 @@ async def end(at: Edge, account: str, number: int, prediction: object = None) ->
         created_at=1.0,
         finished_at=2.0,
     )
-    return await at.made.bus.write(names.result(account, "half", job_id), encode(doc), expect=0)
+    return await at.made.bus.write(outboundnames.result(account, "half", job_id), encode(doc), expect=0)
 
 
 @asynccontextmanager
@@ -106,7 +106,7 @@ async def test_nothing_is_missed_where_no_event_comes(
         account = mine.stored.account_id
         await subscribe(at, account_id=account)
         monkeypatch.setattr(following, "HEARTBEAT_S", 0.2)
-        monkeypatch.setattr(names, "event_of_results", lambda *_: "evt.results.none.none.none")
+        monkeypatch.setattr(outboundnames, "event_of_results", lambda *_: "evt.results.none.none.none")
         async with following_of(at) as stream:
             await stream.next()
             seq = await end(at, account, 1)

@@ -21,7 +21,7 @@ from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.program.errors import LimitExceeded, StaleRevision
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.messages import Batching, ErrorInfo, decode, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Batch, FileUpload
@@ -208,7 +208,7 @@ async def test_a_paused_batch_begins_no_lines_until_it_goes_on(
 ) -> None:
     monkeypatch.setattr(batchrun, "_FLUSH_S", 0.02)
     batch = await begin(at, await upload(at, [line(number) for number in range(400)]))
-    subject = names.key(Bucket.BATCHES, names.batch_key(mine.stored.account_id, batch))
+    subject = names.key(Bucket.BATCHES, outboundnames.batch_key(mine.stored.account_id, batch))
 
     async def ask(wanted: str) -> None:
         while True:
@@ -386,7 +386,7 @@ async def test_an_upload_is_bounded_and_what_was_written_of_it_goes(
         assert plain.status_code == 400
         await at.made.gateway._files.close()
         info = await at.made.bus.request_json(
-            f"$JS.API.STREAM.INFO.{Stream.FILES}", {"subjects_filter": names.file_chunks()}
+            f"$JS.API.STREAM.INFO.{Stream.FILES}", {"subjects_filter": outboundnames.file_chunks()}
         )
         assert len({subject.split(".")[2] for subject in info["state"]["subjects"]}) == 1
 
@@ -407,7 +407,7 @@ async def send_part(at: Edge, upload_id: str, data: bytes) -> str:
 
 async def chunks_of(at: Edge, file_id: str) -> set[str]:
     info = await at.made.bus.request_json(
-        f"$JS.API.STREAM.INFO.{Stream.FILES}", {"subjects_filter": names.file_chunks(file_id=file_id)}
+        f"$JS.API.STREAM.INFO.{Stream.FILES}", {"subjects_filter": outboundnames.file_chunks(file_id=file_id)}
     )
     return {subject.rpartition(".")[2] for subject in info["state"].get("subjects") or {}}
 
@@ -454,7 +454,7 @@ async def test_an_upload_ends_and_what_came_of_it_goes(at: Edge, mine: Key) -> N
     assert (got.status_code, got.json()["status"]) == (200, "cancelled")
     files = Files(at.made.bus)
     assert await Uploads(at.made.bus, files).sweep() == 0
-    subject = names.file_upload(mine.stored.account_id, expired.replace("upload_", "file-"))
+    subject = outboundnames.file_upload(mine.stored.account_id, expired.replace("upload_", "file-"))
     stored = await at.made.bus.leader_get(Stream.FILES, subject)
     assert stored is not None
     old = replace(decode(FileUpload, stored.data), created_at=time.time() - 2 * OPEN_S)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from signalbox.bus import table
 from signalbox.jobs import deadletters, delivery, queues
 from signalbox.jobs.records import Records
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import DeadLetter, Desired, Device, ErrorInfo, Job, Model, Residency, Run, Worker, decode
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.scaling import Host, HostDevice, Measured
@@ -122,15 +122,15 @@ async def tell_of_host(front: Rig, *, replicas: int = 1) -> None:
 async def test_where_many_are_queued_ids_tell_the_beginning_of_a_longer_slot(
     front: Rig, mine: Key, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "MANY_QUEUED", 1)
-    first = names.slot_of((await submit(front, mine)).doc["id"])
+    monkeypatch.setattr(jobids, "MANY_QUEUED", 1)
+    first = jobids.slot_of((await submit(front, mine)).doc["id"])
     await submit(front, mine)
     await front.gateway._clock._measure()
     assert front.gateway._clock.queued == 2
     for headers in ({}, {"Idempotency-Key": "a"}):
         got = await front.call("POST", "/v1/jobs", BODY, key=mine, headers=headers)
-        began_at = names.time_of_slot(names.slot_of(got.doc["id"]))
-        assert names.time_of_slot(first) - 4.096 < began_at <= time.time()
+        began_at = jobids.time_of_slot(jobids.slot_of(got.doc["id"]))
+        assert jobids.time_of_slot(first) - 4.096 < began_at <= time.time()
         assert round(began_at * 1000) % 4096 == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from signalbox.jobs.records import Records
-from signalbox.wire import names
+from signalbox.wire import jobids
 from signalbox.wire.messages import Record, State
 from signalbox.wire.names import Stream
 from tests.rigs import gateway
@@ -157,7 +157,7 @@ async def test_it_runs_when_its_time_has_come_and_its_input_goes(rig: Rig, whose
     assert (shown.doc["state"], shown.doc["result"]) == ("succeeded", {"outputs": [2.5, 3.0]})
     await reconciler.turn()
     assert await inputs(rig) == 0
-    assert names.JOB_ID.match(job_id)
+    assert jobids.JOB_ID.match(job_id)
 
 
 async def test_delayed_jobs_of_one_call_are_bounded_too(rig: Rig, whose: Key) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from signalbox.bus.client import Message
 from signalbox.jobs.records import Records
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import Share
 from signalbox.wire.names import Stream
 from tests.rigs import gateway
@@ -137,7 +137,7 @@ async def test_a_repeat_under_its_key_is_the_same_jobs(rig: Rig, whose: Key) -> 
     again = await submit(rig, whose, jobs, headers)
     assert codes(again) == codes(first) == ["queued", "not_found", "queued"]
     assert ids(again) == ids(first)
-    assert ids(first)[1] == names.job_id_after(ids(first)[0], 2)
+    assert ids(first)[1] == jobids.job_id_after(ids(first)[0], 2)
     assert "Idempotent-Replayed" not in first.headers
     assert again.headers["Idempotent-Replayed"] == "true"
     assert await rig.queued() == 2

@@ -13,7 +13,7 @@ from signalbox.bus.table import remove
 from signalbox.jobs import deadletters
 from signalbox.jobs.records import Records
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import jobids
 from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Share, Signature, TensorSpec, Version, decode
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.tensors import Tensor
@@ -53,8 +53,8 @@ async def test_only_a_call_that_promises_nothing_for_later_has_a_short_lived_rec
         got = {name: await front.call("POST", path, body, key=mine, headers=headers) for name, headers in asks.items()}
         ids = {name: reply.headers["X-Signalbox-Job-Id"] for name, reply in got.items()}
         read = await front.call("GET", f"/v1/jobs/{ids['waits']}", key=mine)
-    assert {name for name, job_id in ids.items() if names.is_short_lived(job_id)} == {"waits", "waits a while"}
-    stored = await front.bus.leader_get(Stream.STATE, f"st.{names.slot_of(ids['waits'])}.{ids['waits']}")
+    assert {name for name, job_id in ids.items() if jobids.is_short_lived(job_id)} == {"waits", "waits a while"}
+    stored = await front.bus.leader_get(Stream.STATE, f"st.{jobids.slot_of(ids['waits'])}.{ids['waits']}")
     assert stored is not None
     assert read.doc["result"] == {"predictions": [2.5]}
 

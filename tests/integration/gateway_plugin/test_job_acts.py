@@ -19,7 +19,7 @@ from signalbox.jobs.message import remove_below
 from signalbox.jobs.message import submit as write_message
 from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Found, Records
-from signalbox.wire import names, tensors
+from signalbox.wire import jobids, names, tensors
 from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, PayloadRef, Record, State, decode, header
 from signalbox.wire.names import Header, Stream
 from signalbox.wire.tensors import Tensor
@@ -355,7 +355,7 @@ def marked(size: int) -> Tensor:
 
 async def put_marked(front: Rig, mine: Key, size: int) -> str:
     """A job whose input, result and error hold the marker; in every place where a job's may lie, ended."""
-    account, job_id, now = mine.stored.account_id, names.new_job_id(time.time(), uuid.uuid4().int), time.time()
+    account, job_id, now = mine.stored.account_id, jobids.new_job_id(time.time(), uuid.uuid4().int), time.time()
     frame = tensors.encode([marked(size)])
     why = ErrorInfo(code="model_error", message=f"This is refused: {MARKER.decode()}")
     job = Job(

@@ -17,7 +17,7 @@ import pytest
 from gateway_plugin.codec.oip.request import HEADER
 from gateway_plugin.service.waiting import End
 from gateway_plugin.upstream.server import HttpServer
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import ErrorInfo
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import Key, Rig, ScriptedWorker, key, model, rig
@@ -193,7 +193,7 @@ async def test_an_id_older_than_any_record_is_gone_for_everybody_and_a_newer_one
         (-60, 404, "not_found"),
     ):
         for is_short_lived in (False, True):
-            job = f"/v1/jobs/{names.new_job_id(now - age_s, 7, is_short_lived=is_short_lived)}"
+            job = f"/v1/jobs/{jobids.new_job_id(now - age_s, 7, is_short_lived=is_short_lived)}"
             for who in ({}, {"Authorization": f"Bearer {other.text}"}):
                 for method, path in (("GET", job), ("GET", f"{job}/result"), ("DELETE", job)):
                     got = await at.client.request(method, path, headers=who)

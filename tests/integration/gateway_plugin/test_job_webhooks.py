@@ -16,7 +16,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.jobs.records import Records
 from signalbox.program.tasks import Background
-from signalbox.wire import names
+from signalbox.wire import outboundnames
 from signalbox.wire.messages import Job, decode
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.outbound import HookSecret, Webhook
@@ -96,7 +96,7 @@ async def test_the_end_of_a_job_goes_from_the_gateway_to_the_url_that_it_named(
     async with rig(nats.url, tmp_path, webhook_networks=networks) as front, Receiver().serving() as receiver:
         await front.publish(model(), whose)
         hook = Webhook(id="h", account_id=account, is_for_jobs=True, hosts=whose.stored.webhook_hosts, secret="1")
-        await put(bus, Bucket.HOOK_SECRETS, names.hook_secret("h", "1"), HookSecret(secret=secret))
+        await put(bus, Bucket.HOOK_SECRETS, outboundnames.hook_secret("h", "1"), HookSecret(secret=secret))
         await put(bus, Bucket.WEBHOOKS, "h", msgspec.structs.replace(hook, enabled_at=time.time() - 1))
         try:
             async with ScriptedWorker(bus, "half"):
@@ -108,8 +108,8 @@ async def test_the_end_of_a_job_goes_from_the_gateway_to_the_url_that_it_named(
             event = Verifier(secret).verify(got.body, got.headers)
             assert event["data"]["request_id"] == named.doc["id"]
             assert event["data"]["prediction"] == [2.5]
-            ends = await bus.list_latest(Stream.RESULTS, [names.results()])
-            assert [each.subject for each in ends] == [names.result(account, "half", named.doc["id"])]
+            ends = await bus.list_latest(Stream.RESULTS, [outboundnames.results()])
+            assert [each.subject for each in ends] == [outboundnames.result(account, "half", named.doc["id"])]
             assert silent.status == 202
         finally:
             await sending.cancel()

@@ -13,7 +13,7 @@ from gateway_plugin.service import manyacts
 from signalbox.bus.client import Bus, Message
 from signalbox.jobs.records import Records
 from signalbox.program.errors import SignalboxError, Unavailable
-from signalbox.wire import names
+from signalbox.wire import jobids
 from signalbox.wire.asks import ConsoleAnswer, ConsoleAsk, JobPage, JobQuery, ListedJob
 from signalbox.wire.messages import State, decode, encode
 from signalbox.wire.names import ask_console
@@ -113,7 +113,7 @@ async def test_a_filter_goes_from_page_to_page_up_to_the_limit_and_on_from_the_c
 async def test_what_only_the_console_knows_goes_too(front: Rig, mine: Key) -> None:
     """Its record has had its time, its row says what came of it."""
     now = time.time()
-    old, waiting = (names.new_job_id(now - age, uuid.uuid4().int) for age in (3 * 86_400, 5))
+    old, waiting = (jobids.new_job_id(now - age, uuid.uuid4().int) for age in (3 * 86_400, 5))
     async with listing(front.bus, [listed(old, "failed"), listed(waiting)]) as asked:
         got = await many(front, mine, "delete", filter={"error": "secret"})
     assert (got.doc["done"], [one["id"] for one in got.doc["refusals"]]) == (1, [waiting])

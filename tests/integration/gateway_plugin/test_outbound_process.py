@@ -17,7 +17,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import outboundnames
 from signalbox.wire.messages import State, decode, encode
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import Delivery, End, HookSecret, Webhook
@@ -63,7 +63,7 @@ async def told(folder: Path, receiver: Receiver) -> AsyncIterator[tuple[NatsServ
         admin, console = await connect(server, "admin"), await connect(server, "console")
         try:
             await topology.apply(admin)
-            await put(console, Bucket.HOOK_SECRETS, names.hook_secret(HOOK, "s1"), HookSecret(secret=SECRET))
+            await put(console, Bucket.HOOK_SECRETS, outboundnames.hook_secret(HOOK, "s1"), HookSecret(secret=SECRET))
             hook = Webhook(id=HOOK, account_id="a1", url=receiver.url, secret="s1", enabled_at=time.time() - 60)
             await put(console, Bucket.WEBHOOKS, HOOK, hook)
             yield server, admin, console
@@ -84,7 +84,7 @@ async def end(bus: Bus, number: int = 1) -> str:
         created_at=1.0,
         finished_at=2.0,
     )
-    await bus.write(names.result("a1", "half", job_id), encode(doc), expect=0)
+    await bus.write(outboundnames.result("a1", "half", job_id), encode(doc), expect=0)
     return job_id
 
 
@@ -98,7 +98,7 @@ async def test_a_copy_that_is_killed_during_a_delivery_leaves_it_to_the_next_und
             first, second = await receiver.count(2, timeout_s=60.0)
             assert first.headers["webhook-id"] == second.headers["webhook-id"]
             assert Verifier(SECRET).verify(second.body, second.headers)["data"]["request_id"] == job_id
-            _, body = await console.request(names.ask_delivery(HOOK), job_id.encode())
+            _, body = await console.request(outboundnames.ask_delivery(HOOK), job_id.encode())
             assert decode(Delivery, body).status == 200
             await receiver.count(3)
 

@@ -19,7 +19,7 @@ from signalbox.bus.table import put
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, outboundnames
 from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import End, Subscription
@@ -53,7 +53,7 @@ class Rig:
     async def end(self, account: str, job_id: str) -> End:
         """The end of a job, once it has come."""
         async with asyncio.timeout(60):
-            subject = names.result(account, "half", job_id)
+            subject = outboundnames.result(account, "half", job_id)
             while (stored := await self.admin.leader_get(Stream.RESULTS, subject)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         return decode(End, stored.data)

@@ -19,7 +19,7 @@ from signalbox.bus.table import remove
 from signalbox.jobs import deletion, life, payloads
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
-from signalbox.wire import names, tensors
+from signalbox.wire import names, outboundnames, tensors
 from signalbox.wire.messages import ErrorInfo, State, decode, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Delivery, End
@@ -48,7 +48,7 @@ async def test_an_end_comes_as_json_with_the_outputs_in_the_form_that_was_asked_
     ends = {end.request_id: end for end in await rig.until(3)}
     await rig.until_past(await rig.ended(account_id="another"))
     assert {stored.subject for stored in await rig.stored()} == {
-        names.result("test", "half", one.id) for one in (job, columnar, failed)
+        outboundnames.result("test", "half", one.id) for one in (job, columnar, failed)
     }
     end = ends[job.id]
     assert (end.prediction, end.state, end.account, end.model, end.version) == (
@@ -136,7 +136,7 @@ async def test_a_killed_follower_is_followed_by_another_and_each_end_comes_once(
     await rig.until_past(jobs[-1])
     await rig.stop(last)
     stored = await rig.stored()
-    assert sorted(one.subject for one in stored) == sorted(names.result("test", "half", job.id) for job in jobs)
+    assert sorted(one.subject for one in stored) == sorted(outboundnames.result("test", "half", job.id) for job in jobs)
     info = await rig.bus.request_json("$JS.API.STREAM.INFO.RESULTS")
     assert info["state"]["last_seq"] - info["state"]["first_seq"] + 1 == len(jobs)  # none was written a second time
 
@@ -262,7 +262,7 @@ async def test_the_end_of_a_job_that_is_deleted_later_is_erased(rig: EndsRig) ->
     tombstone = life.deleted(found[0], now=time.time())
     await rig.records.write(tombstone, expect=found[1])
     answered = Delivery(hook="h", job_id=job.id, attempt=1, at=1.0, answer="got [0.0, 1.0]")
-    await rig.bus.write(names.delivery("h", job.id, 1), encode(answered))
+    await rig.bus.write(outboundnames.delivery("h", job.id, 1), encode(answered))
     assert await deletion.erase(rig.bus, tombstone, most=10) == 3
     assert await deletion.is_gone(rig.bus, tombstone)
     assert [end.request_id for end in await rig.until(1)] == [other.id]

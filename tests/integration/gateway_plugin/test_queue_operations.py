@@ -32,9 +32,10 @@ from signalbox.program.errors import LimitExceeded, NotFound
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire.messages import ApiKey, Share, decode, encode
-from signalbox.wire.names import Bucket, Header, Side
+from signalbox.wire.names import Bucket, Header
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import (
     Queue,
     QueueAsk,
@@ -52,7 +53,7 @@ from tests.rigs.outage import becomes
 PASSWORDS: Final[dict[str, str]] = {user: f"secret of {user}" for user in USERS}
 TEXTS: Final = Queue(name="my.texts", account_id="acme", created_at=1000.0)
 KEY: Final = names.token("my.texts")
-SOURCE: Final = names.queue_stream("my.texts", "source")
+SOURCE: Final = queuenames.queue_stream("my.texts", "source")
 
 
 class House:
@@ -109,17 +110,17 @@ class House:
         await put(self.bus["console"], Bucket.QUEUES, names.token(queue.name), queue)
 
     async def put_item(self, number: int = 0, queue: str = "my.texts") -> int:
-        subject = names.queue_item(queue, "source", "lo", str(number))
+        subject = queuenames.queue_item(queue, "source", "lo", str(number))
         return await self.queues["gateway"].write(subject, b"item", headers={Header.TAGS: '{"a":"b"}'})
 
     async def bury(self, number: int = 0) -> int:
-        return await self.queues["gateway"].write(names.rear_item("my.texts", "source", str(number)), b"dead")
+        return await self.queues["gateway"].write(queuenames.rear_item("my.texts", "source", str(number)), b"dead")
 
     async def stream(self, name: str = SOURCE) -> dict[str, Any] | None:
         return await topology.stream_info(self.queues["admin"], name)
 
     async def ask(self, queue: str, ask: QueueAsk) -> QueueDone:
-        _, body = await self.bus["console"].request(names.ask_queue(queue), encode(ask))
+        _, body = await self.bus["console"].request(queuenames.ask_queue(queue), encode(ask))
         return decode(QueueDone, body)
 
 
@@ -163,12 +164,14 @@ async def test_a_queue_is_made_changed_and_removed_as_its_document_says(house: H
     assert info["config"]["discard"] == "old"
     assert info["state"]["messages"] == 1
     await house.bury()
-    await put(house.bus["gateway"], Bucket.QUEUE_MARKS, names.queue_mark("my.texts", "source"), QueueMark(ended_at=2e3))
+    await put(
+        house.bus["gateway"], Bucket.QUEUE_MARKS, queuenames.queue_mark("my.texts", "source"), QueueMark(ended_at=2e3)
+    )
     state = await house.until(lambda found: found is not None and found.source.is_ended and found.source.rear == 1)
     await remove(house.bus["console"], Bucket.QUEUES, KEY)
     await house.until(lambda found: found is None)
     assert await house.stream() is None
-    rear = await house.stream(names.REAR)
+    rear = await house.stream(queuenames.REAR)
     assert rear is not None
     assert rear["state"]["messages"] == 0
     marks = Table(house.bus["gateway"], Bucket.QUEUE_MARKS, QueueMark)
@@ -224,7 +227,10 @@ async def test_a_later_queue_of_the_same_name_begins_empty(house: House) -> None
     await house.bury()
     await house.until(lambda found: found is not None and found.source.length == found.source.rear == 1)
     await put(
-        house.bus["gateway"], Bucket.QUEUE_MARKS, names.queue_mark("my.texts", "source"), QueueMark(ended_at=1500.0)
+        house.bus["gateway"],
+        Bucket.QUEUE_MARKS,
+        queuenames.queue_mark("my.texts", "source"),
+        QueueMark(ended_at=1500.0),
     )
     await house.until(lambda found: found is not None and found.source.is_ended)
     await house.decide(replace(TEXTS, updated_at=5.0))
@@ -276,12 +282,12 @@ async def test_watches_are_shown_for_as_long_as_their_program_tells_of_them(
     told = WatchState(queue="my.texts", side="source", group="eas", uid="u1", window=5, slots=5, idle_s=61.0)
     other = replace(told, queue="other", uid="u2")
     gateway = house.queues["gateway"]
-    await gateway.publish(names.watching("i1"), encode(Watching(watches=(told, other))))
+    await gateway.publish(queuenames.watching("i1"), encode(Watching(watches=(told, other))))
     state = await house.until(lambda found: found is not None and bool(found.watches))
     assert state.watches == (replace(told, idle_s=60.0),)
-    await gateway.publish(names.watching("i1"), encode(Watching()))
+    await gateway.publish(queuenames.watching("i1"), encode(Watching()))
     await house.until(lambda found: found is not None and not found.watches)
-    await gateway.publish(names.watching("i1"), encode(Watching(watches=(told,))))
+    await gateway.publish(queuenames.watching("i1"), encode(Watching(watches=(told,))))
     await house.until(lambda found: found is not None and bool(found.watches))
     monkeypatch.setattr("gateway_plugin.outbound.queues.watching.FORGET_S", 0.0)  # as if nothing was heard for long
     await house.until(lambda found: found is not None and not found.watches)
@@ -351,7 +357,7 @@ async def test_a_dead_item_that_somebody_removes_is_told_though_nothing_else_hap
     await house.put_item()  # a dead item leaves its queue
     await house.ask("my.texts", QueueAsk(act="purge"))
     await house.until(lambda found: found is not None and found.source.rear == 1 and not found.source.length)
-    await house.queues["gateway"].request_json(f"$JS.API.STREAM.MSG.DELETE.{names.REAR}", {"seq": index})
+    await house.queues["gateway"].request_json(f"$JS.API.STREAM.MSG.DELETE.{queuenames.REAR}", {"seq": index})
     await house.until(lambda found: found is not None and found.source.rear == 0)
 
 
@@ -405,7 +411,7 @@ async def test_a_side_that_has_ended_is_opened_again_before_anything_is_redriven
     await house.until(is_running)
     await house.bury()
     mark = QueueMark(ended_at=3000.0)
-    await put(house.bus["gateway"], Bucket.QUEUE_MARKS, names.queue_mark("my.texts", "source"), mark)
+    await put(house.bus["gateway"], Bucket.QUEUE_MARKS, queuenames.queue_mark("my.texts", "source"), mark)
     await house.until(lambda found: found is not None and found.source.is_ended)
     refused = await house.ask("my.texts", QueueAsk(act="redrive"))
     assert (refused.items, "has ended" in refused.error) == (0, True)
@@ -432,7 +438,7 @@ async def test_asks_that_cannot_be_done_are_answered_why(house: House) -> None:
     late = QueueAsk(act="purge", created_at=TEXTS.created_at - 1)  # for an earlier queue of that name
     assert (await house.ask("my.texts", late)).error == "There is no such queue."
     assert await house.ask("my.texts", replace(late, created_at=TEXTS.created_at)) == QueueDone(items=1)
-    _, body = await house.bus["console"].request(names.ask_queue("nowhere"), b'{"act":"explode"}')
+    _, body = await house.bus["console"].request(queuenames.ask_queue("nowhere"), b'{"act":"explode"}')
     assert decode(QueueDone, body).error.startswith("Not understood")
 
 
@@ -486,7 +492,7 @@ async def test_streams_that_nats_has_lost_are_made_again_when_it_is_back(house: 
     await house.decide(TEXTS)
     await house.until(is_running)
     await house.queues["admin"].request_json(f"$JS.API.STREAM.DELETE.{SOURCE}")
-    await house.queues["admin"].request_json(f"$JS.API.STREAM.DELETE.{names.REAR}")
+    await house.queues["admin"].request_json(f"$JS.API.STREAM.DELETE.{queuenames.REAR}")
     await house.server.restart()
     async with asyncio.timeout(60):
         while True:

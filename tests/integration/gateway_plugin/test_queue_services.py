@@ -27,9 +27,11 @@ from signalbox.bus.client import Bus
 from signalbox.jobs.records import Records
 from signalbox.program import metrics
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import jobids, names, queuenames
 from signalbox.wire.messages import Batching, ErrorInfo
-from signalbox.wire.names import OUTBOUND, Bucket, Header, Side
+from signalbox.wire.names import Bucket, Header
+from signalbox.wire.outboundnames import OUTBOUND
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import DEFAULT_GROUP, Queue, QueueSide, rear_config
 from signalbox.wire.roles import inbox
 from signalbox.wire.tensors import Tensor
@@ -71,7 +73,7 @@ class At:
     async def items(self, side: Side) -> list[Item]:
         """All items of a side, by index."""
         found: list[Item] = []
-        index, stream = 1, names.queue_stream(NAME, side)
+        index, stream = 1, queuenames.queue_stream(NAME, side)
         while (stored := await self.bus.leader_next(stream, index)) is not None:
             found.append(item_of(stored))
             index = stored.seq + 1
@@ -80,7 +82,7 @@ class At:
     async def until(self, side: Side, condition: Callable[[list[Item]], object]) -> list[Item]:
         """The items of a side once they are so. Of what is removed NATS tells nobody: it is looked at again."""
         moved = asyncio.Event()
-        subscription = await self.bus.subscribe(names.event_of_queue(NAME, side), lambda _: moved.set())
+        subscription = await self.bus.subscribe(queuenames.event_of_queue(NAME, side), lambda _: moved.set())
         try:
             async with asyncio.timeout(60):
                 while not condition(found := await self.items(side)):
@@ -115,7 +117,7 @@ async def at(nats: NatsServer, tmp_path: Path, mine: Key) -> AsyncIterator[At]:
 async def queue(made: Edge, bus: Bus) -> AsyncIterator[At]:
     """A queue of one service. bus: to the account of queues."""
     await made.made.publish(model(batching=Batching(rows_independent=True)))
-    await bus.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, 1 << 24))
+    await bus.request_json(f"$JS.API.STREAM.CREATE.{queuenames.REAR}", rear_config(1, 1 << 24))
     parts = QueueParts(made.made.bus, bus)
     found = At(made, bus, made.made.bus, parts, Queue(name=NAME, account_id="mine", services=("half",)))
     await found.change()
@@ -126,7 +128,7 @@ async def queue(made: Edge, bus: Bus) -> AsyncIterator[At]:
         await parts.close()
         await queues.remove(bus, NAME)
         await table.remove(made.made.bus, Bucket.QUEUES, names.token(NAME))
-        await bus.request_json(f"$JS.API.STREAM.DELETE.{names.REAR}")
+        await bus.request_json(f"$JS.API.STREAM.DELETE.{queuenames.REAR}")
 
 
 @asynccontextmanager
@@ -281,9 +283,9 @@ async def test_a_result_waits_until_its_sink_has_a_group_to_keep_it_for(
     monkeypatch.setattr(forwarder, "_FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(forwarder, "_LONGEST_PAUSE_S", 0.02)
     stopped = {"reason": "sink_unavailable"}
-    for rank in names.RANKS:  # as while the outbound program makes the streams, or makes them again
-        consumer = names.queue_consumer(DEFAULT_GROUP, rank)
-        await at.bus.request_json(f"$JS.API.CONSUMER.DELETE.{names.queue_stream(NAME, 'sink')}.{consumer}")
+    for rank in queuenames.RANKS:  # as while the outbound program makes the streams, or makes them again
+        consumer = queuenames.queue_consumer(DEFAULT_GROUP, rank)
+        await at.bus.request_json(f"$JS.API.CONSUMER.DELETE.{queuenames.queue_stream(NAME, 'sink')}.{consumer}")
     await at.put(1.0)
     async with ScriptedWorker(at.main, "half"), serving(nats):
 
@@ -314,7 +316,7 @@ async def test_a_job_that_fails_for_now_is_tried_again_and_dead_in_the_end(
         assert answers(await at.results(1)) == [[2.5]]
     assert sorted(tries.values()) == [2, 3]
     assert await rear_count(at.bus, NAME, "source") == 1
-    stored = await at.bus.leader_next(names.REAR, 1)
+    stored = await at.bus.leader_next(queuenames.REAR, 1)
     assert stored is not None
     tags = item_of(stored).tags
     assert (tags["_code_"], tags["_reason_"], tags["_deliveries_"]) == ("RunnerCrashed", "gone", "3")
@@ -344,7 +346,7 @@ async def queued(at: At, number: int) -> None:
 
 
 async def given_out(at: At) -> int:
-    stream, consumer = names.queue_stream(NAME, "source"), names.queue_consumer("eas", "lo")
+    stream, consumer = queuenames.queue_stream(NAME, "source"), queuenames.queue_consumer("eas", "lo")
     return int((await at.bus.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"))["num_ack_pending"])
 
 
@@ -400,9 +402,11 @@ async def test_priority_is_kept_and_a_sink_item_names_its_item(at: At, nats: Nat
     async with ScriptedWorker(at.main, "half"), serving(nats):
         (found,) = await at.results(1)
     assert (found.is_high, found.tags) == (True, {"requestId": "theirs"})
-    stored = await at.bus.leader_get(names.queue_stream(NAME, "sink"), names.queue_item(NAME, "sink", "hi", "theirs"))
+    stored = await at.bus.leader_get(
+        queuenames.queue_stream(NAME, "sink"), queuenames.queue_item(NAME, "sink", "hi", "theirs")
+    )
     assert stored is not None
-    assert names.JOB_ID.match(stored.headers[Header.REQUEST])
+    assert jobids.JOB_ID.match(stored.headers[Header.REQUEST])
 
 
 async def test_an_item_s_job_has_the_trace_of_its_put_also_once_it_was_dead(at: At, nats: NatsServer) -> None:
@@ -414,7 +418,7 @@ async def test_an_item_s_job_has_the_trace_of_its_put_also_once_it_was_dead(at: 
     assert await rear.redrive(at.bus, NAME, "source", 0) == 1
     async with ScriptedWorker(at.main, "half"), serving(nats):
         await at.results(1)
-    stored = await at.bus.leader_next(names.queue_stream(NAME, "sink"), 1)
+    stored = await at.bus.leader_next(queuenames.queue_stream(NAME, "sink"), 1)
     assert stored is not None
     job = await Records(at.main).find(stored.headers[Header.REQUEST])
     assert job is not None

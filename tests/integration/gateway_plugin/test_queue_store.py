@@ -22,7 +22,7 @@ from signalbox.jobs.commits import persist
 from signalbox.program.errors import Ambiguous, Conflict, InvalidRequest, NotFound, QueueFull, TooLarge, Unavailable
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire.messages import ApiKey
 from signalbox.wire.names import Bucket
 from signalbox.wire.queues import Queue, QueueMark, QueueSide, rear_config, side_config
@@ -224,7 +224,9 @@ async def test_removed_items_are_gone_for_every_group(at: Rig) -> None:
     assert await at.parts.store.delete(at.queue, "source", [first, third, third + 100]) == 2
     assert await at.parts.store.delete(at.queue, "source", [first, second]) == 1
     for group in ("eas", "other"):
-        assert (await at.bus.consumer_info(f"{group}-lo", names.queue_stream("my.queue", "source"))).num_pending == 0
+        assert (
+            await at.bus.consumer_info(f"{group}-lo", queuenames.queue_stream("my.queue", "source"))
+        ).num_pending == 0
 
 
 async def test_truncation_removes_what_is_below_an_index_and_skips_none(at: Rig) -> None:
@@ -284,7 +286,7 @@ async def test_a_search_tells_who_is_given_out_before(at: Rig) -> None:
 
     assert [await place(index) for index in low] == [(False, 2), (False, 3), (False, 4), (False, 5)]
     assert [await place(index) for index in high] == [(False, 0), (False, 1)]
-    stream = names.queue_stream("my.queue", "source")
+    stream = queuenames.queue_stream("my.queue", "source")
     got: asyncio.Queue[Delivery] = asyncio.Queue()
     puller = await at.bus.pull("eas-lo", got.put_nowait, stream=stream)
     puller.ask(2)
@@ -344,9 +346,9 @@ async def test_the_attributes_name_who_watches_and_with_which_group(at: Rig) -> 
 async def test_dead_items_are_read_and_removed_by_their_own_queue_only(at: Rig) -> None:
     await at.bus.request_json("$JS.API.STREAM.CREATE.REAR", rear_config(1, 1 << 20))
     try:
-        theirs = await at.bus.write(names.rear_item("other", "source"), b"theirs")
-        mine = [await at.bus.write(names.rear_item("my.queue", "source", f"r{n}"), b"%d" % n) for n in range(3)]
-        await at.bus.write(names.rear_item("my.queue", "sink"), b"of the sink")
+        theirs = await at.bus.write(queuenames.rear_item("other", "source"), b"theirs")
+        mine = [await at.bus.write(queuenames.rear_item("my.queue", "source", f"r{n}"), b"%d" % n) for n in range(3)]
+        await at.bus.write(queuenames.rear_item("my.queue", "sink"), b"of the sink")
         assert await at.get(length=9, is_rear=True, **KEPT) == ["0", "1", "2"]
         assert await at.get(is_rear=True, tags={"requestId": "r1"}, timeout_s=60) == ["1"]
         assert await at.parts.store.delete(at.queue, "source", [theirs, mine[0], mine[1]], is_rear=True) == 1
@@ -389,7 +391,7 @@ async def test_nothing_is_put_into_a_stream_before_its_group_is_there_to_keep_it
     put = partial(Queues(at.parts).put, ApiKey(id="k", account_id="mine", hmac="", scopes=(PUT,)), "my.queue")
     config = side_config(later, "source", 1)
     await at.bus.request_json(f"$JS.API.STREAM.CREATE.{config['name']}", config)
-    assert await at.bus.write(names.queue_item("my.queue", "source", "lo"), b"lost") == 1
+    assert await at.bus.write(queuenames.queue_item("my.queue", "source", "lo"), b"lost") == 1
     with pytest.raises(Unavailable, match="being made"):
         await put("source", b"kept", {})
     await queues.make_group(at.bus, later, "source", "eas")
@@ -445,7 +447,7 @@ async def test_one_who_waits_is_answered_across_a_restart_of_nats(own_nats: Nats
         await waits.wait()
         await own_nats.restart()
         async with await Bus.connect(Wire(nats_url=own_nats.url), role="admin") as other:
-            await persist(lambda: other.write(names.queue_item("my.queue", "source", "lo"), b"after"))
+            await persist(lambda: other.write(queuenames.queue_item("my.queue", "source", "lo"), b"after"))
         assert await reading == ["after"]
         await parts.close()
 

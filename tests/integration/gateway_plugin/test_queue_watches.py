@@ -20,9 +20,9 @@ from signalbox.bus.client import Bus
 from signalbox.jobs.commits import persist
 from signalbox.program.errors import Conflict, InvalidRequest, LimitExceeded, NotFound, QueueFull, SignalboxError
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire import queues as documents
-from signalbox.wire.names import Side
+from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import MOST_GROUPS, Queue, QueueMark, rear_config
 from signalbox.wire.roles import USERS
 from tests.rigs import outage
@@ -101,7 +101,7 @@ class Rig:
         return made
 
     async def put(self, *texts: str, is_high: bool = False, tags: str = "") -> list[int]:
-        subject = names.queue_item("my.queue", "source", "hi" if is_high else "lo")
+        subject = queuenames.queue_item("my.queue", "source", "hi" if is_high else "lo")
         headers = {str(names.Header.TAGS): tags} if tags else {}
         return [await self.bus.write(subject, text.encode(), headers=headers) for text in texts]
 
@@ -109,7 +109,7 @@ class Rig:
         return await rear.rear_count(self.bus, "my.queue", "source")
 
     async def length(self) -> int:
-        info = await topology.stream_info(self.bus, names.queue_stream("my.queue", "source"))
+        info = await topology.stream_info(self.bus, queuenames.queue_stream("my.queue", "source"))
         assert info is not None
         return int(info["state"]["messages"])
 
@@ -330,7 +330,7 @@ async def test_a_commit_that_comes_before_its_item_is_given_out_is_one_all_the_s
     (index,) = await at.put("a")
     plugin, other = await at.plugin(), await at.plugin(1.0)
     asked = asyncio.Event()
-    await at.bus.subscribe(names.queue_ack("my.queue", "source"), lambda _: asked.set())
+    await at.bus.subscribe(queuenames.queue_ack("my.queue", "source"), lambda _: asked.set())
     commit = asyncio.create_task(other.commit(index))
     await asked.wait()  # the server answers to no item that it has not given out yet
     assert (await given(await plugin.watch("me"))).index == index
@@ -432,7 +432,7 @@ async def test_what_is_out_for_longer_than_max_idle_goes_to_another(at: Rig) -> 
 
 async def test_an_item_that_was_given_out_too_often_is_dead_and_can_be_redriven(at: Rig) -> None:
     await at.change(max_delivery=2)
-    await at.bus.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, 1 << 20))
+    await at.bus.request_json(f"$JS.API.STREAM.CREATE.{queuenames.REAR}", rear_config(1, 1 << 20))
     (index,) = await at.put("a", is_high=True, tags='{"colour":"red"}')
     plugin = await at.plugin()
     watch = await plugin.watch("me")
@@ -444,7 +444,7 @@ async def test_an_item_that_was_given_out_too_often_is_dead_and_can_be_redriven(
     await plugin.commit(later)
     await becomes_so(at.rear_count, 1)
     assert await at.pending() == 0
-    stored = await at.bus.leader_next(names.REAR, 1)
+    stored = await at.bus.leader_next(queuenames.REAR, 1)
     assert stored is not None
     dead = item_of(stored)
     assert (dead.data, dead.tags) == (
@@ -488,7 +488,7 @@ async def test_a_dead_item_is_dropped_where_its_queue_says_so(at: Rig) -> None:
 
 
 async def test_rear_items_and_items_are_purged_by_number_or_all(at: Rig) -> None:
-    await at.bus.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, 1 << 20))
+    await at.bus.request_json(f"$JS.API.STREAM.CREATE.{queuenames.REAR}", rear_config(1, 1 << 20))
     for number in range(5):
         dead = Item(index=number + 1, tags={}, data=b"%d" % number, request_id=f"r{number % 2}")
         await rear.bury(at.bus, "my.queue", "source", dead, why="tried")
@@ -506,7 +506,7 @@ async def test_rear_items_and_items_are_purged_by_number_or_all(at: Rig) -> None
 
 async def test_a_full_queue_ends_a_redrive_and_loses_nothing(at: Rig) -> None:
     await at.change(source=documents.QueueSide(max_length=2, max_payload_kb=0))
-    await at.bus.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, 1 << 20))
+    await at.bus.request_json(f"$JS.API.STREAM.CREATE.{queuenames.REAR}", rear_config(1, 1 << 20))
     for number in range(3):
         await rear.bury(at.bus, "my.queue", "source", Item(index=number + 1, tags={}, data=b"x"), why="tried")
     with pytest.raises(QueueFull) as raised:
@@ -702,7 +702,7 @@ async def test_the_user_of_gateways_may_do_all_that_watches_need(tmp_path: Path)
         stack.push_async_callback(bus.close)
         at = Rig(user("gateway-queues"), stack, bus)
         await at.change(max_delivery=3)
-        await at.bus.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, 1 << 20))
+        await at.bus.request_json(f"$JS.API.STREAM.CREATE.{queuenames.REAR}", rear_config(1, 1 << 20))
         plugin, other = await at.plugin(), await at.plugin()
         watch = await plugin.watch("me", group="new")
         idle = await other.watch("you", group="new")

@@ -25,7 +25,7 @@ from signalbox.ops.ports import free_port
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
-from signalbox.wire import names
+from signalbox.wire import jobids, names, outboundnames
 from signalbox.wire.messages import State, decode, encode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Delivery, End, HookSecret, HookState, Webhook
@@ -54,7 +54,7 @@ class Rig:
         self.running.start(Webhooks(self.bus, made, lookup).run(), name="webhooks")
 
     async def hook(self, url: str, key: str = HOOK, **fields: Any) -> None:
-        await put(self.bus, Bucket.HOOK_SECRETS, names.hook_secret(key, "1"), HookSecret(secret=SECRET))
+        await put(self.bus, Bucket.HOOK_SECRETS, outboundnames.hook_secret(key, "1"), HookSecret(secret=SECRET))
         await put(self.bus, Bucket.WEBHOOKS, key, Webhook(id=key, account_id="a1", url=url, secret="1", **fields))
 
     async def consumer(self, key: str = HOOK) -> None:
@@ -62,13 +62,13 @@ class Rig:
         await until(lambda: self._has_consumer(key))
 
     async def _has_consumer(self, key: str) -> bool:
-        return names.hook_consumer(key) in await self.consumers()
+        return outboundnames.hook_consumer(key) in await self.consumers()
 
     async def consumers(self) -> list[str]:
         return await self.bus.listed(f"$JS.API.CONSUMER.NAMES.{Stream.RESULTS}", "consumers")
 
     async def end(self, account: str = "a1", webhook: str = "") -> str:
-        job_id = names.new_job_id(time.time(), secrets.randbits(60))
+        job_id = jobids.new_job_id(time.time(), secrets.randbits(60))
         end = End(
             request_id=job_id,
             prediction={"y": [1.5]},
@@ -80,7 +80,7 @@ class Rig:
             finished_at=2.5,
             webhook=webhook,
         )
-        await self.bus.write(names.result(account, "half", job_id), encode(end), expect=0)
+        await self.bus.write(outboundnames.result(account, "half", job_id), encode(end), expect=0)
         return job_id
 
     async def log(self, number: int, key: str = HOOK) -> Sequence[Delivery]:
@@ -90,7 +90,7 @@ class Rig:
         async def is_long() -> bool:
             seq = 0
             found.clear()
-            while stored := await self.bus.leader_next(Stream.DELIVERIES, seq, names.deliveries(key)):
+            while stored := await self.bus.leader_next(Stream.DELIVERIES, seq, outboundnames.deliveries(key)):
                 found.append(decode(Delivery, stored.data))
                 seq = stored.seq + 1
             return len(found) >= number
@@ -167,7 +167,7 @@ async def test_what_failed_is_tried_again_under_one_id_with_a_new_signature(hook
 async def test_both_secrets_sign_while_one_takes_the_place_of_the_other(hooks: Rig) -> None:
     old = "whsec_" + b64encode(b"o" * 24).decode()
     async with Receiver().serving() as receiver:
-        await put(hooks.bus, Bucket.HOOK_SECRETS, names.hook_secret(HOOK, "0"), HookSecret(secret=old))
+        await put(hooks.bus, Bucket.HOOK_SECRETS, outboundnames.hook_secret(HOOK, "0"), HookSecret(secret=old))
         await hooks.hook(receiver.url, previous_secret="0", previous_until=time.time() + 60)
         hooks.start()
         await hooks.consumer()
@@ -360,16 +360,16 @@ async def test_a_person_has_an_end_delivered_again(hooks: Rig) -> None:
         job_id = await hooks.end()
         first, *_ = await receiver.count(1)
         await hooks.log(1)
-        _, body = await hooks.bus.request(names.ask_delivery(HOOK), job_id.encode())
+        _, body = await hooks.bus.request(outboundnames.ask_delivery(HOOK), job_id.encode())
         made = decode(Delivery, body)
         assert (made.by_hand, made.status, made.job_id) == (True, 200, job_id)
         _, second = await receiver.count(2)
         assert second.headers["webhook-id"] == first.headers["webhook-id"]
         assert [each.by_hand for each in await hooks.log(2)] == [False, True]
-        _, body = await hooks.bus.request(names.ask_delivery(HOOK), b"no job")
+        _, body = await hooks.bus.request(outboundnames.ask_delivery(HOOK), b"no job")
         assert "not kept" in msgspec.json.decode(body)["error"]
-        unknown = names.new_job_id(time.time(), 1)
-        await hooks.bus.publish(names.ask_delivery(HOOK), unknown.encode())
+        unknown = jobids.new_job_id(time.time(), 1)
+        await hooks.bus.publish(outboundnames.ask_delivery(HOOK), unknown.encode())
         told = (await hooks.log(3))[2]
         assert (told.job_id, told.by_hand, told.status) == (unknown, True, 0)
         assert "not kept" in told.error
@@ -381,7 +381,7 @@ async def test_no_person_has_an_end_of_another_account_delivered(hooks: Rig) -> 
         hooks.start()
         await hooks.consumer()
         foreign = await hooks.end(account="a2")
-        _, body = await hooks.bus.request(names.ask_delivery(HOOK), foreign.encode())
+        _, body = await hooks.bus.request(outboundnames.ask_delivery(HOOK), foreign.encode())
         made = decode(Delivery, body)
         assert (made.status, receiver.received) == (0, [])
         assert "not one of this webhook's" in made.error
@@ -486,7 +486,7 @@ async def test_the_receiver_of_the_docs_takes_an_end(hooks: Rig, tmp_path: Path)
         (noted,) = await hooks.log(1)
         assert noted.status == 204
         other = HookSecret(secret="whsec_" + b64encode(b"another").decode())
-        await put(hooks.bus, Bucket.HOOK_SECRETS, names.hook_secret(HOOK, "1"), other)
+        await put(hooks.bus, Bucket.HOOK_SECRETS, outboundnames.hook_secret(HOOK, "1"), other)
         await hooks.end()
         assert (await hooks.log(2))[1].status == 401
 
@@ -504,7 +504,7 @@ async def test_deliveries_go_on_after_nats_was_away_and_after_their_consumer_was
             await persist(rig.end)
             await receiver.count(1)
             await rig.log(1)
-            await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.RESULTS}.{names.hook_consumer(HOOK)}")
+            await bus.request_json(f"$JS.API.CONSUMER.DELETE.{Stream.RESULTS}.{outboundnames.hook_consumer(HOOK)}")
             second = await rig.end()
             await receiver.count(3)  # the first once more, under its id
             assert {each.job_id for each in (await rig.log(3))[1:]} > {second}

@@ -25,7 +25,7 @@ from signalbox.ops.backup import KEPT, MANIFEST
 from signalbox.ops.replicas import wait_current
 from signalbox.program.errors import Misconfigured, NotFound, SignalboxError, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire.assets import COUNTED, MIB, STREAMS
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.queues import Queue
@@ -134,7 +134,7 @@ async def of_two_accounts(server: NatsServer) -> AsyncIterator[tuple[Bus, Bus]]:
 
 async def test_queues_come_back_with_what_each_group_had_committed_and_was_given(tmp_path: Path) -> None:
     users = {"admin": "a", "admin-queues": "q"}
-    stream, other = names.queue_stream("my.texts", "source"), "mine"
+    stream, other = queuenames.queue_stream("my.texts", "source"), "mine"
     async with (
         NatsServer(tmp_path / "a", users=users) as first,
         NatsServer(tmp_path / "b", users=users) as second,
@@ -148,24 +148,24 @@ async def test_queues_come_back_with_what_each_group_had_committed_and_was_given
         await queues.declare_rear(queue_bus)
         await queues.make_group(queue_bus, queue, "source", other)
         for number in range(6):
-            await queue_bus.write(names.queue_item("my.texts", "source", "lo", str(number)), b"%d" % number)
-        await queue_bus.write(names.rear_item("my.texts", "sink"), b"dead")
+            await queue_bus.write(queuenames.queue_item("my.texts", "source", "lo", str(number)), b"%d" % number)
+        await queue_bus.write(queuenames.rear_item("my.texts", "sink"), b"dead")
         for group in ("eas", other):  # each is given three; both commit the first, and one of them the second
             given: list[Delivery] = []
-            puller = await queue_bus.pull(names.queue_consumer(group, "lo"), given.append, stream=stream)
+            puller = await queue_bus.pull(queuenames.queue_consumer(group, "lo"), given.append, stream=stream)
             puller.ask(3)
             await becomes(partial(has, given, 3))
             await puller.close()
             for one in given[: 1 if group == other else 2]:
                 await queue_bus.request(one.reply.decode(), b"+ACK")
         was = {name: await contents(queue_bus, name) for name in await queuebackup.existing(queue_bus)}
-        assert list(was) == [stream, names.queue_stream("my.texts", "sink"), names.REAR]
+        assert list(was) == [stream, queuenames.queue_stream("my.texts", "sink"), queuenames.REAR]
         with pytest.raises(Misconfigured, match="SIGNALBOX_QUEUES_NATS_USER"):
             await backup.take(bus, tmp_path / "half", unseen)
         await backup.take(bus, tmp_path / "kept", unseen, queue_bus=queue_bus)
         with pytest.raises(Misconfigured, match="SIGNALBOX_QUEUES_NATS_USER"):
             await backup.restore(empty, tmp_path / "kept", unseen)
-        with pytest.raises(Misconfigured, match=f"NATS already has .*{names.REAR}"):
+        with pytest.raises(Misconfigured, match=f"NATS already has .*{queuenames.REAR}"):
             await backup.restore(empty, tmp_path / "kept", unseen, queue_bus=queue_bus)
         await backup.restore(empty, tmp_path / "kept", unseen, queue_bus=empty_queues)
         assert {name: await contents(empty_queues, name) for name in was} == was
@@ -173,7 +173,7 @@ async def test_queues_come_back_with_what_each_group_had_committed_and_was_given
         await queues.declare(empty_queues, queue)  # it is the same queue
         assert {name: await contents(empty_queues, name) for name in was} == was
         for group, given_out in (("eas", 1), (other, 2)):
-            name = names.queue_consumer(group, "lo")
+            name = queuenames.queue_consumer(group, "lo")
             info = await empty_queues.request_json(f"$JS.API.CONSUMER.INFO.{stream}.{name}")
             assert (info["num_pending"], info["num_ack_pending"]) == (3, given_out)
             await empty_queues.request(f"$JS.ACK.{stream}.{name}.1.3.0.0.0", b"+ACK")  # by its index, as before

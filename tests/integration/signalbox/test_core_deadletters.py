@@ -18,7 +18,7 @@ from signalbox.jobs import deadletters, payloads
 from signalbox.program import metrics
 from signalbox.program.errors import Conflict, InputLost, NotFound, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import names, tensors
+from signalbox.wire import jobids, names, tensors
 from signalbox.wire.assets import MIB, STREAMS
 from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Limits, Model, Version, decode
 from signalbox.wire.names import Bucket, Header, Stream
@@ -44,7 +44,7 @@ async def dead(
     now = time.time()
     fields: dict[str, Any] = {"model": "half", "account_id": "shop", "key_id": "till"} | more
     job = Job(
-        id=names.new_job_id(now, uuid.uuid4().int),
+        id=jobids.new_job_id(now, uuid.uuid4().int),
         version=1,
         signature="serving_default",
         created_at=now - 99,
@@ -97,7 +97,7 @@ async def test_a_letter_keeps_its_input_when_the_payloads_of_its_job_are_gone(bu
 async def test_a_letter_whose_input_had_gone_says_so_and_is_not_redriven(bus: Bus) -> None:
     await enable(bus)
     late = Job(
-        id=names.new_job_id(time.time(), uuid.uuid4().int),
+        id=jobids.new_job_id(time.time(), uuid.uuid4().int),
         model="half",
         version=1,
         signature="s",

@@ -14,7 +14,7 @@ from signalbox.jobs import delivery
 from signalbox.jobs.payloads import fetch, store, store_input
 from signalbox.program.errors import Bug, Misconfigured, NotFound, QueueFull
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.messages import ApiKey, Desired, Job, Model, State, Worker
 from signalbox.wire.names import Bucket, Stream, consumer, job
 from signalbox.wire.queues import Queue, rear_config
@@ -193,30 +193,32 @@ async def test_an_item_passes_through_a_queue_by_the_users_of_gateway_and_outbou
     outbound, gateway = await _queues_as(guarded, "outbound-queues"), await _queues_as(guarded, "gateway-queues")
     queue = Queue(name="texts", account_id="acme")
     await queues.declare(outbound, queue)
-    await outbound.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, 2**20))
+    await outbound.request_json(f"$JS.API.STREAM.CREATE.{queuenames.REAR}", rear_config(1, 2**20))
     await queues.make_group(gateway, queue, "source", "mine")
     told, watched = asyncio.Event(), asyncio.Event()
     heard = [
-        await gateway.subscribe(names.event_of_queue("texts", "source"), lambda _message: told.set()),
-        await outbound.subscribe(names.watching(), lambda _message: watched.set()),
+        await gateway.subscribe(queuenames.event_of_queue("texts", "source"), lambda _message: told.set()),
+        await outbound.subscribe(queuenames.watching(), lambda _message: watched.set()),
     ]
-    index = await gateway.write(names.queue_item("texts", "source", "hi", "r1"), b"data")
-    await gateway.publish(names.watching("i"), b"{}")
+    index = await gateway.write(queuenames.queue_item("texts", "source", "hi", "r1"), b"data")
+    await gateway.publish(queuenames.watching("i"), b"{}")
     taken: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
-    stream, durable = names.queue_stream("texts", "source"), names.queue_consumer("mine", "hi")
+    stream, durable = queuenames.queue_stream("texts", "source"), queuenames.queue_consumer("mine", "hi")
     puller = await gateway.pull(durable, taken.set_result, stream=stream)
     puller.ask(1)
     async with asyncio.timeout(60):
         await asyncio.gather(told.wait(), watched.wait())
         assert (await taken).seq == index
     await gateway.request(f"$JS.ACK.{stream}.{durable}.1.{index}.0.0.0", b"+ACK")
-    assert await gateway.leader_get(stream, names.queue_item("texts", "source", "hi", "r1")) is not None  # eas has not
-    await gateway.write(names.rear_item("texts", "source"), b"dead")
+    assert (
+        await gateway.leader_get(stream, queuenames.queue_item("texts", "source", "hi", "r1")) is not None
+    )  # eas has not
+    await gateway.write(queuenames.rear_item("texts", "source"), b"dead")
     for bus in (gateway, outbound):
-        for at in (index, names.REAR):
-            assert await bus.direct_batch(names.REAR if at == names.REAR else stream, {"seq": 1, "batch": 1})
+        for at in (index, queuenames.REAR):
+            assert await bus.direct_batch(queuenames.REAR if at == queuenames.REAR else stream, {"seq": 1, "batch": 1})
     await gateway.request_json(f"$JS.API.STREAM.MSG.DELETE.{stream}", {"seq": index})
-    await gateway.request_json(f"$JS.API.STREAM.PURGE.{names.REAR}", {"filter": names.rear_items("texts")})
+    await gateway.request_json(f"$JS.API.STREAM.PURGE.{queuenames.REAR}", {"filter": queuenames.rear_items("texts")})
     await queues.remove(outbound, "texts")
     await asyncio.gather(puller.close(), *(one.close() for one in heard))
     await gateway.close()
@@ -232,7 +234,7 @@ async def test_queues_and_the_rest_are_not_seen_from_each_other_s_account(guarde
     assert not found[0] & found[1]
     heard: list[Message] = []
     listening = await admin.subscribe(">", heard.append)
-    await queues_admin.write(names.queue_item("texts", "source", "lo"), b"private")
+    await queues_admin.write(queuenames.queue_item("texts", "source", "lo"), b"private")
     await queues_admin.flush()
     await admin.flush()
     assert [one.subject for one in heard if b"private" in one.data or "q.texts" in one.subject] == []
@@ -247,9 +249,9 @@ async def test_queues_that_hold_all_their_account_may_refuse_more_and_leave_jobs
         await topology.apply(admin)
         await queues.declare(outbound, Queue(name="texts", account_id="acme"))
         for number in range(12):
-            await outbound.write(names.queue_item("texts", "source", "lo", str(number)), bytes(8192))
+            await outbound.write(queuenames.queue_item("texts", "source", "lo", str(number)), bytes(8192))
         with pytest.raises(QueueFull):
-            await outbound.write(names.queue_item("texts", "source", "lo"), bytes(8192))
+            await outbound.write(queuenames.queue_item("texts", "source", "lo"), bytes(8192))
         await admin.write(job("m", "hi", "t", JOB_ID), b"x", expect=0)
         await admin.close()
         await outbound.close()

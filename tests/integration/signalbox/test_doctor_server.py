@@ -16,7 +16,7 @@ from signalbox.bus.client import Bus
 from signalbox.ops.doctor import natsrules, queuerules
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire.assets import MIB
 from signalbox.wire.queues import Queue, QueueSide, rear_config
 from signalbox.wire.roles import USERS
@@ -222,7 +222,7 @@ async def test_a_queue_without_its_streams_is_found_and_an_account_that_is_nearl
                 return [(one.id, one.what) for one in await queuerules.examine(bus, queue_bus, role="admin")]
 
             await queues.declare(queue_bus, queue)
-            await queue_bus.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, 100_000))
+            await queue_bus.request_json(f"$JS.API.STREAM.CREATE.{queuenames.REAR}", rear_config(1, 100_000))
             assert await found() == []
             await table.put(bus, names.Bucket.QUEUES, "texts", replace(queue, sink=QueueSide(max_length=5)))
             differing = [what for _, what in await found()]
@@ -231,10 +231,10 @@ async def test_a_queue_without_its_streams_is_found_and_an_account_that_is_nearl
                 "Q_texts_sink: max_msgs",
             ]
             await table.put(bus, names.Bucket.QUEUES, "texts", queue)
-            await queue_bus.write(names.rear_item("texts", "source"), bytes(90_000))
+            await queue_bus.write(queuenames.rear_item("texts", "source"), bytes(90_000))
             assert await found() == [("queues.nearly_full", "REAR holds 90% of its max_bytes")]
             for number in range(100):
-                await queue_bus.write(names.queue_item("texts", "source", "lo", str(number)), bytes(8192))
+                await queue_bus.write(queuenames.queue_item("texts", "source", "lo", str(number)), bytes(8192))
             assert ("queues.nearly_full", "queues hold 87% of the account's max_file") in await found()
 
 

@@ -15,7 +15,7 @@ from signalbox.jobs import deadletters, deletion, life, payloads
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Bug, NotFound, RunnerCrashed, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.duties import ReconcilerPosition
 from signalbox.wire.messages import (
     DeadLetter,
@@ -444,7 +444,7 @@ async def with_input(rig: Rig) -> Job:
 
 async def test_of_jobs_that_are_cancelled_beside_one_that_waits_those_go_that_nobody_had_claimed(rig: Rig) -> None:
     at = time.time()
-    waiting, unclaimed, claimed = [await rig.queue(id=names.new_job_id(at, number)) for number in range(3)]
+    waiting, unclaimed, claimed = [await rig.queue(id=jobids.new_job_id(at, number)) for number in range(3)]
     await rig.records.write(life.cancelled(life.first_record(unclaimed, State.QUEUED), now=at), expect=0)
     revision = await rig.claim(claimed)
     running = await rig.record(claimed)

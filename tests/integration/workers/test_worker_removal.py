@@ -12,7 +12,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import delivery, payloads
 from signalbox.jobs.message import remove, submit
 from signalbox.jobs.records import Records
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import Job
 from signalbox.wire.names import Priority, Stream
 from tests.rigs.submit import Ledger, floats
@@ -34,7 +34,7 @@ class Rig:
         self.removal = JobRemoval(bus, clock=lambda: self.now)
 
     async def queued(self, model: str = "one", priority: Priority = "mid", at: float = THEN, job_id: str = "") -> Job:
-        job_id = job_id or names.new_job_id(at, uuid.uuid4().int)
+        job_id = job_id or jobids.new_job_id(at, uuid.uuid4().int)
         job = self.ledger.job(model, floats(1.0), id=job_id, priority=priority)
         await submit(self.bus, job, floats(1.0))
         return job
@@ -199,8 +199,8 @@ async def test_a_message_that_is_gone_is_removed_without_complaint(bus: Bus) -> 
 
 async def test_ids_and_slots_tell_the_same_time() -> None:
     for at in (THEN, THEN + 0.5, time.time()):
-        slot = names.slot_of(names.new_job_id(at, 0))
-        assert 0 <= at - names.time_of_slot(slot) < 1.025
+        slot = jobids.slot_of(jobids.new_job_id(at, 0))
+        assert 0 <= at - jobids.time_of_slot(slot) < 1.025
 
 
 async def test_a_slot_goes_as_soon_as_what_was_left_in_it_has_ended(rig: Rig) -> None:
@@ -371,12 +371,12 @@ async def test_where_very_many_wait_acceptances_have_as_long_between_two_purges_
 async def test_where_very_many_wait_a_slot_is_looked_at_when_it_is_over(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(names, "MANY_QUEUED", 2)
-    slot_s = names.slot_s(5)
+    monkeypatch.setattr(jobids, "MANY_QUEUED", 2)
+    slot_s = jobids.slot_s(5)
     assert slot_s == 4.096
     begin = THEN - THEN % slot_s
-    jobs = [await rig.queued(at=begin, job_id=names.new_job_id(begin + 1.1 * n, n, queued=5)) for n in range(5)]
-    assert {names.time_of_slot(names.slot_of(job.id)) for job in jobs[:4]} == {begin}
+    jobs = [await rig.queued(at=begin, job_id=jobids.new_job_id(begin + 1.1 * n, n, queued=5)) for n in range(5)]
+    assert {jobids.time_of_slot(jobids.slot_of(job.id)) for job in jobs[:4]} == {begin}
     rig.ended(*jobs)
     rig.now = begin + slot_s
     await rig.turn()

@@ -12,7 +12,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.program.errors import QueueFull, Unavailable
-from signalbox.wire import names
+from signalbox.wire import jobids, names, outboundnames
 from signalbox.wire.messages import Job, State, decode, encode
 from signalbox.wire.names import Bucket, Header, Priority, Stream
 from signalbox.wire.outbound import EndsLost, FollowerPosition
@@ -64,7 +64,7 @@ class Rig:
 
     async def accepted(self, *, slot: float = 0.0, priority: Priority = "mid") -> Job:
         """A job that may wait for a week. slot: of a synchronous call that was accepted at that instant."""
-        job_id = names.new_job_id(slot or time.time(), uuid.uuid4().int, is_short_lived=bool(slot))
+        job_id = jobids.new_job_id(slot or time.time(), uuid.uuid4().int, is_short_lived=bool(slot))
         job = self.ledger.job("half", floats(1.0), id=job_id, deadline_at=time.time() + 7 * DAY_S)
         await self.ledger.submit("half", floats(1.0), id=job.id, deadline_at=job.deadline_at, priority=priority)
         return job
@@ -97,11 +97,11 @@ class Rig:
         """Where the follower of ends says that it is."""
         created = (await self.bus.request_json("$JS.API.STREAM.INFO.STATE"))["created"]
         position = FollowerPosition(created=created, state_seq=seq, is_watched=is_watched)
-        await self.bus.write(names.key(Bucket.DUTIES, names.FOLLOWER_POSITION), encode(position))
+        await self.bus.write(names.key(Bucket.DUTIES, outboundnames.FOLLOWER_POSITION), encode(position))
 
     async def lost(self) -> int:
         """Records that went unsent, as is told in ``duties``."""
-        stored = await self.bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, names.ENDS_LOST))
+        stored = await self.bus.leader_get(Bucket.DUTIES.stream, names.key(Bucket.DUTIES, outboundnames.ENDS_LOST))
         return decode(EndsLost, stored.data).records if stored is not None else 0
 
     async def queued(self) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from signalbox.program.errors import MEANINGS
-from signalbox.wire import assets, names, roles
+from signalbox.wire import assets, names, queuenames, roles
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 CITED = re.compile(rb"(?:ADR |docs/adr/)([0-9]{4})\b")
@@ -61,7 +61,7 @@ def test_every_stream_bucket_header_and_role_is_on_the_wire_page() -> None:
     wanted = [config["name"] for config in assets.STREAMS if not config["name"].startswith("KV_")]
     wanted += [bucket.value for bucket in names.Bucket]
     wanted += [names.Header.JOB.value, names.Header.RECORD.value, *roles.USERS]
-    wanted += [names.Header.TAGS.value, names.Header.REQUEST.value, names.REAR, names.QUEUES_ACCOUNT]
+    wanted += [names.Header.TAGS.value, names.Header.REQUEST.value, queuenames.REAR, queuenames.QUEUES_ACCOUNT]
     assert [name for name in wanted if f"`{name}`" not in text] == []
 
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from signalbox.wire.names import Rank
+from signalbox.wire.queuenames import Rank
 
 LONG_S: Final = 15.0
 """A fault of this length, or longer, is one after which items have been given to others meanwhile."""

@@ -15,7 +15,7 @@ from signalbox.bus.client import Bus
 from signalbox.ops.ports import HOST, free_port
 from signalbox.program import keys
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire.messages import ApiKey
 from signalbox.wire.names import Bucket
 from signalbox.wire.queues import Queue, QueueSide, rear_config
@@ -91,7 +91,7 @@ class Site:
 
     async def stored(self) -> int:
         """Messages in the streams of all queues."""
-        streams = [names.queue_stream(queue, "source") for queue in QUEUES]
+        streams = [queuenames.queue_stream(queue, "source") for queue in QUEUES]
         infos = [await self.bus.request_json(f"$JS.API.STREAM.INFO.{stream}") for stream in streams]
         return sum(info["state"]["messages"] for info in infos)
 
@@ -116,7 +116,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
 
 async def _furnished(bus: Bus) -> str:
     """Queues with all groups, so that each has all items, and a key."""
-    await bus.request_json(f"$JS.API.STREAM.CREATE.{names.REAR}", rear_config(1, _REAR_BYTES))
+    await bus.request_json(f"$JS.API.STREAM.CREATE.{queuenames.REAR}", rear_config(1, _REAR_BYTES))
     for name in QUEUES:
         queue = Queue(name=name, account_id=ACCOUNT, max_delivery=0, source=_ROOM)
         await queues.declare(bus, queue)

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from signalbox.program import tasks
-from signalbox.wire.names import Rank
+from signalbox.wire.queuenames import Rank
 from verification.chaos.queues.evidence import Commit, Evidence, Receipt
 from verification.chaos.queues.site import QUEUES, Site
 

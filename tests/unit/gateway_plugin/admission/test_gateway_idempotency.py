@@ -12,7 +12,7 @@ from gateway_plugin.gateway import Gateway
 from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.settings import GatewaySettings
 from signalbox.program.errors import Ambiguous, SignalboxError, Unavailable
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import ApiKey, Model, encode
 from signalbox.wire.names import Bucket
 from tests.rigs.gateway import model
@@ -170,7 +170,7 @@ async def test_after_a_crash_a_repeat_of_many_completes_the_rest_each_where_it_w
         status, _, doc = await submit_many(bus, many, after=CROWD)
         assert (status, doc["accepted"]) == (200, 5)
         ids = [job["id"] for job in doc["jobs"]]
-        assert ids == [names.job_id_after(ids[0], number) for number in range(5)]
+        assert ids == [jobids.job_id_after(ids[0], number) for number in range(5)]
         mine = [name for name in bus.jobs if names.job_of(name) in ids]
         assert sorted(mine) == sorted(names.job("half", "mid", "mine", job_id) for job_id in ids)
 

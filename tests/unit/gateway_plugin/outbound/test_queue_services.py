@@ -26,7 +26,7 @@ from signalbox.program.errors import (
     SignalboxError,
     Unauthorized,
 )
-from signalbox.wire import names
+from signalbox.wire import jobids, names, queuenames
 from signalbox.wire.names import MODEL_NAME
 from signalbox.wire.queues import GroupState, Queue, QueueState, SideState, backlog
 from signalbox.wire.tensors import Tensor
@@ -43,7 +43,7 @@ def test_a_job_s_id_follows_from_the_item_and_is_no_other_s() -> None:
     other = Item(8, {}, b"{}", "r", time=1_000_000.0)
     ids = {job_id("s 1", ITEM), job_id("s 2", ITEM), job_id("s 1", other), job_id("s 1", ITEM, 1)}
     assert len(ids) == 4
-    assert all(names.JOB_ID.match(one) for one in ids)
+    assert all(jobids.JOB_ID.match(one) for one in ids)
 
 
 @given(st.from_regex(MODEL_NAME, fullmatch=True))
@@ -132,7 +132,7 @@ class World:
     async def leader_get(self, _stream: str, subject: str) -> Any:
         """The sink's item, once it is stored."""
         for own in self.stored:
-            if subject == names.queue_item("q", "sink", "lo", "r"):
+            if subject == queuenames.queue_item("q", "sink", "lo", "r"):
                 return msgspec.defstruct("Stored", ["headers"])({names.Header.REQUEST: own})
         return None
 

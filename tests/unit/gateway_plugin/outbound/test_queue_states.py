@@ -14,10 +14,11 @@ from signalbox.bus.table import Table
 from signalbox.program import metrics
 from signalbox.program.errors import QueueFull
 from signalbox.program.settings import Wire
-from signalbox.wire import names
+from signalbox.wire import names, queuenames
 from signalbox.wire.assets import KEPT_MAX_BYTES
 from signalbox.wire.messages import encode
-from signalbox.wire.names import SIDES, Bucket
+from signalbox.wire.names import Bucket
+from signalbox.wire.queuenames import SIDES
 from signalbox.wire.queues import GroupState, Queue, QueueDone, QueueMark, QueueState, SideState, WatchState
 
 WATCH = WatchState(queue="q", side="source", group="eas", uid="u" * 64, tags={"key": "v" * 256})
@@ -39,14 +40,17 @@ def test_the_idle_time_of_a_watch_is_told_in_steps(idle_s: float, shown: float) 
 
 
 def test_dead_items_are_counted_by_their_side() -> None:
-    items = {names.rear_item("a.b", "source", str(number)): 1 for number in range(3)}
-    items |= {names.rear_item("a.b", "sink"): 4}
-    assert standing._by_side(items) == {names.rear_items("a.b", "source"): 3, names.rear_items("a.b", "sink"): 4}
+    items = {queuenames.rear_item("a.b", "source", str(number)): 1 for number in range(3)}
+    items |= {queuenames.rear_item("a.b", "sink"): 4}
+    assert standing._by_side(items) == {
+        queuenames.rear_items("a.b", "source"): 3,
+        queuenames.rear_items("a.b", "sink"): 4,
+    }
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "a_b", "source", "Q_x", "ü"])
 def test_a_stream_says_of_which_queue_it_is(name: str) -> None:
-    assert {making._key_of(names.queue_stream(name, side)) for side in SIDES} == {names.token(name)}
+    assert {making._key_of(queuenames.queue_stream(name, side)) for side in SIDES} == {names.token(name)}
 
 
 @pytest.mark.parametrize("stream", ["REAR", "JOBS", "Q_a", "Q_a_other", "KV_queues", "x_source"])

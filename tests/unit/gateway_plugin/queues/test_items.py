@@ -17,7 +17,7 @@ from signalbox.bus.client import Delivery, Stored
 from signalbox.bus.jetstream import header_fields
 from signalbox.bus.transport.frames import parse_headers
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire import names
+from signalbox.wire import queuenames
 
 KEYS = st.from_regex(r"[A-Za-z][A-Za-z0-9_.-]{0,63}\Z", fullmatch=True)
 TAGS = st.dictionaries(KEYS, st.text(st.characters(exclude_categories=["Cs"]), max_size=40), max_size=8)
@@ -27,12 +27,12 @@ TAGS = st.dictionaries(KEYS, st.text(st.characters(exclude_categories=["Cs"]), m
 def test_tags_come_back_from_the_header_as_they_were_given(tags: dict[str, str]) -> None:
     require_tags(tags)
     block = b"NATS/1.0\r\n" + header_fields(headers_of(tags, "")) + b"\r\n"
-    stored = Stored(names.queue_item("q", "source", "lo"), 7, 1.5, parse_headers(block), b"data")
+    stored = Stored(queuenames.queue_item("q", "source", "lo"), 7, 1.5, parse_headers(block), b"data")
     assert item_of(stored).tags == tags
 
 
 def test_an_item_tells_its_rank_its_request_and_how_often_it_was_delivered() -> None:
-    subject = names.queue_item("q", "source", "hi", "r1")
+    subject = queuenames.queue_item("q", "source", "hi", "r1")
     head = b"NATS/1.0\r\n" + header_fields(headers_of({"colour": "red"}, "r1")) + b"\r\n"
     item = item_of(Delivery(subject, b"$JS.ACK.Q_q_source.eas-hi.3.7.9.1500000000.0", head, b"data"))
     assert (item.index, item.data, item.request_id, item.is_high, item.time, item.deliveries) == (
@@ -48,7 +48,7 @@ def test_an_item_tells_its_rank_its_request_and_how_often_it_was_delivered() -> 
 
 def test_a_result_keeps_the_request_that_it_is_of() -> None:
     headers = headers_of({"requestId": "theirs"}, "of the put")
-    item = item_of(Stored(names.queue_item("q", "sink", "lo", "theirs"), 7, 1.5, headers, b""))
+    item = item_of(Stored(queuenames.queue_item("q", "sink", "lo", "theirs"), 7, 1.5, headers, b""))
     assert (item.tags, item.request_id) == ({"requestId": "theirs"}, "of the put")
     assert subject_id(item.tags, item.request_id) == "theirs"
 

@@ -8,7 +8,7 @@ import pytest
 from gateway_plugin.queues.watching import presence
 from gateway_plugin.queues.watching.presence import Presence, identity_of
 from signalbox.bus.client import Message
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.messages import decode, encode
 from signalbox.wire.queues import Watching, WatchState
 
@@ -98,7 +98,7 @@ async def test_very_many_watches_are_told_of_without_their_tags() -> None:
 
 async def test_what_cannot_be_read_is_let_go() -> None:
     wire, (one, _) = await plugins("one", "two")
-    wire.listeners[0](Message(names.watching("three"), "", b"", b"{"))
+    wire.listeners[0](Message(queuenames.watching("three"), "", b"", b"{"))
     assert one.of("q", "source") == []
 
 

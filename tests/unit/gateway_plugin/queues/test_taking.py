@@ -11,7 +11,7 @@ from gateway_plugin.queues.scanning import Place
 from gateway_plugin.queues.taking import Taking
 from signalbox.bus.client import Stored
 from signalbox.program.errors import Unavailable
-from signalbox.wire import names
+from signalbox.wire import queuenames
 from signalbox.wire.queues import Queue
 
 PLACE = Place(Queue(name="mine", account_id="a"), "source", {})
@@ -36,7 +36,7 @@ class Side:
         if self.is_away:
             raise Unavailable("away")
         found = [index for index in self.left if index >= asked["seq"]][: asked["batch"]]
-        return [Stored(names.queue_item("mine", "source", "lo"), index, 0.0, {}, b"") for index in found]
+        return [Stored(queuenames.queue_item("mine", "source", "lo"), index, 0.0, {}, b"") for index in found]
 
     async def leader_next(self, *_: object) -> None:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from signalbox.jobs import life
 from signalbox.jobs.message import submit
 from signalbox.jobs.records import Records
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import Job, State
 from signalbox.wire.names import Stream
 from tests.rigs.submit import Ledger, floats
@@ -38,7 +38,7 @@ class Rig:
 
     async def ended(self, model: str = "one") -> Job:
         """A job whose record has been written, and whose message has not been removed."""
-        job_id = names.new_job_id(self.now(), uuid.uuid4().int)
+        job_id = jobids.new_job_id(self.now(), uuid.uuid4().int)
         job = Ledger(self.bus).job(model, floats(1.0), id=job_id, created_at=self.now(), deadline_at=self.now() + 600)
         await submit(self.bus, job, floats(1.0))
         await self.records.write(life.cancelled(life.first_record(job, State.QUEUED), now=self.now()), expect=0)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from signalbox.bus.client import Delivery
-from signalbox.wire import names
+from signalbox.wire import jobids, names
 from signalbox.wire.messages import Job
 from workers.serving.committing import Done, Drop, Retry
 from workers.serving.deliveries import Deliveries
@@ -37,7 +37,7 @@ class Rig:
 
     def job(self, number: int, model: str = "half") -> InFlightJob:
         job = Job(
-            id=names.new_job_id(time.time(), number),
+            id=jobids.new_job_id(time.time(), number),
             model=model,
             version=1,
             signature="",
