@@ -25,7 +25,7 @@ from gateway_plugin.codec import forms
 from gateway_plugin.codec.inputs import plans
 from gateway_plugin.codec.protobuf import protowire
 from signalbox.front.jsonbody import Bounds
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 
 SHAPE: Final = (1, 224, 224, 3)
 IN_FLIGHT: Final = 2

@@ -73,10 +73,13 @@ from signalbox.program import health
 from signalbox.program.errors import Unavailable
 from signalbox.program.tasks import TaskGroup
 from signalbox.wire import names
-from signalbox.wire.messages import ApiKey, Desired, Model, Serving, Worker
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.modeldocs import Model, Serving
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import Subscription, Webhook
 from signalbox.wire.scaling import Host
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 
 _STALE: Final = (
     "The table of API keys is not proven current: a key that was revoked might pass. It is once NATS answers in time."

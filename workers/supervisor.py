@@ -21,8 +21,9 @@ from signalbox.bus.client import Bus
 from signalbox.bus.sharedclock import SharedClock
 from signalbox.jobs.records import Records
 from signalbox.program import log
-from signalbox.wire.messages import Device, Model, Residency, Worker
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import untoken
+from signalbox.wire.workerdocs import Device, Residency, Worker
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
 from workers.diskcache.files import Files

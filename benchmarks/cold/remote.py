@@ -19,7 +19,7 @@ from signalbox.repositories.location import Location
 from signalbox.repositories.store import ObjectStore
 from signalbox.wire import names
 from signalbox.wire.manifests import Manifest, ManifestFile
-from signalbox.wire.messages import Model
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Bucket
 from tests.rigs.objectstore import ObjectStoreServer
 

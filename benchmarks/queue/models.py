@@ -29,8 +29,9 @@ from signalbox.ops.up.main import bring_up
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import Worker, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket, key, token
+from signalbox.wire.workerdocs import Worker
 
 MODEL: Final = "half_plus_two"
 BODY: Final = json.dumps({"instances": [1.0]}).encode()

@@ -14,7 +14,7 @@ import django
 
 from signalbox.bus import table
 from signalbox.bus.client import Bus
-from signalbox.wire.messages import Model
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Bucket, token
 
 AT_ONCE: Final = 200

@@ -24,7 +24,7 @@ from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import WORKER_READY_S, UpStack
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Batching, Model, Signature, Version
+from signalbox.wire.modeldocs import Batching, Model, Signature, Version
 from signalbox.wire.names import Bucket, Stream, token
 
 PROGRAM: Final = "verification.chaos.rig.toyworker"

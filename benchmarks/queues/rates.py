@@ -27,7 +27,7 @@ from signalbox.program import keys
 from signalbox.program.errors import Ambiguous
 from signalbox.program.settings import Wire
 from signalbox.wire import queuenames
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.queues import Queue
 

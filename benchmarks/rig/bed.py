@@ -19,7 +19,9 @@ from signalbox.ops.up.stack import UpStack
 from signalbox.ops.up.tyk import Programs, Tyk
 from signalbox.program import keys
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import ApiKey, Batching, Model, Signature, Version, decode
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import decode
+from signalbox.wire.modeldocs import Batching, Model, Signature, Version
 from signalbox.wire.names import Bucket, token
 
 MAX_BATCH: Final = 128

@@ -20,9 +20,9 @@ from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import WORKER_READY_S, UpStack
 from signalbox.program.errors import Unavailable
 from signalbox.program.tasks import TaskGroup
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import SCALE, Bucket, token
 from signalbox.wire.scaling import Host, Scale
+from signalbox.wire.workerdocs import Worker
 
 HOST: Final = "h1"
 MODEL: Final = "slow"

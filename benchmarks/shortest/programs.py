@@ -27,7 +27,7 @@ from signalbox.jobs import delivery
 from signalbox.program import log
 from signalbox.program.settings import PREFIX, Wire, load
 from signalbox.wire import jobids, names
-from signalbox.wire.messages import Batching
+from signalbox.wire.modeldocs import Batching
 from signalbox.wire.names import Priority, Stream
 
 PRIORITY: Final[Priority] = "mid"

@@ -13,9 +13,11 @@ from benchmarks.rig.bed import first_answer, mint
 from benchmarks.zipf import policy
 from benchmarks.zipf.calls import Outcome, line, make
 from signalbox.ops.up.stack import UpStack
-from signalbox.wire.messages import Model, Signature, TensorSpec, Worker, decode
+from signalbox.wire.messages import decode
+from signalbox.wire.modeldocs import Model, Signature, TensorSpec
 from signalbox.wire.names import Bucket, key, token
 from signalbox.wire.placement import homes_of
+from signalbox.wire.workerdocs import Worker
 
 WORKERS: Final = 3
 ROOM: Final = 100

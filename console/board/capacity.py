@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from console.board.rows import Alarm, Figure, Row
-from signalbox.wire.messages import Worker
 from signalbox.wire.scaling import Host, Scale
+from signalbox.wire.workerdocs import Worker
 
 PAGE: Final = "/workers/-/scaling"
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from console.board.rows import FetchRow
 from signalbox.jobs.fetches import Fetch, under_way
-from signalbox.wire.messages import Worker
+from signalbox.wire.workerdocs import Worker
 
 MOST: Final = 50
 """Fetches that are shown: those that most jobs wait for."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from signalbox.wire.messages import Lease
+from signalbox.wire.workerdocs import Lease
 
 HELD: Final = "holds it"
 RELEASED: Final = "released"

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from console.board.protocol import Topic
 from console.board.rows import LaneRow, RunningJob, StripInterval, Waiter
 from console.board.use import DeviceUse
-from signalbox.wire.messages import Device, Lease, Record, State, Ticket, Worker
+from signalbox.wire.messages import Record, State
+from signalbox.wire.workerdocs import Device, Lease, Ticket, Worker
 
 STRIP_S: Final = 600.0
 """How far back the strip of a lane reaches."""

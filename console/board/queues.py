@@ -19,8 +19,11 @@ from console.board.protocol import Topic
 from console.board.rows import Queue, Sample
 from signalbox.jobs import times
 from signalbox.jobs.fetches import fetch_of
-from signalbox.wire.messages import Desired, Model, Record, Run, State, Worker
+from signalbox.wire.messages import Record, State
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.signatures import can_be_run
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Run, Worker
 
 STEP_S: Final = 15.0
 _BEST: Final = ("ready", "loading", "fetching", "failed")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from signalbox.wire import rollout
-from signalbox.wire.messages import Model, Serving
+from signalbox.wire.modeldocs import Model, Serving
 
 
 class Pending(NamedTuple):

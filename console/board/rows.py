@@ -3,7 +3,7 @@
 import msgspec
 
 from signalbox.wire.eviction import ResidencyUse
-from signalbox.wire.messages import Run
+from signalbox.wire.workerdocs import Run
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

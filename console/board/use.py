@@ -4,7 +4,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from console.board.rows import UseShare
-from signalbox.wire.messages import Worker
+from signalbox.wire.workerdocs import Worker
 
 BUCKET_S: Final = 5
 """Seconds that one share is of."""

@@ -21,7 +21,10 @@ from console.board.queues import QueueRows
 from console.board.queueservice import QueueStanding
 from console.board.rollouts import PendingRollouts
 from console.board.rows import Alarm, Figure, Transition, WorkerRow
-from signalbox.wire.messages import Desired, Job, Model, Record, State, Worker
+from signalbox.wire.messages import Job, Record, State
+from signalbox.wire.modeldocs import Model
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 
 TOPICS: Final = (
     "lanes",

@@ -3,7 +3,8 @@
 from typing import Final
 
 from console.board.rows import LoadedVersion, WorkerRow
-from signalbox.wire.messages import Desired, Worker
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 
 _LABELS: Final = {
     "restarting": "restarts its runner",

@@ -12,7 +12,7 @@ from django.conf import settings
 
 from signalbox.program.errors import DeadlineExceeded, InvalidRequest, Misconfigured
 from signalbox.repositories.triton import TritonConfig
-from signalbox.wire.messages import Signature
+from signalbox.wire.modeldocs import Signature
 from signalbox.wire.servingconfig import BATCHING, CONFIG, ServingConfig
 
 _TAIL = 600

@@ -13,7 +13,7 @@ from console.catalog.warmups import warm_ups
 from console.config import UPLOADS
 from console.repositories.models import Kept, Repository
 from signalbox.repositories.triton import TritonConfig
-from signalbox.wire import manifests, messages
+from signalbox.wire import manifests, modeldocs
 from signalbox.wire.scaling import Scaling
 from signalbox.wire.signatures import refusal
 from signalbox.wire.splits import TOLERANCE, Split
@@ -241,24 +241,24 @@ class ServedModel(models.Model):
             return ()
         return warm_ups(msgspec.convert(kept.content, TritonConfig)).taken
 
-    def document(self) -> messages.Model:
+    def document(self) -> modeldocs.Model:
         """What is published of this model. Of many, select ``repository`` and ``config``, prefetch ``versions``,
         ``splits`` and ``labels__version``."""
         served = self.served()
-        return messages.Model(
+        return modeldocs.Model(
             name=self.name,
             is_enabled=self.is_enabled,
             versions=tuple(version.document() for version in served),
             default_version=self.serving_version,
             labels={label.name: label.version.number for label in self.labels.all()},
             replicas=self.replicas,
-            batching=messages.Batching(
+            batching=modeldocs.Batching(
                 max_size=self.max_batch_size,
                 max_delay_ms=self.max_batch_delay_ms,
                 rows_independent=self.rows_independent,
             ),
-            limits=msgspec.convert(self, messages.Limits, from_attributes=True),
-            access=self.repository.grant if self.repository is not None else messages.Access(),
+            limits=msgspec.convert(self, modeldocs.Limits, from_attributes=True),
+            access=self.repository.grant if self.repository is not None else modeldocs.Access(),
             warm_ups=self.warm_ups,
             splits=self._split_documents({version.number for version in served}),
             updated_at=self.updated_at.timestamp(),
@@ -395,19 +395,19 @@ class ModelVersion(models.Model):
     @property
     def refused_signatures(self) -> dict[str, str]:
         """Those that cannot be run, or not for all of their outputs, and why."""
-        found = msgspec.convert(self.callable_signatures, dict[str, messages.Signature])
+        found = msgspec.convert(self.callable_signatures, dict[str, modeldocs.Signature])
         return {name: why for name, one in found.items() if (why := refusal(one))}
 
-    def document(self) -> messages.Version:
+    def document(self) -> modeldocs.Version:
         """What is published of this version."""
         tried = self.tried
-        return messages.Version(
+        return modeldocs.Version(
             version=self.number,
             path=self.folder,
             repository=self.repository_name,
             digest=self.digest,
             size_bytes=self.size_bytes,
-            signatures=msgspec.convert(self.signatures, dict[str, messages.Signature]),
+            signatures=msgspec.convert(self.signatures, dict[str, modeldocs.Signature]),
             joined=tuple(tried["joined"]) if tried is not None else None,
         )
 

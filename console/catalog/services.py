@@ -27,7 +27,7 @@ from console.outbox.services import model_key, post_document, waiting
 from console.repositories.models import Repository
 from signalbox.program import metrics
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from signalbox.wire import messages
+from signalbox.wire import messages, modeldocs, workerdocs
 from signalbox.wire.assets import JOB_MAX_BYTES
 from signalbox.wire.names import MODEL_NAME, RESERVED_MODEL_NAMES, Bucket, untoken
 
@@ -276,7 +276,7 @@ def set_label(actor: Actor, name: str, label: str, number: int | None, *, reason
     return model
 
 
-def note_joining(worker: str, name: str, number: int, found: messages.Joining) -> bool:
+def note_joining(worker: str, name: str, number: int, found: workerdocs.Joining) -> bool:
     """Note what a worker has found of a version's joined requests, and publish it. Idempotent.
 
     Where requests without a label get the version, a difference refuses the setting: it is turned off again. False
@@ -462,7 +462,7 @@ def _assign(model: ServedModel, changes: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"{least}: is at most autoscale_max, which is {model.autoscale_max}.")
 
 
-def publish(model: ServedModel, change: AuditedValues) -> messages.Model:
+def publish(model: ServedModel, change: AuditedValues) -> modeldocs.Model:
     """Save and publish; what is published. Within the caller's transaction.
 
     Where the version that serves now is known to differ, no setting joins its requests.
@@ -487,7 +487,7 @@ def publish(model: ServedModel, change: AuditedValues) -> messages.Model:
     return document
 
 
-def publish_fitting(model: ServedModel, change: AuditedValues) -> messages.Model:
+def publish_fitting(model: ServedModel, change: AuditedValues) -> modeldocs.Model:
     """Publish as :func:`publish` does, what may be more than before. Raises :class:`Conflict` where NATS would not take
     the document.
     """

@@ -15,7 +15,7 @@ from console.repositories.models import Repository
 from signalbox.program.words import counted
 from signalbox.repositories.layouts import MOST_VERSIONS, TRITON_FOLDER
 from signalbox.repositories.triton import CONFIG, TritonConfig, TritonTensor
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.signatures import DEFAULT, misfit
 
 _PLATFORMS: Final = ("", "tensorflow_savedmodel")

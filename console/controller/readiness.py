@@ -21,9 +21,10 @@ from console.jobs.models import Job
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.program import log
-from signalbox.wire.messages import Joining, State, Worker
+from signalbox.wire.messages import State
 from signalbox.wire.names import Bucket
 from signalbox.wire.rollout import RESIDENT
+from signalbox.wire.workerdocs import Joining, Worker
 
 JOBS_EVERY_S: Final = 600.0
 """Between checks of the jobs, which tell what was ready while this program was away."""

@@ -16,7 +16,8 @@ from console.jobs.models import OPEN, Job
 from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import Serving, decode
+from signalbox.wire.messages import decode
+from signalbox.wire.modeldocs import Serving
 from signalbox.wire.names import Bucket, key, token
 
 EVERY_S: Final = 2.0

@@ -14,9 +14,9 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import Bucket
 from signalbox.wire.shadows import ShadowFigures
+from signalbox.wire.workerdocs import Worker
 
 EVERY_S: Final = 2.0
 Found = dict[str, ShadowFigures]

@@ -16,8 +16,9 @@ from signalbox.jobs import delivery
 from signalbox.jobs.holders import is_attended
 from signalbox.jobs.records import Records
 from signalbox.wire import jobids, names
-from signalbox.wire.messages import State, Worker
+from signalbox.wire.messages import State
 from signalbox.wire.names import Stream
+from signalbox.wire.workerdocs import Worker
 
 
 async def count(bus: Bus, model: str, workers: Collection[Worker]) -> Gauge:

@@ -8,8 +8,8 @@ from console.board.queues import Gauge
 from console.feed import census
 from signalbox.bus.client import Bus, ConsumerInfo
 from signalbox.jobs import delivery
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import Stream, jobs_of
+from signalbox.wire.workerdocs import Worker
 
 OLDEST_EVERY_S: Final = 1.0
 """How often the oldest waiting job of one priority is looked up, at most."""

@@ -15,8 +15,9 @@ from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import Stored, stored_of
 from signalbox.bus.transport.frames import status
 from signalbox.wire.events import is_removal
-from signalbox.wire.messages import Lease, Record, decode
+from signalbox.wire.messages import Record, decode
 from signalbox.wire.names import RECORDS, Bucket, Header, Stream, event_of_key, token, untoken
+from signalbox.wire.workerdocs import Lease
 
 _RECORDS_READ: Final = 240
 """Sequences of STATE looked through; most are revisions that have been overwritten."""

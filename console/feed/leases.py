@@ -14,8 +14,8 @@ from console.feed.retry import until_done
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.jetstream import unix_time
 from signalbox.program import log
-from signalbox.wire.messages import Lease
 from signalbox.wire.names import Bucket, Header, event_of_key, key, untoken
+from signalbox.wire.workerdocs import Lease
 
 AGAIN_S: Final = 60.0
 """Between two readings of all leases, though no event may have been missed as far as is known here."""

@@ -8,8 +8,10 @@ from console.feed.queues import WatchedQueues
 from console.feed.retry import until_done
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.wire.messages import Desired, Model, Serving, Ticket, Worker
+from signalbox.wire.modeldocs import Model, Serving
 from signalbox.wire.names import Bucket, token, untoken
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Ticket, Worker
 
 
 class Tables:

@@ -3,7 +3,7 @@
 from django.db import models
 from django.utils import timezone
 
-from signalbox.wire import messages, steering
+from signalbox.wire import steering
 
 
 class DesiredState(models.Model):
@@ -38,7 +38,7 @@ class DesiredState(models.Model):
     def __str__(self) -> str:
         return f"{self.kind} {self.name}: {self.is_on}"
 
-    def document(self) -> messages.Desired | steering.Prefetch | steering.Pin:
+    def document(self) -> steering.Desired | steering.Prefetch | steering.Pin:
         """What is published: draining for a worker or host, paused for a model, what is loaded ahead or stays."""
         if self.kind == self.PIN:
             return steering.Pin(
@@ -55,7 +55,7 @@ class DesiredState(models.Model):
                 model=self.name, version=self.version, until=until, by=self.actor_name, hosts=tuple(self.hosts)
             )
         is_drain = self.kind in {self.WORKER, self.HOST}
-        return messages.Desired(
+        return steering.Desired(
             is_draining=self.is_on and is_drain,
             is_paused=self.is_on and not is_drain,
             actor=self.actor_name,

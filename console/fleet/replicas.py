@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from console.feed.running import running
 from console.fleet.hosts import id_of
-from signalbox.wire.messages import Worker
 from signalbox.wire.placement import homes_of
+from signalbox.wire.workerdocs import Worker
 
 
 class Replica(NamedTuple):

@@ -19,7 +19,7 @@ from console.fleet.services import desired_key
 from console.outbox.models import OutboxEntry
 from console.outbox.services import post, post_document
 from signalbox.program.errors import Conflict, NotFound, Unavailable
-from signalbox.wire import messages
+from signalbox.wire import messages, workerdocs
 from signalbox.wire.eviction import size
 from signalbox.wire.names import Bucket
 from signalbox.wire.placement import homes_of
@@ -129,7 +129,7 @@ def _rows(model: ServedModel, on: Sequence[str]) -> list[WorkerRow]:
     return [row for row in workers.present().values() if row.gpu in homes and (not on or hosts.id_of(row.host) in on)]
 
 
-def _present() -> list[messages.Worker]:
+def _present() -> list[workerdocs.Worker]:
     feed = running.feed
     if feed is None or feed.is_blind:
         raise Unavailable("NATS is away, so it is not known what is in the memory of devices.", retry_after_s=5.0)

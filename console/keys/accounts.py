@@ -35,7 +35,7 @@ BOUNDS: Final = {
     "result_bytes": 2**50,
     "queue_bytes": 2**50,
 }
-"""The highest value of each share; 0 = what :class:`signalbox.wire.messages.Share` says."""
+"""The highest value of each share; 0 = what :class:`signalbox.wire.keydocs.Share` says."""
 MOST_KEYS: Final = 1000
 """Of one account, ended ones too: a change publishes each of them, in one transaction."""
 MOST_DOCUMENT: Final = KEPT_MAX_BYTES - KIB

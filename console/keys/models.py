@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils import timezone
 
-from signalbox.wire import messages
+from signalbox.wire import keydocs, messages
 
 LIMITS: Final = ("rate", "per_s", "quota", "quota_window_s")
 """Fields that a key's row, its grant and its document share."""
@@ -20,7 +20,7 @@ class Account(models.Model):
 
     id: what jobs carry as ``account_id``; of an account that was made with a key, that key's id. models_allowed:
     names or ``prefix*``, empty = all that are open. stored_bytes, waiting, idempotency_keys, result_bytes, queue_bytes:
-    what it may hold at once, and what 0 is: :class:`signalbox.wire.messages.Share`.
+    what it may hold at once, and what 0 is: :class:`signalbox.wire.keydocs.Share`.
     webhook_hosts: that a job of it may name for a webhook of its own (:mod:`console.outbound.hosts`).
     disabled_at: since when its keys are refused, until it is enabled. deleted_at: its keys have ended for good, its
     name is free again, and its row stays for its jobs and the audit. cancels_jobs: its open jobs are being cancelled.
@@ -65,9 +65,9 @@ class Account(models.Model):
         return "active" if self.disabled_at is None else "disabled"
 
     @property
-    def share(self) -> messages.Share:
+    def share(self) -> keydocs.Share:
         """What gateways let it hold."""
-        return msgspec.convert(self, messages.Share, from_attributes=True)
+        return msgspec.convert(self, keydocs.Share, from_attributes=True)
 
 
 class ApiKey(models.Model):
@@ -142,9 +142,9 @@ class ApiKey(models.Model):
             and self.expires_at - timezone.now() < timedelta(days=14)
         )
 
-    def document(self) -> messages.ApiKey:
+    def document(self) -> keydocs.ApiKey:
         """What gateways get: its own terms and its account's."""
-        return messages.ApiKey(
+        return keydocs.ApiKey(
             id=self.id,
             name=self.name,
             hmac=self.hmac,
@@ -215,9 +215,9 @@ class UnknownKey(models.Model):
         return self.id
 
     @property
-    def grant(self) -> messages.ApiKey:
+    def grant(self) -> keydocs.ApiKey:
         """What gateways know of it."""
-        return messages.decode(messages.ApiKey, self.document.encode())
+        return messages.decode(keydocs.ApiKey, self.document.encode())
 
     def state(self, now: datetime | None = None) -> str:
         """``active``, ``expired`` or ``revoked``."""

@@ -21,7 +21,7 @@ from console.outbox.ends import with_ends_of
 from console.outbox.services import post_document
 from signalbox.program import log
 from signalbox.program.errors import Conflict
-from signalbox.wire import messages
+from signalbox.wire import keydocs, messages
 from signalbox.wire.names import Bucket
 
 _MOST_LETTERS: Final = 32
@@ -38,7 +38,7 @@ def compare(held: Mapping[str, bytes]) -> None:
         if len(kid) > _MOST_LETTERS:
             continue  # no key that a gateway reads has such an id
         try:
-            found[kid] = messages.decode(messages.ApiKey, data)
+            found[kid] = messages.decode(keydocs.ApiKey, data)
         except msgspec.MsgspecError as error:
             log.warning("keys.unreadable", key=kid, reason=str(error))
     known = {key.pk: key for key in ApiKey.objects.select_related("account")}
@@ -116,7 +116,7 @@ def _own(name: str, kid: str, others: QuerySet[Account] | QuerySet[ApiKey]) -> s
     return f"{name[: 99 - len(kid)]} {kid}" if is_taken else name[:100]
 
 
-def _take_end(key: ApiKey, held: messages.ApiKey) -> None:
+def _take_end(key: ApiKey, held: keydocs.ApiKey) -> None:
     mine = key.document()
     ended = with_ends_of(mine, held)
     if ended == mine:

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 
 def with_ends_of(mine: ApiKey, other: ApiKey) -> ApiKey:

@@ -30,7 +30,7 @@ from signalbox.program.errors import (
     StaleRevision,
     Unavailable,
 )
-from signalbox.wire import messages, names, outboundnames
+from signalbox.wire import keydocs, messages, names, outboundnames
 from signalbox.wire.names import Bucket
 
 POLL_S: Final = 0.5
@@ -212,7 +212,7 @@ class Publisher:
 def _still_ended(body: bytes, held: bytes) -> bytes:
     """A key's document with the end that NATS knows of: a database of before a revocation must not undo it."""
     try:
-        mine, other = (messages.decode(messages.ApiKey, data) for data in (body, held))
+        mine, other = (messages.decode(keydocs.ApiKey, data) for data in (body, held))
     except msgspec.MsgspecError:
         return body
     ended = with_ends_of(mine, other)

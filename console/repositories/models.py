@@ -6,7 +6,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
-from signalbox.wire import messages
+from signalbox.wire import modeldocs
 
 MOST_REFUSED: Final = 200
 """Refusals that are kept of one listing."""
@@ -85,10 +85,10 @@ class Repository(models.Model):
         return self.url.startswith("file://")
 
     @property
-    def grant(self) -> messages.Access:
+    def grant(self) -> modeldocs.Access:
         """Who may call its models without being named."""
         accounts = tuple(self.access_accounts) if self.access == self.ACCOUNTS else ()
-        return messages.Access(is_open=self.access == self.EVERYBODY, accounts=accounts)
+        return modeldocs.Access(is_open=self.access == self.EVERYBODY, accounts=accounts)
 
 
 class Listing(models.Model):

@@ -16,10 +16,12 @@ from console.feed.retry import until_done
 from console.scaling.rules import Load
 from signalbox.bus.client import Bus, Message, Subscription
 from signalbox.bus.table import Table
-from signalbox.wire.messages import Desired, Model, Worker
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Bucket, Header, event_of_jobs, model_of_event, untoken
 from signalbox.wire.queues import Queue as ServiceQueue
 from signalbox.wire.queues import QueueState
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 
 
 class _Rows(Topic):

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 
 MOST_LETTERS: Final = 1024 * 1024
 """Of all fields together."""

@@ -23,7 +23,7 @@ from console.outbox import services as outbox
 from console.trials import front, inputs
 from console.trials.models import Trial
 from signalbox.program.errors import Conflict, Forbidden, NotFound, SignalboxError, Unavailable
-from signalbox.wire.messages import Signature
+from signalbox.wire.modeldocs import Signature
 from signalbox.wire.names import Bucket
 from signalbox.wire.signatures import DEFAULT, can_be_run
 

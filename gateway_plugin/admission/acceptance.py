@@ -20,7 +20,9 @@ from signalbox.jobs.records import Found
 from signalbox.program import metrics
 from signalbox.program.errors import LimitExceeded, SignalboxError
 from signalbox.program.tasks import TaskGroup
-from signalbox.wire.messages import ApiKey, Job, Model, Share
+from signalbox.wire.keydocs import ApiKey, Share
+from signalbox.wire.messages import Job
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Priority
 
 _RETRY_AFTER_S: Final = 2.0

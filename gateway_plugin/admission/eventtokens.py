@@ -15,7 +15,7 @@ from typing import Final
 
 from gateway_plugin.admission.keyring import Keyring
 from signalbox.program.errors import Unauthorized
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 _VALID_S: Final = 3600
 """Seconds that a token may be used to begin a stream."""

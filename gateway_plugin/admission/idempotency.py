@@ -32,7 +32,8 @@ from signalbox.program.errors import (
 )
 from signalbox.wire import jobids, names
 from signalbox.wire.jobids import JobIds
-from signalbox.wire.messages import ApiKey, Idem, decode, encode
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Idem, decode, encode
 from signalbox.wire.names import PRIORITIES, Bucket, Priority
 
 HEADER: Final = "Idempotency-Key"

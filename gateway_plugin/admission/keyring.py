@@ -15,7 +15,7 @@ from signalbox.bus.table import Table
 from signalbox.program import keys, metrics
 from signalbox.program.errors import Forbidden, LimitExceeded, SignalboxError, Unauthorized, Unavailable
 from signalbox.wire.access import is_listed
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 SUBMIT: Final = "jobs:submit"
 READ: Final = "jobs:read"

@@ -17,7 +17,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.program.errors import InvalidRequest, LimitExceeded, Unavailable
 from signalbox.wire import names
-from signalbox.wire.messages import Model
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Priority, Stream
 
 MOST: Final = 50_000

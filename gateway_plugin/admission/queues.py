@@ -18,7 +18,7 @@ from signalbox.program import metrics
 from signalbox.program.errors import QueueFull
 from signalbox.program.tasks import SingleFlight
 from signalbox.program.words import counted
-from signalbox.wire.messages import Model
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Priority
 
 _STALE_S: Final = 1.0

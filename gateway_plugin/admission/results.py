@@ -21,8 +21,8 @@ from signalbox.bus.client import Bus
 from signalbox.bus.jetstream import unix_time
 from signalbox.program.errors import LimitExceeded, Unavailable
 from signalbox.program.tasks import SingleFlight
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import Stream
+from signalbox.wire.workerdocs import Worker
 
 FILLED: Final = 0.8
 """Part of ``STATE`` and ``PAYLOADS`` from which acceptance may have to stop."""

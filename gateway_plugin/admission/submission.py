@@ -21,8 +21,10 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import Ambiguous, InvalidRequest, SignalboxError
 from signalbox.wire import names
 from signalbox.wire.jobids import JobIds
-from signalbox.wire.messages import ApiKey, Job, Worker
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Job
 from signalbox.wire.names import PRIORITIES, Priority
+from signalbox.wire.workerdocs import Worker
 
 _HEADER_BYTES: Final = 4096
 """Bytes allowed for a record beside its result; more than it takes."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 from gateway_plugin.codec.settings import CodecSettings
 from signalbox.program import egress
 from signalbox.program.errors import Forbidden, InvalidRequest
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 FIELD: Final = "webhook"
 _LONGEST: Final = 1024

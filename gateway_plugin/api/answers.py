@@ -7,7 +7,8 @@ from gateway_plugin.admission.idempotency import REPLAYED
 from gateway_plugin.jsonresponses import JOB_ID, JSON, JsonResponse, json_response, retry_after
 from gateway_plugin.service.jobs import Jobs, Outcome
 from signalbox.jobs import times
-from signalbox.wire.messages import ApiKey, Record
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Record
 
 _WAIT: Final = re.compile(r"wait\s*=\s*\"?([0-9]{1,6})\"?\Z", re.IGNORECASE)
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 
 def _hold_nothing(_size_bytes: int) -> None: ...

@@ -8,7 +8,7 @@ from gateway_plugin.admission.pool import Pool
 from gateway_plugin.jsonresponses import JsonResponse, StreamResponse
 from gateway_plugin.request import Request
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 _HEAD: Final = 32
 """Characters of a path by which dialects differ."""

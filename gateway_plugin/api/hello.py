@@ -5,7 +5,7 @@ from typing import Final
 from gateway_plugin.jsonresponses import JsonResponse, json_response, problem_response
 from gateway_plugin.request import Request
 from signalbox.program.errors import MethodNotAllowed, SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 _PATH: Final = "/hello"
 _METHODS: Final = ("GET", "HEAD")

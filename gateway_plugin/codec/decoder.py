@@ -24,7 +24,7 @@ from gateway_plugin.codec.serving import results
 from signalbox.front.jsonbody import FREE_BYTES, MAX_RATIO, Bounds
 from signalbox.program.errors import Bug, DeadlineExceeded, InvalidRequest, ResultTooLarge, SignalboxError, TooLarge
 from signalbox.wire import tensors
-from signalbox.wire.messages import Signature
+from signalbox.wire.modeldocs import Signature
 from signalbox.wire.tensors import Tensor
 
 LENGTH: Final = struct.Struct(">I")

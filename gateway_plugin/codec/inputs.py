@@ -15,7 +15,7 @@ import msgspec
 from gateway_plugin.codec.values import Input, is_base64
 from signalbox.front.jsonbody import Body, kind_of
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
-from signalbox.wire.messages import Signature
+from signalbox.wire.modeldocs import Signature
 from signalbox.wire.signatures import refusal
 from signalbox.wire.tensors import MAX_HOLLOW, Tensor, hollow
 

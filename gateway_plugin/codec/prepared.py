@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gateway_plugin.codec.inputs import Plan, plans
-from signalbox.wire.messages import Model, Version
+from signalbox.wire.modeldocs import Model, Version
 
 
 class PreparedVersion:

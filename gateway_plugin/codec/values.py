@@ -15,7 +15,7 @@ import numpy as np
 from gateway_plugin.codec.serving.regular import leading, leading_rows
 from signalbox.front.jsonbody import MAX_DEPTH, kind_of
 from signalbox.program.errors import InvalidInput
-from signalbox.wire.messages import TensorSpec
+from signalbox.wire.modeldocs import TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 
 NUMPY: Final[dict[str, np.dtype[Any]]] = {

@@ -10,7 +10,7 @@ from gateway_plugin.admission.addresses import forwarded_address
 from gateway_plugin.admission.eventtokens import EventTokens
 from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.proto.coprocess_pb2 import Object, SessionState
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 TOKEN: Final = "token"  # noqa: S105  the field's name in Tyk
 KEY_ID: Final = "key_id"

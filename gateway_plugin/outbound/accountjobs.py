@@ -26,8 +26,12 @@ from signalbox.jobs.records import Found, Records
 from signalbox.program import log
 from signalbox.program.errors import Forbidden, SignalboxError, Unauthorized
 from signalbox.wire.access import is_listed
-from signalbox.wire.messages import ApiKey, Desired, Model, Serving, State, Worker
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Model, Serving
 from signalbox.wire.names import Bucket
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 
 _STALE_KEYS_S: Final = 14.0
 _FAIR_ROOM: Final = 32

@@ -10,7 +10,8 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.program.errors import LimitExceeded
 from signalbox.wire import names
-from signalbox.wire.messages import ApiKey, Doc
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Doc
 from signalbox.wire.names import Bucket
 from signalbox.wire.queuenames import SIDES, Side
 from signalbox.wire.queues import Queue

@@ -26,7 +26,8 @@ from signalbox.program.errors import (
     SignalboxError,
 )
 from signalbox.wire.asks import ListedJob
-from signalbox.wire.messages import ApiKey, Record
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Record
 from signalbox.wire.names import PRIORITIES, Priority
 
 _URGENT: Final = PRIORITIES[0]

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from gateway_plugin.tables.liveworkers import LiveWorkers
-from signalbox.wire.messages import Model
+from signalbox.wire.modeldocs import Model
 
 
 class Availability(NamedTuple):

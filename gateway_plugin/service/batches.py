@@ -23,7 +23,8 @@ from signalbox.program.errors import (
 )
 from signalbox.wire import names, outboundnames
 from signalbox.wire.events import is_removal
-from signalbox.wire.messages import ApiKey, decode, encode
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import MODEL_NAME, Bucket
 from signalbox.wire.outbound import Batch
 

@@ -21,7 +21,8 @@ from signalbox.program.errors import (
 )
 from signalbox.wire import asks
 from signalbox.wire.asks import ConsoleAnswer, ConsoleAsk, JobPage, JobQuery, What
-from signalbox.wire.messages import ApiKey, decode, encode
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import ask_console
 
 ANSWER_S: Final = 20.0

@@ -18,7 +18,7 @@ from signalbox.bus.client import Bus, Message, Stored, Subscription
 from signalbox.bus.table import Table
 from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire import outbound, outboundnames
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.names import Header, Stream
 
 _AT_ONCE: Final = 64

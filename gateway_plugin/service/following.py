@@ -24,7 +24,8 @@ from signalbox.program import log, metrics
 from signalbox.program.errors import Unavailable
 from signalbox.program.tasks import Background
 from signalbox.wire import names
-from signalbox.wire.messages import ApiKey, Record, State, decode
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Record, State, decode
 from signalbox.wire.names import Header
 
 PACE_S: Final = 1.0

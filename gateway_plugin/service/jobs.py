@@ -37,7 +37,8 @@ from signalbox.program import metrics
 from signalbox.program.errors import Bug, DeadlineExceeded, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
 from signalbox.wire import tensors
-from signalbox.wire.messages import ApiKey, Record, State
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Record, State
 from signalbox.wire.names import PRIORITIES
 from signalbox.wire.tensors import Tensor
 

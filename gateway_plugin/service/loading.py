@@ -8,7 +8,8 @@ from gateway_plugin.service.console import Console
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.program.errors import DeadlineExceeded, NotServing
-from signalbox.wire.messages import ApiKey, Model
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.modeldocs import Model
 
 KEPT_S: Final = 600.0
 """For so long workers load the model again if it had to leave."""

@@ -12,7 +12,7 @@ from gateway_plugin.request import Request
 from gateway_plugin.service.jobs import Prediction
 from signalbox.jobs.records import Found
 from signalbox.program.errors import QueueFull, SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 Became = Found | SignalboxError
 """A job as it is known now, or why it was refused."""

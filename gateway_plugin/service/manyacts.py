@@ -10,7 +10,7 @@ from gateway_plugin.admission.pool import Pool
 from gateway_plugin.service.console import Console
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.wire.asks import JobQuery, ListedJob
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 MOST: Final = 1_000
 """Most jobs of one call."""

@@ -13,7 +13,7 @@ from gateway_plugin.queues.watching.groups import group_states
 from gateway_plugin.queues.watching.openwatch import OpenWatch, Watch
 from signalbox.program.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from signalbox.wire.access import is_among
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import Queue
 

@@ -11,7 +11,8 @@ from signalbox.bus.table import Table
 from signalbox.program.errors import InvalidRequest, NotFound, NotServing
 from signalbox.wire import rollout
 from signalbox.wire.access import may_use
-from signalbox.wire.messages import ApiKey, Model, Serving
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.modeldocs import Model, Serving
 from signalbox.wire.names import MODEL_NAME, token, untoken
 
 _RETRY_AFTER_S: Final = 10.0

@@ -5,9 +5,11 @@ from collections.abc import Collection, Iterable, Mapping
 
 from signalbox.bus.table import Table
 from signalbox.jobs import delivery, starts, waiting
-from signalbox.wire.messages import Desired, Model, Worker
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import token
 from signalbox.wire.scaling import Host
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 
 
 class LiveWorkers:

@@ -15,8 +15,9 @@ from signalbox.program import log
 from signalbox.program.errors import SignalboxError, StaleRevision
 from signalbox.program.tasks import Background
 from signalbox.wire import rollout
-from signalbox.wire.messages import Model, Serving, Worker
+from signalbox.wire.modeldocs import Model, Serving
 from signalbox.wire.names import Bucket, token
+from signalbox.wire.workerdocs import Worker
 
 DESERTED_S: Final = 10.0
 """The rollout of a model that no worker serves for so long waits no more: longer than presence takes to return after

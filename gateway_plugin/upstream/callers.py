@@ -9,7 +9,7 @@ from gateway_plugin.admission.keyring import Keyring
 from gateway_plugin.admission.limits import Rate
 from gateway_plugin.hooks.auth import key_of
 from signalbox.program.errors import SignalboxError, Unauthorized
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 _CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key"})
 

@@ -24,7 +24,7 @@ from signalbox.front.front import EXCHANGE
 from signalbox.front.gate import Exchange
 from signalbox.program.errors import InvalidRequest, TooLarge
 from signalbox.program.tasks import TaskGroup
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 Scope = dict[str, Any]
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -18,7 +18,7 @@ from signalbox.front.sockets import OpenSocket
 from signalbox.program import log
 from signalbox.program.errors import InvalidRequest, SignalboxError, Unavailable, meaning
 from signalbox.program.tasks import TaskGroup
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

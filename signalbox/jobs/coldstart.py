@@ -10,7 +10,8 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from signalbox.jobs.fetches import fetch_of
-from signalbox.wire.messages import Version, Worker
+from signalbox.wire.modeldocs import Version
+from signalbox.wire.workerdocs import Worker
 
 _LONGEST_S: Final = 86_400.0
 """A fetch that takes longer at its present rate stands still: when it ends is not known."""

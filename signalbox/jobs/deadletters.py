@@ -28,7 +28,8 @@ from signalbox.jobs.records import Records
 from signalbox.program import log, metrics
 from signalbox.program.errors import Bug, Conflict, InputLost, NotFound, QueueFull, StaleRevision
 from signalbox.wire import jobids, names, signatures, tensors
-from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Model, PayloadRef, Redriven, decode, encode, header
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, PayloadRef, Redriven, decode, encode, header
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Bucket, Header, Stream, token
 
 MOST: Final = 200

@@ -18,8 +18,8 @@ from typing import Final
 from signalbox.bus.client import Bus, ConsumerInfo
 from signalbox.program.errors import NotFound, SignalboxError
 from signalbox.wire import assets, names
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import PRIORITIES, Priority, Stream
+from signalbox.wire.workerdocs import Worker
 
 FEW: Final = 1_000
 """Jobs whose subjects are asked for in one question. Where there are more, each model is asked for its first one."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from signalbox.program.words import bytes_of
-from signalbox.wire.messages import Residency, Worker
+from signalbox.wire.workerdocs import Residency, Worker
 
 _MOST_LETTERS: Final = 200
 """Of a cause, as a job's owner is told."""

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 from signalbox.jobs.coldstart import ColdStart, cold_start
 from signalbox.jobs.starts import Coming, coming, left_s
-from signalbox.wire.messages import Model, Residency, Worker
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.scaling import Host
+from signalbox.wire.workerdocs import Residency, Worker
 
 _IN_MEMORY: Final = frozenset({"ready", "spare"})
 _UNCERTAIN: Final = frozenset({"failed", "loading"})

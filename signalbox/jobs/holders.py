@@ -8,8 +8,9 @@ import msgspec
 from signalbox.bus.client import Bus
 from signalbox.wire import names
 from signalbox.wire.events import is_removal
-from signalbox.wire.messages import Lease, Worker, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket
+from signalbox.wire.workerdocs import Lease, Worker
 
 _HELD: Final = "HELD"
 

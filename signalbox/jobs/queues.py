@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from signalbox.bus.client import Bus, ConsumerInfo
 from signalbox.jobs import delivery
 from signalbox.program.tasks import SingleFlight
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import PRIORITIES, Priority, Stream
+from signalbox.wire.workerdocs import Worker
 
 _FRESH_S: Final = 0.25
 """How long an answer of NATS is used again: a thousand waiting callers ask at most four times a second."""

@@ -16,9 +16,10 @@ from signalbox.jobs.starts import coming
 from signalbox.jobs.waiting import Decision, hindrance, serving
 from signalbox.program.errors import SignalboxError
 from signalbox.program.words import counted
-from signalbox.wire.messages import Model, Worker
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Priority
 from signalbox.wire.scaling import Host
+from signalbox.wire.workerdocs import Worker
 
 
 class QueuedJob(NamedTuple):

@@ -7,7 +7,8 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import delivery
 from signalbox.program.errors import QueueFull
 from signalbox.program.words import counted
-from signalbox.wire.messages import Model, Record, decode
+from signalbox.wire.messages import Record, decode
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Bucket, key, token
 
 _STALE_S: Final = 1.0

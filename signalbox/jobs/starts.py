@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from signalbox.wire.hosts import first_starts, is_failing
-from signalbox.wire.messages import Device, Worker
 from signalbox.wire.scaling import Host, Measured
+from signalbox.wire.workerdocs import Device, Worker
 
 _SOON_OVER_S: Final = 0.5
 """A start that is late by less is taken to end now."""

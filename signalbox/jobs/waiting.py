@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 from signalbox.jobs.fetches import fetch_of
 from signalbox.jobs.starts import coming, why_none
 from signalbox.wire import placement
-from signalbox.wire.messages import Model, Worker
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.scaling import Host
+from signalbox.wire.workerdocs import Worker
 
 _MAY_RUN: Final = frozenset({"ready", "loading", "spare", "crowded"})
 

@@ -10,8 +10,9 @@ import msgspec
 from signalbox.bus.client import Bus
 from signalbox.ops.httppool import ConnectionPool
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import Worker, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket, key, token
+from signalbox.wire.workerdocs import Worker
 
 _PROBE_S: Final = 2.0
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]

@@ -2,7 +2,8 @@
 
 from collections.abc import Collection
 
-from signalbox.wire.messages import ApiKey, Model
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.modeldocs import Model
 
 
 def is_listed(key: ApiKey, name: str) -> bool:

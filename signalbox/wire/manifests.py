@@ -28,7 +28,7 @@ class Manifest(Doc, frozen=True, kw_only=True):
 class VersionDigest(Doc, frozen=True, kw_only=True):
     """KV ``digests``: which bytes a version has, for ever. Key: ``version_key(model, version)``; written create-only.
 
-    digest: as :class:`signalbox.wire.messages.Version` has it. host: the one that had all bytes first.
+    digest: as :class:`signalbox.wire.modeldocs.Version` has it. host: the one that had all bytes first.
     """
 
     digest: str

@@ -7,7 +7,8 @@ only the models that gain or lose their place on it. (Thaler and Ravishankar, 19
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 
-from signalbox.wire.messages import Model, Worker
+from signalbox.wire.modeldocs import Model
+from signalbox.wire.workerdocs import Worker
 
 
 def devices_of(workers: Iterable[Worker]) -> dict[str, str]:

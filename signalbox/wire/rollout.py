@@ -1,19 +1,20 @@
 """Decides which version a request without one gets, while another is made ready. Pure: every program gets the same.
 
 The console publishes what requests *shall* get (``default_version`` and ``labels`` of a model's document). What they
-*get* is one durable record a model (:class:`signalbox.wire.messages.Serving`), which gateways move from the old version
-to the new one by compare-and-set: when the new one is ready on every device that serves the model, or at once where
-waiting saves no caller a load. Since the record moves towards one publication only, and a gateway that knows an older
-one never writes it, requests never go back and forth. See ADR 0166.
+*get* is one durable record a model (:class:`signalbox.wire.modeldocs.Serving`), which gateways move from the old
+version to the new one by compare-and-set: when the new one is ready on every device that serves the model, or at once
+where waiting saves no caller a load. Since the record moves towards one publication only, and a gateway that knows
+an older one never writes it, requests never go back and forth. See ADR 0166.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final
 
-from signalbox.wire.messages import Model, Serving, Worker
+from signalbox.wire.modeldocs import Model, Serving
 from signalbox.wire.placement import homes_of
 from signalbox.wire.splits import gets_candidate
+from signalbox.wire.workerdocs import Worker
 
 DEFAULT: Final = ""
 """The alias of requests without version and label."""

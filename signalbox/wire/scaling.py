@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from signalbox.wire.messages import Device, Doc
+from signalbox.wire.messages import Doc
+from signalbox.wire.workerdocs import Device
 
 HostWorkerState = Literal["starting", "ready", "draining", "waiting"]
 """Of a process that a host's agent keeps; it waits between an end and the next start."""
@@ -90,7 +91,7 @@ class Measured(Doc, frozen=True, kw_only=True):
     """What a host's workers have told of their work, kept while none runs; 0 and what is left out = not known.
 
     start_s: mean seconds from the start of a worker's process until it is ready. rates, load_s, load_rate, fetch_rates:
-    as a worker tells them (:class:`signalbox.wire.messages.Worker`).
+    as a worker tells them (:class:`signalbox.wire.workerdocs.Worker`).
     """
 
     start_s: float = 0.0

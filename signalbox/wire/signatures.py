@@ -4,7 +4,7 @@ own are not."""
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Protocol
 
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.warmups import WarmUp
 
 DEFAULT: Final = "serving_default"

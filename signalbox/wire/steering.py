@@ -1,6 +1,19 @@
-"""What operators ask of the memory of devices, beside what placement and eviction decide."""
+"""What operators ask of workers and models, and of the memory of devices, beside what placement and eviction decide."""
 
 from signalbox.wire.messages import Doc
+
+
+class Desired(Doc, frozen=True, kw_only=True):
+    """KV ``desired``: what an operator decided of a worker or a model. Key ``worker.<token>`` or ``model.<token>``.
+
+    is_draining: worker stops pulling. is_paused: no new runs of this model.
+    """
+
+    is_draining: bool = False
+    is_paused: bool = False
+    actor: str = ""
+    reason: str = ""
+    updated_at: float = 0.0
 
 
 class Prefetch(Doc, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import pytest
 from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Model, Version
+from signalbox.wire.modeldocs import Model, Version
 from tests.conformance.programs import Program
 from tests.conformance.test_signalbox_front import housed, publish
 from tests.conftest import ServerThread

@@ -23,7 +23,7 @@ from console.config import ConsoleSettings
 from console.operators import services as operators
 from console.operators import throttle
 from console.operators.hashing import BoundedArgon2
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 
 T = TypeVar("T")
 Call = Callable[..., Any]

@@ -16,7 +16,7 @@ from console.outbox.publisher import Publisher
 from console.repositories.models import Listing, Repository
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.wire import manifests, messages, names
+from signalbox.wire import manifests, messages, modeldocs, names
 from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread
 from tests.rigs.models import half_plus_two
@@ -63,7 +63,7 @@ class Rig:
 class Published:
     """The documents of models, as NATS has them."""
 
-    def __init__(self, table: Table[messages.Model]) -> None:
+    def __init__(self, table: Table[modeldocs.Model]) -> None:
         self._table = table
         self._changed = asyncio.Event()
         table.on_change(lambda *_: self._changed.set())
@@ -74,7 +74,7 @@ class Published:
             self._changed.clear()
             await self._changed.wait()
 
-    async def where(self, is_so: Callable[[messages.Model], bool]) -> messages.Model:
+    async def where(self, is_so: Callable[[modeldocs.Model], bool]) -> modeldocs.Model:
         """The first for which it is so."""
         async with asyncio.timeout(LIMIT_S):
             while True:
@@ -100,7 +100,7 @@ async def running(*parts: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 @asynccontextmanager
 async def documents(bus: Bus) -> AsyncIterator[Published]:
     """What is published, with what publishes it."""
-    table = Table(bus, Bucket.MODELS, messages.Model)
+    table = Table(bus, Bucket.MODELS, modeldocs.Model)
     published = Published(table)
     await table.start()
     try:
@@ -116,9 +116,9 @@ def lay(folder: Path, model: Path, version: Path | None = None) -> Path:
     return folder / model
 
 
-def document(name: str = "half") -> messages.Model:
+def document(name: str = "half") -> modeldocs.Model:
     """The newest decision on a model."""
-    return messages.decode(messages.Model, OutboxEntry.objects.filter(key=name).latest("pk").body)
+    return messages.decode(modeldocs.Model, OutboxEntry.objects.filter(key=name).latest("pk").body)
 
 
 def served(name: str = "half") -> list[int]:

@@ -21,7 +21,7 @@ from console.keys.models import Account, ApiKey
 from console.keys.services import KeyGrant
 from console.outbox.models import OutboxEntry
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
-from signalbox.wire import messages
+from signalbox.wire import keydocs, messages
 from tests.console.conftest import submit
 from tests.console.test_jobs import make
 from tests.console.test_keys import FORM as KEY
@@ -31,9 +31,9 @@ FORM = {"name": "Shop", "note": "", "stored_bytes": "0", "waiting": "0", "idempo
 FORM |= {"queue_bytes": "0"}
 
 
-def published() -> dict[str, messages.ApiKey]:
+def published() -> dict[str, keydocs.ApiKey]:
     """The newest document of each key."""
-    return {entry.key: messages.decode(messages.ApiKey, entry.body) for entry in OutboxEntry.objects.order_by("pk")}
+    return {entry.key: messages.decode(keydocs.ApiKey, entry.body) for entry in OutboxEntry.objects.order_by("pk")}
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_what_an_account_may_use_and_hold_is_published_with_each_of_its_keys(adm
     for kid in (first.pk, second.pk):
         document = published()[kid]
         assert (document.account_id, document.account_models) == (shop.pk, ("digits",))
-        assert document.share == messages.Share(**bounds)
+        assert document.share == keydocs.Share(**bounds)
 
 
 def test_a_changed_account_publishes_its_keys_anew_and_no_others(admin: Actor, digits: ServedModel) -> None:
@@ -154,7 +154,7 @@ def test_the_form_takes_names_and_beginnings_of_names_and_shows_them_again(
 def test_the_highest_numbers_are_kept_and_published(admin: Actor) -> None:
     shop = accounts.create(admin, msgspec.convert({"name": "Shop"} | accounts.BOUNDS, Terms))
     key, _ = services.create(admin, KeyGrant(name="a", account=shop.pk))
-    assert published()[key.pk].share == messages.Share(**accounts.BOUNDS)
+    assert published()[key.pk].share == keydocs.Share(**accounts.BOUNDS)
 
 
 def test_a_list_of_models_that_no_document_can_hold_is_refused(admin: Actor) -> None:

@@ -29,7 +29,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Conflict, Forbidden, NotFound, TooLarge, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import messages
+from signalbox.wire import keydocs
 from signalbox.wire.asks import SCOPE, ConsoleAnswer, ConsoleAsk
 from signalbox.wire.messages import decode, encode
 from signalbox.wire.servingconfig import ServingConfig, ServingModel
@@ -228,11 +228,11 @@ async def connect(server: NatsServer, role: str) -> Bus:
     return await Bus.connect(wire(server, role), role=role)
 
 
-def document(key: ApiKey) -> messages.ApiKey:
+def document(key: ApiKey) -> keydocs.ApiKey:
     return key.document()
 
 
-async def is_away(console: Console, key: messages.ApiKey) -> bool:
+async def is_away(console: Console, key: keydocs.ApiKey) -> bool:
     """Whether no console listens yet, to unload the model."""
     try:
         await console.ask(key, "unload", model="digits")

@@ -39,7 +39,8 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import Bug, NotFound
 from signalbox.program.settings import Wire
 from signalbox.wire import messages, names
-from signalbox.wire.messages import DeadLetter, ErrorInfo, Signature, TensorSpec, Version
+from signalbox.wire.messages import DeadLetter, ErrorInfo
+from signalbox.wire.modeldocs import Signature, TensorSpec, Version
 from signalbox.wire.names import Header, Stream
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make

@@ -28,7 +28,7 @@ from console.outbox.models import OutboxEntry
 from console.repositories.models import Repository
 from signalbox.program.errors import Conflict, NotFound
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Serving
+from signalbox.wire.modeldocs import Serving
 from signalbox.wire.names import Bucket
 from tests.console.conftest import FOUND, Call, submit
 from tests.console.test_jobs import make

@@ -21,8 +21,8 @@ from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
 from signalbox.wire.eviction import ResidencyUse
-from signalbox.wire.messages import Device, Lease, Residency
 from signalbox.wire.names import Bucket, Stream, token
+from signalbox.wire.workerdocs import Device, Lease, Residency
 from tests.console.conftest import Call, submit
 from tests.console.test_live_view import GPU, worker
 from tests.rigs.natsserver import NatsServer

@@ -28,7 +28,8 @@ from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict, InvalidRequest
 from signalbox.program.settings import Wire
 from signalbox.wire import messages
-from signalbox.wire.messages import Limits, Model, State
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Limits, Model
 from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread, submit
 from tests.console.test_jobs import make

@@ -26,7 +26,7 @@ from gateway_plugin.service.console import Console
 from signalbox.jobs import life
 from signalbox.jobs.penalty import Penalty
 from signalbox.program.errors import Forbidden, InvalidRequest, Unavailable
-from signalbox.wire import asks, messages
+from signalbox.wire import asks, keydocs
 from signalbox.wire.asks import ConsoleAnswer, ConsoleAsk, JobPage, JobQuery
 from signalbox.wire.jobids import new_job_id
 from signalbox.wire.messages import ErrorInfo, decode, encode
@@ -296,7 +296,7 @@ def test_tags_that_nobody_could_have_given_reach_no_row(db: None) -> None:
     assert Job.objects.get().tags == ["ok", "t0", "t1", "t2", "t3"]
 
 
-async def all_of(console: Console, key: messages.ApiKey, query: JobQuery) -> list[str]:
+async def all_of(console: Console, key: keydocs.ApiKey, query: JobQuery) -> list[str]:
     """Ids of every page."""
     ids: list[str] = []
     while True:
@@ -307,7 +307,7 @@ async def all_of(console: Console, key: messages.ApiKey, query: JobQuery) -> lis
         query = replace(query, cursor=one.cursor)
 
 
-async def listed(console: Console, key: messages.ApiKey, ids: Iterable[str]) -> JobPage:
+async def listed(console: Console, key: keydocs.ApiKey, ids: Iterable[str]) -> JobPage:
     """The list, once it has these jobs."""
     expected = sorted(ids)
     async with asyncio.timeout(60):

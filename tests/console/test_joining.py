@@ -23,8 +23,8 @@ from console.operators import services as operators
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.program.errors import Conflict
-from signalbox.wire.messages import Device, Joining, Residency, Worker
 from signalbox.wire.names import Bucket, token
+from signalbox.wire.workerdocs import Device, Joining, Residency, Worker
 from tests.console.conftest import FOUND, in_thread, submit
 from tests.console.test_archives import tar
 from tests.console.test_models import published

@@ -19,7 +19,7 @@ from console.outbox.models import OutboxEntry
 from signalbox.bus.client import Message
 from signalbox.program import keys
 from signalbox.program.errors import Conflict, InvalidRequest, Misconfigured, NotFound
-from signalbox.wire import messages
+from signalbox.wire import keydocs, messages
 from signalbox.wire.names import KEY_USE
 from tests.console.conftest import in_thread, submit
 
@@ -51,7 +51,7 @@ def test_the_page_that_creates_a_key_shows_it_and_no_other_page_does(browser: Br
 def test_what_is_published_opens_for_the_key_and_nothing_else(admin: Actor, console: ConsoleSettings) -> None:
     key, text = services.create(admin, services.KeyGrant(name="a", models=[], rate=3, per_s=2))
     _, other = services.create(admin, services.KeyGrant(name="b"))
-    document = messages.decode(messages.ApiKey, OutboxEntry.objects.get(key=key.id).body)
+    document = messages.decode(keydocs.ApiKey, OutboxEntry.objects.get(key=key.id).body)
     assert keys.matches(console.key_pepper, text, document.hmac)
     assert not keys.matches(console.key_pepper, other, document.hmac)
     assert (document.rate, document.per_s, document.scopes) == (3, 2, services.DEFAULT_SCOPES)
@@ -62,7 +62,7 @@ def test_revoking_posts_the_key_as_revoked_and_cannot_be_repeated(admin: Actor) 
     key, _ = services.create(admin, services.KeyGrant(name="a"))
     services.revoke(admin, key.id, reason="leaked")
     last = OutboxEntry.objects.filter(key=key.id).latest("pk")
-    assert messages.decode(messages.ApiKey, last.body).revoked_at is not None
+    assert messages.decode(keydocs.ApiKey, last.body).revoked_at is not None
     with pytest.raises(Conflict):
         services.revoke(admin, key.id)
     entry = AuditEntry.objects.filter(target=key.id, result="done").latest("pk")
@@ -131,9 +131,7 @@ def test_a_replacement_may_what_the_old_one_may_owns_its_jobs_and_outlives_it(ad
     new, text = services.rotate(admin, old.id, overlap_days=2)
     newest, _ = services.rotate(admin, new.id, overlap_days=0)
     old.refresh_from_db()
-    published = {
-        entry.key: messages.decode(messages.ApiKey, entry.body) for entry in OutboxEntry.objects.order_by("pk")
-    }
+    published = {entry.key: messages.decode(keydocs.ApiKey, entry.body) for entry in OutboxEntry.objects.order_by("pk")}
     assert keys.parse(text).kid == new.id
     assert new.rotated_from == old
     assert published[new.id].account_id == published[newest.id].account_id == old.id

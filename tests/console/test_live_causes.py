@@ -7,7 +7,8 @@ from console.board.causes import CAUSES, NAMED, grouped, hint
 from console.board.queues import Gauge
 from console.board.rows import Alarm, Queue
 from console.board.workers import row as row_of
-from signalbox.wire.messages import Model, Residency
+from signalbox.wire.modeldocs import Model
+from signalbox.wire.workerdocs import Residency
 from tests.console.test_live_view import GPU, T0, held, row, view, worker
 
 

@@ -28,9 +28,10 @@ from signalbox.bus.table import put, remove
 from signalbox.jobs import delivery
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Desired, Lease, Residency
 from signalbox.wire.names import NATS_FAULT, SCALE, Bucket, Stream, event_of_key, job, key, token
 from signalbox.wire.scaling import ClassScale, Scale
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Lease, Residency
 from tests.console.mirror import TOPICS, Viewer
 from tests.console.test_live_view import worker
 from tests.console.traffic import GPU, Railway, accepted, accepted_in_turn, submit

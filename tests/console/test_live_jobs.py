@@ -16,9 +16,9 @@ from signalbox.jobs import delivery, life
 from signalbox.jobs.reasons import UNPLACED, QueuedJob
 from signalbox.program.settings import Wire
 from signalbox.wire.jobids import new_job_id
-from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.scaling import Host, HostDevice, Measured
+from signalbox.wire.steering import Desired
 from tests.console.mirror import TOPICS, Viewer
 from tests.console.test_live_feed import watching
 from tests.console.traffic import GPU, Railway, accepted_in_turn, submit

@@ -8,13 +8,8 @@ from console.board.queues import Gauge
 from console.board.view import LiveView
 from console.feed.health import gpus
 from signalbox.jobs import life
-from signalbox.wire.messages import (
-    Lease,
-    Model,
-    Residency,
-    Run,
-    Ticket,
-)
+from signalbox.wire.modeldocs import Model
+from signalbox.wire.workerdocs import Lease, Residency, Run, Ticket
 from tests.console.test_live_view import GPU, T0, document, held, row, view, worker
 
 

@@ -17,23 +17,11 @@ from console.feed.hub import Hub
 from console.feed.watched import WatchedJobs
 from signalbox.jobs import life
 from signalbox.jobs.penalty import Penalty
-from signalbox.wire.messages import (
-    Desired,
-    Device,
-    ErrorInfo,
-    Job,
-    Lease,
-    Limits,
-    Model,
-    Residency,
-    Serving,
-    Signature,
-    State,
-    TensorSpec,
-    Version,
-    Worker,
-)
+from signalbox.wire.messages import ErrorInfo, Job, State
+from signalbox.wire.modeldocs import Limits, Model, Serving, Signature, TensorSpec, Version
 from signalbox.wire.splits import Split
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Device, Lease, Residency, Worker
 from tests.console.mirror import TOPICS, Viewer
 
 GPU = "GPU-1"

@@ -19,7 +19,8 @@ from console.rollups import causes
 from console.rollups.adding import Sums
 from console.rollups.reading import VersionFigures
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Residency, State
+from signalbox.wire.messages import State
+from signalbox.wire.workerdocs import Residency
 from tests.console.test_live_view import worker
 from tests.console.test_rollups import ended, failure, message
 

@@ -28,7 +28,7 @@ from console.outbox.models import OutboxEntry
 from console.repositories.models import Repository
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import messages
+from signalbox.wire import messages, modeldocs, steering, workerdocs
 from tests.console.conftest import FOUND, submit
 from tests.console.test_live_view import T0, worker
 from tests.rigs.presence import presence
@@ -36,9 +36,9 @@ from tests.rigs.presence import presence
 Browser = Callable[[str], Client]
 
 
-def published(name: str = "digits") -> messages.Model:
+def published(name: str = "digits") -> modeldocs.Model:
     """The newest document of a model."""
-    return messages.decode(messages.Model, OutboxEntry.objects.filter(key=name).latest("pk").body)
+    return messages.decode(modeldocs.Model, OutboxEntry.objects.filter(key=name).latest("pk").body)
 
 
 def test_every_numbered_version_below_a_path_is_registered(admin: Actor, base: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_version_that_workers_have_had_in_memory_keeps_its_files(
     monkeypatch.setattr(Feed, "is_blind", False)
 
     def show(state: str) -> None:
-        here = messages.Residency(model="digits", version=1, state=state)
+        here = workerdocs.Residency(model="digits", version=1, state=state)
         feed.view.presence("w", presence("w", models=(here,)), 0.0)
 
     for state, words in (("spare", "which workers have loaded"), ("loading", "Try again in a moment")):
@@ -140,7 +140,7 @@ def test_versions_of_a_repository_are_published_with_its_defaults_its_access_and
         ("s3://models/digits/1", "store", ""),
         ("s3://models/digits/2", "store", ""),
     ]
-    assert (document.replicas, document.access) == (3, messages.Access(is_open=False, accounts=("acme",)))
+    assert (document.replicas, document.access) == (3, modeldocs.Access(is_open=False, accounts=("acme",)))
     entry = AuditEntry.objects.get(act="models.register")
     assert (entry.actor_name, entry.after["repository"]) == ("system:repository:store", "store")
 
@@ -148,8 +148,8 @@ def test_versions_of_a_repository_are_published_with_its_defaults_its_access_and
 def wide() -> inspection.Inspection:
     """What was found of a version of which two fit into a model's document, and three do not."""
     outputs = FOUND.signatures["serving_default"].outputs
-    inputs = {f"{number:0100}": messages.TensorSpec(dtype="float32", shape=(-1,)) for number in range(3000)}
-    return replace(FOUND, signatures={"serving_default": messages.Signature(inputs=inputs, outputs=outputs)})
+    inputs = {f"{number:0100}": modeldocs.TensorSpec(dtype="float32", shape=(-1,)) for number in range(3000)}
+    return replace(FOUND, signatures={"serving_default": modeldocs.Signature(inputs=inputs, outputs=outputs)})
 
 
 def test_a_version_that_the_model_s_document_has_no_room_for_is_refused_and_the_others_serve_on(db: None) -> None:
@@ -383,11 +383,11 @@ def test_no_label_is_given_to_a_version_whose_load_failed(
     services.register(admin, "digits", str(base))
     feed = Feed(Wire())
     monkeypatch.setattr(running, "feed", feed)
-    feed.view.rollouts.show("digits", published(), messages.Serving(publication=1, default=1, failed=(2,)))
+    feed.view.rollouts.show("digits", published(), modeldocs.Serving(publication=1, default=1, failed=(2,)))
     with pytest.raises(Conflict, match="version 2 of model digits, which is not currently available for inference"):
         services.set_label(admin, "digits", "canary", 2)
     services.set_label(admin, "digits", "canary", 1)
-    feed.view.rollouts.show("digits", published(), messages.Serving(publication=2, default=2))
+    feed.view.rollouts.show("digits", published(), modeldocs.Serving(publication=2, default=2))
     services.set_label(admin, "digits", "canary", 2)
     assert published().labels == {"canary": 2}
 
@@ -409,7 +409,7 @@ def test_the_page_says_what_requests_get_while_a_version_is_made_ready(
     client = browser("viewer")
 
     def shown(**record: Any) -> str:
-        feed.view.rollouts.show("digits", published(), messages.Serving(publication=1, **record))
+        feed.view.rollouts.show("digits", published(), modeldocs.Serving(publication=1, **record))
         return " ".join(client.get("/models/digits").content.decode().split())
 
     assert "get version 1: version 2 is made ready" in shown(default=1)
@@ -531,8 +531,8 @@ def test_no_name_a_model_may_have_hides_its_page(browser: Browser, admin: Actor,
     assert client.get("/models/-/upload").status_code == 200
 
 
-def resident(version: int, state: str) -> messages.Residency:
-    return messages.Residency(model="digits", version=version, state=state)
+def resident(version: int, state: str) -> workerdocs.Residency:
+    return workerdocs.Residency(model="digits", version=version, state=state)
 
 
 def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
@@ -567,11 +567,11 @@ def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
     assert all("The store is away" in client.get(url).content.decode() for url in ("/models", "/models/digits"))
     feed.view.presence("w1", worker("w1", token=7, models=(resident(2, "failed"),)), T0)
     assert shown() == ("does not load", None), "requests get 503"
-    feed.view.rollouts.show("digits", document, messages.Serving(publication=1, default=1, failed=(2,)))
+    feed.view.rollouts.show("digits", document, modeldocs.Serving(publication=1, default=1, failed=(2,)))
     feed.view.presence("w1", worker("w1", token=7, models=(resident(1, "ready"), resident(2, "failed"))), T0 + 1)
     assert shown() == ("ready", 1)
     assert "2 does not load" in client.get("/models").content.decode()
-    feed.view.queues.desired("digits", messages.Desired(is_paused=True, actor="ada"), T0 + 2)
+    feed.view.queues.desired("digits", steering.Desired(is_paused=True, actor="ada"), T0 + 2)
     assert shown() == ("paused", 1)
     monkeypatch.setattr(Feed, "is_blind", True)
     assert shown() == ("not known now", None)

@@ -16,7 +16,7 @@ from signalbox.bus.client import Bus
 from signalbox.jobs.records import Records
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names
+from signalbox.wire import messages, modeldocs, names
 from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread
 from tests.console.test_jobs import make
@@ -44,7 +44,7 @@ async def test_the_console_s_own_nats_user_may_do_what_the_console_does(tmp_path
             await topology.apply(admin)
             first, second = accepted(1), accepted(2)
             async with projecting(bus):
-                await in_thread(post_document, Bucket.MODELS, "digits", messages.Model(name="digits"), name="digits")
+                await in_thread(post_document, Bucket.MODELS, "digits", modeldocs.Model(name="digits"), name="digits")
                 await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
                 ran = await in_thread(make, 1, worker="w1", gpu="GPU-1")
                 await in_thread(lambda: fleet.drain(ME, "w1", is_draining=True))

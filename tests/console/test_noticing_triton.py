@@ -13,7 +13,7 @@ from console.config import ConsoleSettings
 from console.outbox.models import OutboxEntry
 from console.repositories import services as repositories
 from signalbox.bus.client import Bus
-from signalbox.wire import messages
+from signalbox.wire import modeldocs
 from signalbox.wire.warmups import WarmUp, WarmUpInput
 from tests.console.conftest import in_thread
 from tests.console.noticing import Rig, document, lay, served
@@ -56,7 +56,7 @@ async def test_a_model_of_triton_s_gets_the_settings_of_its_config_and_says_what
     await in_thread(lay_triton, zoo, "weigh", BATCHED)
     assert (await rig.listed(defaults={"max_batch_size": 4, "max_delivery": 2})).refused == {}
     batching = (await in_thread(document, "weigh")).batching
-    assert batching == messages.Batching(max_size=16, max_delay_ms=2.5, rows_independent=True)
+    assert batching == modeldocs.Batching(max_size=16, max_delay_ms=2.5, rows_independent=True)
     model = await in_thread(services.find, "weigh")
     assert model.max_delivery == 2
     state = await in_thread(triton.state_of, model)

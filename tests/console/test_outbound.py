@@ -28,7 +28,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound, SignalboxError
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names, outboundnames
+from signalbox.wire import keydocs, messages, names, outboundnames
 from signalbox.wire.names import Bucket
 from signalbox.wire.outbound import Batch, Delivery, HookSecret, HookState
 from signalbox.wire.outbound import Subscription as SubscriptionDocument
@@ -125,7 +125,7 @@ def test_hosts_that_jobs_may_name_reach_the_keys_and_one_webhook(admin: Actor) -
     hook, text = hosts.allow(admin, key.account_id, ["Hooks.example.com"])
     assert hook is not None
     assert text.startswith("whsec_")
-    assert document(Bucket.KEYS, messages.ApiKey).webhook_hosts == ("hooks.example.com",)
+    assert document(Bucket.KEYS, keydocs.ApiKey).webhook_hosts == ("hooks.example.com",)
     told = document(Bucket.WEBHOOKS, WebhookDocument)
     assert (told.is_for_jobs, told.hosts, told.url) == (True, ("hooks.example.com",), "")
     same, none = hosts.allow(admin, key.account_id, ["hooks.example.com", "more.example.com"])
@@ -137,7 +137,7 @@ def test_hosts_that_jobs_may_name_reach_the_keys_and_one_webhook(admin: Actor) -
             hosts.allow(admin, key.account_id, [wrong])
     assert hosts.allow(admin, key.account_id, []) == (None, "")
     assert not Webhook.objects.exists()
-    assert document(Bucket.KEYS, messages.ApiKey).webhook_hosts == ()
+    assert document(Bucket.KEYS, keydocs.ApiKey).webhook_hosts == ()
 
 
 @pytest.fixture

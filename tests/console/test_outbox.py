@@ -18,7 +18,7 @@ from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names, outboundnames
+from signalbox.wire import keydocs, messages, modeldocs, names, outboundnames, steering
 from signalbox.wire.messages import Record, State
 from signalbox.wire.names import Bucket, Header
 from tests.console.conftest import FOUND, in_thread
@@ -41,7 +41,7 @@ async def test_a_registered_model_is_published_with_what_it_takes(bus: Bus) -> N
     assert await Publisher(bus, 5).publish_due() == 1
     data = await document(bus, Bucket.MODELS, names.token("half.plus"))
     assert data is not None
-    model = messages.decode(messages.Model, data)
+    model = messages.decode(modeldocs.Model, data)
     assert model.default_version == 1
     assert model.versions[0].signatures["serving_default"].inputs["x"].dtype == "float32"
     assert len(model.versions[0].digest) == 64
@@ -49,10 +49,10 @@ async def test_a_registered_model_is_published_with_what_it_takes(bus: Bus) -> N
 
 async def test_a_revoked_key_is_published_without_waiting_for_the_next_poll(bus: Bus) -> None:
     publishing = asyncio.create_task(Publisher(bus, 600).run())
-    reported: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
+    reported: asyncio.Queue[keydocs.ApiKey] = asyncio.Queue()
     subject = names.event_of_key(Bucket.KEYS)
     received = await bus.subscribe(
-        subject, lambda message: reported.put_nowait(messages.decode(messages.ApiKey, message.data))
+        subject, lambda message: reported.put_nowait(messages.decode(keydocs.ApiKey, message.data))
     )
     try:
         async with asyncio.timeout(60):
@@ -75,7 +75,7 @@ async def test_only_the_latest_state_of_a_key_is_published_and_all_are_settled(b
     stored = await bus.leader_get(Bucket.KEYS.stream, names.key(Bucket.KEYS, key.id))
     assert stored is not None
     assert stored.seq == before + 1
-    assert messages.decode(messages.ApiKey, stored.data).revoked_at is not None
+    assert messages.decode(keydocs.ApiKey, stored.data).revoked_at is not None
     assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
 
 
@@ -85,7 +85,7 @@ async def test_publishers_that_race_never_leave_an_older_state_behind(bus: Bus, 
     last = 40
 
     def post(number: int) -> None:
-        post_document(Bucket.DESIRED, "model.m", messages.Desired(reason=str(number)))
+        post_document(Bucket.DESIRED, "model.m", steering.Desired(reason=str(number)))
 
     async def publish(publisher: Publisher) -> None:
         while await in_thread(OutboxEntry.objects.count) < last:
@@ -102,7 +102,7 @@ async def test_publishers_that_race_never_leave_an_older_state_behind(bus: Bus, 
         await second_bus.close()
     data = await document(bus, Bucket.DESIRED, "model.m")
     assert data is not None
-    assert messages.decode(messages.Desired, data).reason == str(last)
+    assert messages.decode(steering.Desired, data).reason == str(last)
 
 
 class Paused(Bus):
@@ -120,7 +120,7 @@ class Paused(Bus):
 
 async def test_a_publisher_that_was_overtaken_does_not_put_the_older_state_over_the_newer(bus: Bus, wire: Wire) -> None:
     def post(reason: str) -> None:
-        post_document(Bucket.DESIRED, "model.m", messages.Desired(reason=reason))
+        post_document(Bucket.DESIRED, "model.m", steering.Desired(reason=reason))
 
     slow_bus = await Paused.connect(wire, role="console")
     assert isinstance(slow_bus, Paused)
@@ -139,7 +139,7 @@ async def test_a_publisher_that_was_overtaken_does_not_put_the_older_state_over_
         await slow_bus.close()
     data = await document(bus, Bucket.DESIRED, "model.m")
     assert data is not None
-    assert messages.decode(messages.Desired, data).reason == "newer"
+    assert messages.decode(steering.Desired, data).reason == "newer"
 
 
 async def test_what_no_stream_keeps_is_not_lost_while_nats_is_away(own_nats: NatsServer) -> None:

@@ -25,7 +25,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.program.errors import Conflict, InvalidRequest
 from signalbox.repositories.triton import TritonConfig
-from signalbox.wire.messages import Serving
+from signalbox.wire.modeldocs import Serving
 from signalbox.wire.names import Bucket, token
 from tests.console.conftest import FOUND, Call, in_thread, submit
 from tests.console.test_jobs import make

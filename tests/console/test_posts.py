@@ -33,7 +33,7 @@ from console.queues import services as queues
 from console.selections import services as selections
 from console.views import services as views
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Residency
+from signalbox.wire.workerdocs import Residency
 from tests.console.conftest import PASSWORD, submit
 from tests.console.test_accounts import FORM as ACCOUNT
 from tests.console.test_archives import archive_of

@@ -28,7 +28,7 @@ from signalbox.bus.client import Bus, Message
 from signalbox.bus.table import put, remove
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names, queuenames
+from signalbox.wire import keydocs, messages, names, queuenames
 from signalbox.wire.names import Bucket
 from signalbox.wire.queues import (
     MOST_QUEUES,
@@ -176,7 +176,7 @@ def test_a_key_is_for_queues_of_its_account_alone(admin: Actor, shop: Account) -
     services.create(admin, "orders", "shop", {})
     grant = keys.KeyGrant(name="k", account="shop", scopes=("queues:put", "queues:get"), queues=("orders",))
     key, _ = keys.create(admin, grant)
-    told = messages.decode(messages.ApiKey, OutboxEntry.objects.filter(bucket=Bucket.KEYS.value).latest("pk").body)
+    told = messages.decode(keydocs.ApiKey, OutboxEntry.objects.filter(bucket=Bucket.KEYS.value).latest("pk").body)
     assert (told.scopes, told.queues) == (("queues:put", "queues:get"), ("orders",))
     new, _ = keys.rotate(admin, key.pk)
     assert new.queues_allowed == ["orders"]

@@ -27,7 +27,7 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
-from signalbox.wire import jobids, messages, names
+from signalbox.wire import jobids, keydocs, messages, modeldocs, names, workerdocs
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import State
 from signalbox.wire.names import Bucket, Header
@@ -64,21 +64,21 @@ async def test_documents_that_nats_lost_are_posted_again(bus: Bus) -> None:
     await publisher.publish_due()
     stored = await bus.leader_get(Bucket.KEYS.stream, names.key(Bucket.KEYS, key.id))
     assert stored is not None
-    assert messages.decode(messages.ApiKey, stored.data).hmac == key.hmac
+    assert messages.decode(keydocs.ApiKey, stored.data).hmac == key.hmac
 
 
 async def test_a_document_changed_by_hand_is_put_right(bus: Bus) -> None:
     key, _ = await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
-    forged = messages.encode(messages.ApiKey(id=key.id, account_id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
+    forged = messages.encode(keydocs.ApiKey(id=key.id, account_id=key.id, hmac="0" * 64, scopes=("jobs:submit",)))
     await bus.write(names.key(Bucket.KEYS, key.id), forged)
     assert await reconciler(bus).repost_lost_documents() == 1
     assert await reconciler(bus).repost_lost_documents() == 0  # it waits in the outbox already
     await publisher.publish_due()
     stored = await bus.leader_get(Bucket.KEYS.stream, names.key(Bucket.KEYS, key.id))
     assert stored is not None
-    assert messages.decode(messages.ApiKey, stored.data).hmac == key.hmac
+    assert messages.decode(keydocs.ApiKey, stored.data).hmac == key.hmac
     assert not await in_thread(OutboxEntry.objects.filter(published_at=None).exists)
 
 
@@ -106,7 +106,7 @@ async def test_a_deleted_model_is_removed_from_nats_and_stays_so_whatever_is_res
     await publisher.publish_due()
     stored = await bus.leader_get(Bucket.MODELS.stream, subject)
     assert stored is not None
-    assert messages.decode(messages.Model, stored.data).name == "m"
+    assert messages.decode(modeldocs.Model, stored.data).name == "m"
     assert await reconciler(bus).repost_lost_documents() == 0
 
 
@@ -123,7 +123,7 @@ async def test_documents_are_compared_some_at_a_time(bus: Bus, monkeypatch: pyte
     lost = names.key(Bucket.MODELS, names.token("m.4"))
     await bus.request_json(f"$JS.API.STREAM.PURGE.{Bucket.MODELS.stream}", {"filter": lost})
     stale = names.key(Bucket.MODELS, names.token("m.2"))
-    await bus.write(stale, messages.encode(messages.Model(name="m.2", replicas=7)))
+    await bus.write(stale, messages.encode(modeldocs.Model(name="m.2", replicas=7)))
     paused = names.key(Bucket.DESIRED, fleet.desired_key("model", "m.3"))
     await bus.write(paused, headers={Header.KV_OPERATION: "PURGE"})
     assert await reconciler(bus).repost_lost_documents() == 3
@@ -301,8 +301,10 @@ async def test_the_first_time_that_a_worker_has_a_version_in_memory_is_noted(bus
             while not await in_thread(ModelVersion.objects.filter(number=number).exclude(first_ready_at=None).exists):
                 pass
 
-    def held(*versions: tuple[int, str]) -> messages.Worker:
-        return presence("w", models=tuple(messages.Residency(model="digits", version=n, state=s) for n, s in versions))
+    def held(*versions: tuple[int, str]) -> workerdocs.Worker:
+        return presence(
+            "w", models=tuple(workerdocs.Residency(model="digits", version=n, state=s) for n, s in versions)
+        )
 
     try:
         await put(bus, Bucket.WORKERS, names.token("w"), held((1, "failed"), (2, "spare")))

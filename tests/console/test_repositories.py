@@ -33,7 +33,7 @@ from signalbox.bus import table, topology
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, Misconfigured
 from signalbox.program.settings import Wire
-from signalbox.wire import manifests, messages, names
+from signalbox.wire import manifests, messages, modeldocs, names
 from signalbox.wire.names import Bucket
 from tests.console.conftest import Call, submit
 from tests.rigs.natsserver import NatsServer
@@ -62,15 +62,15 @@ def brought(repository: Repository, name: str) -> ServedModel:
     return model
 
 
-def published() -> dict[str, messages.Access]:
+def published() -> dict[str, modeldocs.Access]:
     """Who may call each model, as its newest document says it."""
     rows = OutboxEntry.objects.filter(bucket="models").exclude(body="").order_by("pk")
-    return {row.subject_name: messages.decode(messages.Model, row.body).access for row in rows}
+    return {row.subject_name: messages.decode(modeldocs.Model, row.body).access for row in rows}
 
 
 def test_a_repository_is_private_until_its_owner_says_otherwise(admin: Actor, zoo: Repository) -> None:
     assert (zoo.url, zoo.access, zoo.is_noticed, zoo.added_by, zoo.changed_by) == (ZOO, "private", True, *["admin"] * 2)
-    assert zoo.grant == messages.Access(is_open=False)
+    assert zoo.grant == modeldocs.Access(is_open=False)
     assert [one.name for one in services.listed()] == ["zoo"]
     entry = AuditEntry.objects.get(act="repositories.manage")
     assert (entry.target_kind, entry.target, entry.after["url"], entry.after["access"]) == (
@@ -88,12 +88,12 @@ def test_a_change_of_access_publishes_every_model_it_has_brought(admin: Actor, z
     ServedModel.objects.create(name="mine", base_path="/nowhere")
     services.change(admin, "zoo", {"access": "accounts", "accounts": [shop.pk]}, reason="they pay")
     assert len(published()) == 450
-    assert set(published().values()) == {messages.Access(is_open=False, accounts=(shop.pk,))}
+    assert set(published().values()) == {modeldocs.Access(is_open=False, accounts=(shop.pk,))}
     entry = AuditEntry.objects.get(act="repositories.manage", reason="they pay")
     assert entry.before == {"access": "private", "accounts": []}
     assert entry.after == {"access": "accounts", "accounts": [shop.pk], "models_published": 450}
     services.change(admin, "zoo", {"access": "everybody", "accounts": []})
-    assert set(published().values()) == {messages.Access()}
+    assert set(published().values()) == {modeldocs.Access()}
 
 
 def test_what_is_no_matter_of_access_publishes_nothing(cast: dict[str, User], zoo: Repository) -> None:
@@ -257,12 +257,12 @@ def test_a_repository_is_added_listed_changed_and_removed_over_rest(call: Callab
     assert viewer("get", "repositories/zoo").json()["refused"] == refused
     changed = manager("patch", "repositories/zoo", {"access": "everybody", "reason": "ours"})
     assert (changed.status_code, changed.json()["access"], changed.json()["settle_s"]) == (200, "everybody", 5)
-    assert published() == {"cat": messages.Access()}
+    assert published() == {"cat": modeldocs.Access()}
     assert manager("delete", "repositories/zoo").status_code == 204
     assert viewer("get", "repositories").json() == viewer("get", "models").json()["models"] == []
     assert [one["kind"] for one in viewer("get", "deleted").json()] == ["repository"]
     assert manager("post", "repositories/zoo/undo", {"reason": "a mistake"}).json()["models"] == 1
-    assert published() == {"cat": messages.Access(is_open=True)}
+    assert published() == {"cat": modeldocs.Access(is_open=True)}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ from console.operators import services as operators
 from console.selections.models import Selection
 from console.undo import services as undo
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest
-from signalbox.wire.messages import Model, Residency, Run
+from signalbox.wire.modeldocs import Model
+from signalbox.wire.workerdocs import Residency, Run
 from tests.console.conftest import Call, submit
 from tests.console.test_jobs import START, make
 from tests.console.test_live_view import T0, document, worker

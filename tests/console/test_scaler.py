@@ -8,8 +8,8 @@ import pytest
 from console.board.capacity import Devices, devices_of
 from console.scaling.rules import NO_CAPACITY, Load
 from console.scaling.scaler import Decision, Scaler
-from signalbox.wire.messages import Device, Worker
 from signalbox.wire.scaling import ClassScale, Host, HostDevice, ModelScale, Scale, Scaling
+from signalbox.wire.workerdocs import Device, Worker
 
 ON = Scaling(is_on=True, min=0, max=4, backlog=10.0, down_window_s=10.0, zero_grace_s=30.0)
 FOUR = Devices({"": 0}, {"": 4}, {"": 0})

@@ -17,8 +17,8 @@ from console.board.capacity import Devices
 from console.scaling.rules import Load
 from console.scaling.scaler import Scaler
 from signalbox.wire.hosts import first_start, is_overruled, kept_devices
-from signalbox.wire.messages import Device
 from signalbox.wire.scaling import Host, HostDevice, Scale, Scaling
+from signalbox.wire.workerdocs import Device
 
 STEP_S = 0.1
 START_S = 6.0

@@ -23,10 +23,11 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put, remove
 from signalbox.program.metrics import REGISTRY
 from signalbox.wire import messages, names
-from signalbox.wire.messages import Desired, Device, Residency, Worker
 from signalbox.wire.names import SCALE, Bucket
 from signalbox.wire.queues import DEFAULT_GROUP, GroupState, Queue, QueueState, SideState
 from signalbox.wire.scaling import Host, HostDevice, Scale
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Device, Residency, Worker
 from tests.console.conftest import in_thread
 from tests.console.traffic import accepted, submit
 from tests.rigs.presence import presence

@@ -25,9 +25,10 @@ from console.outbox.models import OutboxEntry
 from console.undo import services as undo
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire import messages
-from signalbox.wire.messages import Device, Residency, Version
+from signalbox.wire import messages, modeldocs, steering
+from signalbox.wire.modeldocs import Version
 from signalbox.wire.scaling import ClassScale, Host, HostDevice, HostWorker, ModelScale, Scale
+from signalbox.wire.workerdocs import Device, Residency
 from tests.console.conftest import Call, submit
 from tests.rigs.presence import presence
 
@@ -62,7 +63,7 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
     monkeypatch.setattr(Feed, "is_blind", False)
     monkeypatch.setattr(feed.scaling, "hosts", lambda: [AGENT])
     monkeypatch.setattr(hosts, "ask", lambda *_: [])
-    document = messages.Model(name="digits", versions=(Version(version=1, path="/m"),), replicas=3)
+    document = modeldocs.Model(name="digits", versions=(Version(version=1, path="/m"),), replicas=3)
     monkeypatch.setattr(feed.tables, "_models", lambda _: document)
     feed.scaling.scale = WANTED
     feed.view.presence("w0", presence("w0", "d0", models=(LOADED,), token=7, host="h/boot"), 1_000_000.0)
@@ -151,7 +152,7 @@ def test_a_fleet_that_goes_to_no_worker_and_has_its_first_again_has_lost_none(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, view = 1_000_000.0, feed.view
-    view.model("digits", messages.Model(name="digits"), now)
+    view.model("digits", modeldocs.Model(name="digits"), now)
 
     def alarms(host: Host) -> dict[str, Any]:
         monkeypatch.setattr(feed.scaling, "hosts", lambda: [host])
@@ -187,7 +188,7 @@ def test_a_fleet_that_goes_to_no_worker_and_has_its_first_again_has_lost_none(
 
 def test_alarms_heed_at_once_what_agents_say(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     now, view = 1_000_000.0, feed.view
-    view.model("digits", messages.Model(name="digits"), now)
+    view.model("digits", modeldocs.Model(name="digits"), now)
     view.presence("w0", presence("w0", "d0", state="starting", host="h/boot"), now)
     view.queues.gauge("digits", Gauge(3, now), now)
     begun = replace(AGENT, workers=(replace(AGENT.workers[0], state="starting"),))
@@ -266,9 +267,9 @@ def test_a_host_shows_its_agent_and_is_drained_and_taken_back(
     assert submit(client, "/workers/-/hosts/h/drain", {"draining": "1", "reason": "disk"}).status_code == 302
     entry = OutboxEntry.objects.latest("pk")
     assert entry.key == "host.gpu-1"
-    assert messages.decode(messages.Desired, entry.body).is_draining
+    assert messages.decode(steering.Desired, entry.body).is_draining
     assert "Resume" in client.get("/workers/-/hosts/h").content.decode()
     undo.undo(admin, AuditEntry.objects.get(act="workers.drain"))
-    assert not messages.decode(messages.Desired, OutboxEntry.objects.latest("pk").body).is_draining
+    assert not messages.decode(steering.Desired, OutboxEntry.objects.latest("pk").body).is_draining
     assert call("operator")("put", "hosts/gone/drain", {"on": True}).status_code == 404
     assert services.drain_host(admin, "h", is_draining=True).is_on

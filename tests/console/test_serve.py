@@ -24,7 +24,7 @@ from signalbox.bus import topology
 from signalbox.bus.client import Bus, Message
 from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
-from signalbox.wire import messages, names
+from signalbox.wire import keydocs, messages, names
 from signalbox.wire.names import Bucket
 from tests.rigs.hostileclients import (
     LIMIT_S,
@@ -152,10 +152,10 @@ async def test_without_nats_the_console_serves_says_so_and_tells_later_what_was_
     async with server:
         bus = await Bus.connect(Wire(nats_url=url), role="admin")
         try:
-            reported: asyncio.Queue[messages.ApiKey] = asyncio.Queue()
+            reported: asyncio.Queue[keydocs.ApiKey] = asyncio.Queue()
 
             def take(message: Message) -> None:
-                reported.put_nowait(messages.decode(messages.ApiKey, message.data))
+                reported.put_nowait(messages.decode(keydocs.ApiKey, message.data))
 
             await bus.subscribe(names.event_of_key(Bucket.KEYS, kid), take)
             await topology.apply(bus)

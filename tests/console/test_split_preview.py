@@ -18,7 +18,7 @@ from console.splits import acts, preview
 from console.splits.preview import Difference, Move
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Residency
+from signalbox.wire.workerdocs import Residency
 from tests.console.conftest import submit
 from tests.console.test_live_view import worker
 from tests.console.test_rollups import ended, message

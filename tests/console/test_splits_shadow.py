@@ -16,8 +16,8 @@ from console.controller import shadows
 from console.splits import acts
 from console.splits.shadow import lower_bound, why_told
 from signalbox.program.errors import InvalidRequest
-from signalbox.wire.messages import Device, Residency, Worker
 from signalbox.wire.shadows import ShadowFigures, TensorDifference
+from signalbox.wire.workerdocs import Device, Residency, Worker
 from tests.console.conftest import Call, submit
 from tests.console.test_models import published
 

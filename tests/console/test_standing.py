@@ -12,8 +12,10 @@ from console.feed.feed import Feed
 from console.feed.running import running
 from console.jobs.models import Job
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Desired, Model, Residency
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import token
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Residency
 from tests.console.test_jobs import make
 from tests.console.test_live_view import T0, worker
 

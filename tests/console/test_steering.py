@@ -16,8 +16,9 @@ from console.fleet.models import DesiredState
 from console.outbox.models import OutboxEntry
 from signalbox.program.settings import Wire
 from signalbox.wire.eviction import ResidencyUse
-from signalbox.wire.messages import Device, Residency, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.steering import Evict, Pin, Prefetch
+from signalbox.wire.workerdocs import Device, Residency
 from tests.console.conftest import Call, submit
 from tests.console.test_live_view import worker
 

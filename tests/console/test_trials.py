@@ -25,7 +25,7 @@ from console.outbox.models import OutboxEntry
 from console.trials import front, inputs, services, snippets
 from console.trials.models import MOST_ANSWER, Trial
 from signalbox.program.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from tests.console.conftest import submit
 
 Browser = Callable[[str], Client]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from console.catalog import triton
 from signalbox.repositories.triton import TritonConfig, TritonTensor
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 
 SIGNATURES = {
     "serving_default": Signature(

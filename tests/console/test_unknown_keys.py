@@ -26,7 +26,7 @@ from console.outbox.models import OutboxEntry
 from console.outbox.publisher import Publisher
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Conflict, NotFound
-from signalbox.wire import messages, names
+from signalbox.wire import keydocs, messages, names
 from signalbox.wire.names import Bucket
 from tests.console.conftest import in_thread, submit
 
@@ -34,15 +34,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ME = system_actor("tests")
 
 
-def doc(**changes: object) -> messages.ApiKey:
-    return messages.ApiKey(**{"id": "k", "account_id": "k", "hmac": "0" * 64, **changes})  # type: ignore[arg-type]  # a test's fields
+def doc(**changes: object) -> keydocs.ApiKey:
+    return keydocs.ApiKey(**{"id": "k", "account_id": "k", "hmac": "0" * 64, **changes})  # type: ignore[arg-type]  # a test's fields
 
 
-async def reported(bus: Bus, kid: str) -> messages.ApiKey:
+async def reported(bus: Bus, kid: str) -> keydocs.ApiKey:
     """What gateways know of a key."""
     stored = await bus.leader_get(Bucket.KEYS.stream, names.key(Bucket.KEYS, kid))
     assert stored is not None
-    return messages.decode(messages.ApiKey, stored.data)
+    return messages.decode(keydocs.ApiKey, stored.data)
 
 
 async def settle(bus: Bus) -> None:
@@ -164,7 +164,7 @@ async def test_a_key_that_only_nats_knows_is_revoked(bus: Bus) -> None:
         await in_thread(lambda: keys.revoke(ME, "unknown"))
 
 
-def held(*docs: messages.ApiKey) -> dict[str, bytes]:
+def held(*docs: keydocs.ApiKey) -> dict[str, bytes]:
     return {one.id: messages.encode(one) for one in docs}
 
 

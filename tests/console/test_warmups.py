@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from console.catalog import triton
 from console.catalog.warmups import MOST, MOST_ELEMENTS, warm_ups
 from signalbox.repositories.triton import TritonConfig, TritonFill, TritonWarmUp
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.warmups import WarmUp, WarmUpInput
 
 X = TritonFill("float32", (8,), "zero")

@@ -19,8 +19,8 @@ from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.eviction import ResidencyUse
 from signalbox.wire.manifests import CachedFiles, HostCache
-from signalbox.wire.messages import Residency
 from signalbox.wire.names import Bucket
+from signalbox.wire.workerdocs import Residency
 from tests.console.conftest import submit
 from tests.console.test_jobs import make
 from tests.console.test_live_lanes import computing

@@ -10,22 +10,10 @@ from signalbox.bus.client import Bus, Delivery, Puller
 from signalbox.bus.table import put, remove
 from signalbox.jobs import delivery, life
 from signalbox.wire.jobids import new_job_id
-from signalbox.wire.messages import (
-    Device,
-    ErrorInfo,
-    Job,
-    Lease,
-    Limits,
-    Model,
-    Record,
-    Residency,
-    Run,
-    Ticket,
-    Version,
-    Worker,
-    header,
-)
+from signalbox.wire.messages import ErrorInfo, Job, Record, header
+from signalbox.wire.modeldocs import Limits, Model, Version
 from signalbox.wire.names import Bucket, Header, Priority, Stream, job, state, ticket, token
+from signalbox.wire.workerdocs import Device, Lease, Residency, Run, Ticket, Worker
 
 TTL_S = 20
 GPU = Device(id="CPU-1f0c2a9b-0", kind="cpu", name="cpu:0", memory_bytes=8 * 1024**3)

@@ -25,8 +25,12 @@ from signalbox.bus import table
 from signalbox.ops.ports import HOST, free_port
 from signalbox.program import keys
 from signalbox.wire import names
-from signalbox.wire.messages import Desired, Limits, Share, Worker, decode
+from signalbox.wire.keydocs import Share
+from signalbox.wire.messages import decode
+from signalbox.wire.modeldocs import Limits
 from signalbox.wire.names import Bucket, Stream
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import models, outage
 from tests.rigs.hostileclients import (
     LIMIT_S,

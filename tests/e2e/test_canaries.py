@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from signalbox.program import keys
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from tests.rigs import models, outage
 from tests.rigs.canaries import canary, leaks, read_all
 from tests.rigs.outage import House, becomes, floats

@@ -20,9 +20,9 @@ from signalbox.ops.up.consoleclient import ConsoleClient
 from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.stack import ADMIN
 from signalbox.wire import messages, names
-from signalbox.wire.messages import Device
 from signalbox.wire.names import SCALE, Bucket
 from signalbox.wire.scaling import Host, HostDevice, Scale
+from signalbox.wire.workerdocs import Device
 from tests.rigs import models, postgres
 from tests.rigs.outage import House, becomes
 from tests.rigs.postgres import Postgres

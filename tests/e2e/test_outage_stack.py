@@ -12,7 +12,7 @@ import pytest_asyncio
 from signalbox.bus import topology
 from signalbox.program import keys
 from signalbox.program.errors import Unavailable
-from signalbox.wire.messages import Limits
+from signalbox.wire.modeldocs import Limits
 from tests.rigs import lightworker, outage
 from tests.rigs.outage import Caller, House, becomes, floats, load
 

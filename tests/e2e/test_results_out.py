@@ -17,7 +17,7 @@ from standardwebhooks import Webhook as Verifier
 
 from signalbox.bus import table
 from signalbox.wire import outboundnames
-from signalbox.wire.messages import Limits
+from signalbox.wire.modeldocs import Limits
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import End, HookSecret, Subscription, Webhook
 from tests.rigs import lightworker, outage

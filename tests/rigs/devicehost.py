@@ -20,8 +20,8 @@ from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
 from signalbox.wire import tensors
-from signalbox.wire.messages import Device
 from signalbox.wire.tensors import Tensor
+from signalbox.wire.workerdocs import Device
 from tests.rigs import lightworker
 from workers.device import devices
 from workers.device.handle import LeaseHandle

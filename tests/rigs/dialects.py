@@ -4,7 +4,7 @@ from gateway_plugin.api.dialect import Dialects
 from gateway_plugin.jsonresponses import JsonResponse, error_response, problem_response
 from gateway_plugin.request import Request
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 
 class Refusing:

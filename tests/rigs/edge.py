@@ -21,7 +21,7 @@ from gateway_plugin.upstream.http import HttpUpstream
 from gateway_plugin.upstream.server import HttpServer
 from signalbox.program import metrics
 from signalbox.program.errors import SignalboxError, Unauthorized
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from tests.rigs.gateway import ALL_SCOPES, Rig
 
 LIMIT_S: Final = 60

@@ -31,21 +31,12 @@ from signalbox.program import keys
 from signalbox.program.errors import StaleRevision
 from signalbox.program.settings import Wire
 from signalbox.wire import names, tensors
-from signalbox.wire.messages import (
-    ApiKey,
-    ErrorInfo,
-    Limits,
-    Model,
-    Record,
-    Residency,
-    Signature,
-    State,
-    TensorSpec,
-    Version,
-    header,
-)
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import ErrorInfo, Record, State, header
+from signalbox.wire.modeldocs import Limits, Model, Signature, TensorSpec, Version
 from signalbox.wire.names import PRIORITIES, Bucket, Header, Stream
 from signalbox.wire.tensors import Tensor
+from signalbox.wire.workerdocs import Residency
 from tests.rigs.presence import presence
 
 PEPPER = "pepper of the tests"

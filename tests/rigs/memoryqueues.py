@@ -24,7 +24,7 @@ from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.http import HttpUpstream
 from gateway_plugin.upstream.server import HttpServer
 from signalbox.program.errors import Conflict, Forbidden, NotFound, SignalboxError, Unauthorized
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import Queue
 from tests.rigs.edge import Everybody

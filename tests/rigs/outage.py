@@ -24,8 +24,10 @@ from signalbox.ops.up.datadir import DataDir
 from signalbox.ops.up.options import UpOptions
 from signalbox.ops.up.stack import UpStack
 from signalbox.program import keys
-from signalbox.wire.messages import ApiKey, Batching, Lease, Limits, Model, Signature, TensorSpec, Version
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.modeldocs import Batching, Limits, Model, Signature, TensorSpec, Version
 from signalbox.wire.names import Bucket, token
+from signalbox.wire.workerdocs import Lease
 from tests.rigs import lightworker
 from tests.rigs.processes import gone
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from signalbox.wire.messages import Device, Worker
+from signalbox.wire.workerdocs import Device, Worker
 
 
 def presence(worker_id: str, device: str = "CPU-test-0", **fields: Any) -> Worker:

@@ -11,7 +11,7 @@ from signalbox.repositories.location import Location
 from signalbox.repositories.store import ObjectStore
 from signalbox.wire import names
 from signalbox.wire.manifests import Manifest, ManifestFile
-from signalbox.wire.messages import Model, Version
+from signalbox.wire.modeldocs import Model, Version
 from signalbox.wire.names import Bucket
 from tests.rigs.lightrunner import KIND
 from tests.rigs.objectstore import ObjectStoreServer

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus, Message
 from signalbox.bus.table import put
 from signalbox.wire import jobids, names, tensors
-from signalbox.wire.messages import Batching, Job, Limits, Model, Record, State, Version, decode, header
+from signalbox.wire.messages import Job, Record, State, decode, header
+from signalbox.wire.modeldocs import Batching, Limits, Model, Version
 from signalbox.wire.names import Bucket, Header, Stream, token
 from signalbox.wire.tensors import Tensor
 

@@ -27,7 +27,9 @@ from signalbox.bus.stalls import Stalls
 from signalbox.program import keys
 from signalbox.program.errors import StaleRevision
 from signalbox.wire import names
-from signalbox.wire.messages import ApiKey, Model, Signature, TensorSpec, Version, encode
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import encode
+from signalbox.wire.modeldocs import Model, Signature, TensorSpec, Version
 from signalbox.wire.names import Bucket, Stream
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "dispatch"

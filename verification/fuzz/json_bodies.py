@@ -22,7 +22,7 @@ from gateway_plugin.codec.outputs import render, split_strings
 from gateway_plugin.jsonresponses import problem
 from signalbox.front.jsonbody import MAX_DEPTH, Bounds, parse
 from signalbox.program.errors import InvalidRequest, SignalboxError, meaning
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "json_bodies"

@@ -15,7 +15,7 @@ from gateway_plugin.api.oip.grpc import SERVICE
 from gateway_plugin.codec.oip.request import HEADER
 from gateway_plugin.request import Request
 from signalbox.program.errors import DeadlineExceeded, SignalboxError, Unimplemented, meaning
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from verification.fuzz.dispatch import KID, Plugin, plugin
 from verification.fuzz.json_bodies import TOKENS as BODY_TOKENS
 

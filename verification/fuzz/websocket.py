@@ -22,7 +22,7 @@ from console.board.view import LiveView  # noqa: E402  Django first
 from console.feed.hub import Hub  # noqa: E402  Django first
 from console.feed.watched import WatchedJobs  # noqa: E402  Django first
 from console.live.consumer import ACTS, MESSAGE_LIMIT, Subscribe, read  # noqa: E402  Django first
-from signalbox.wire.messages import Desired  # noqa: E402  Django first
+from signalbox.wire.steering import Desired  # noqa: E402  Django first
 
 SEEDS: Final = Path(__file__).parent / "corpus" / "websocket"
 SHARE: Final = 15_000

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from itertools import permutations
 from typing import Any, Final
 
-from signalbox.wire import messages
+from signalbox.wire import messages, workerdocs
 from verification.scope.nodes import RULES, Node, Op
 from verification.scope.world import NS, World
 from workers.guard.machine import GuardMachine
@@ -185,7 +185,7 @@ class _View:
         place, life = self.boot(boot)
         return (-1, 0) if life else (place, self.rank[token])
 
-    def lease_record(self, record: messages.Lease | None) -> Any:
+    def lease_record(self, record: workerdocs.Lease | None) -> Any:
         if record is None:
             return None
         node = self.world.nodes.get(record.owner)
@@ -421,7 +421,7 @@ def _numbers_of(node: Node) -> set[int]:
     return found | {event.floor for event in node.words if isinstance(event, events.Locked)}
 
 
-def _records_of(node: Node) -> list[messages.Lease | None]:
+def _records_of(node: Node) -> list[workerdocs.Lease | None]:
     """Those of the lease that a worker has seen or is writing."""
     records = [node.op.write.record] if node.op is not None else []
     if node.lease._op is not None:

@@ -11,7 +11,7 @@ from collections.abc import Container
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from signalbox.wire import messages
+from signalbox.wire import messages, workerdocs
 from verification.scope.nodes import RULES, InHand, Machines, Node, Op, born, new_guard
 from workers.guard.machine import LEAVE_NS
 from workers.lease import effects, events
@@ -101,7 +101,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.fresh: set[str] = set()
         self.todo: deque[tuple[str, events.Event]] = deque()
-        self.record: messages.Lease | None = None
+        self.record: workerdocs.Lease | None = None
         self.revision = self.sequence = self.ticket_sequence = 0
         self.expires_at = 0
         self.is_overdue = self.is_wiped = False
@@ -421,7 +421,7 @@ class World:
         self.put(write.record, write.ttl_s)
         return events.Written(self.revision)
 
-    def check_chain(self, new: messages.Lease) -> None:
+    def check_chain(self, new: workerdocs.Lease) -> None:
         """S2: who stores FREE held the lease until then. A stream made anew repeats its revisions,
         and with them compare-and-set proves nothing: there only the flock and the tokens protect."""
         old = self.record
@@ -430,7 +430,7 @@ class World:
         if old is None or old.state != HELD or old.boot != new.boot:
             raise Violation(f"{new.boot} frees what {old.boot if old else 'no boot'} holds")
 
-    def put(self, record: messages.Lease | None, ttl_s: int | None) -> None:
+    def put(self, record: workerdocs.Lease | None, ttl_s: int | None) -> None:
         """A new revision."""
         self.sequence += 1
         self.record, self.revision, self.is_overdue = record, self.sequence, False

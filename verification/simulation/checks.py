@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from signalbox.jobs.repair import NOBODY_LEFT
 from signalbox.program.errors import InputLost
-from signalbox.wire.messages import Lease, Record, State
+from signalbox.wire.messages import Record, State
+from signalbox.wire.workerdocs import Lease
 from verification.simulation.runner import Stay
 
 if TYPE_CHECKING:

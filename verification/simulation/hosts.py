@@ -18,8 +18,9 @@ from signalbox.jobs import deletion
 from signalbox.jobs.change import change
 from signalbox.jobs.records import Found, Records
 from signalbox.program.errors import SignalboxError
-from signalbox.wire import messages
-from signalbox.wire.messages import ApiKey, Job, Record
+from signalbox.wire import workerdocs
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Job, Record
 from tests.rigs.unstaged import Unstaged
 from verification.simulation.guarding import starter
 from verification.simulation.kernel import Machine, Process
@@ -106,7 +107,7 @@ class Worker(Host):
             bus,
             self._settings(),
             identity,
-            messages.Device(id=self.device.id, kind=shape.kind, name=self.device.id),
+            workerdocs.Device(id=self.device.id, kind=shape.kind, name=self.device.id),
             start_guard=starter(process, self._start_runner),
             make_stages=Unstaged,
         )

@@ -13,8 +13,9 @@ from signalbox.bus.transport.frames import parse_headers
 from signalbox.jobs import deletion
 from signalbox.jobs.delayed import is_delayed
 from signalbox.wire import jobids, names
-from signalbox.wire.messages import Job, Lease, Record, State, Ticket, decode
+from signalbox.wire.messages import Job, Record, State, decode
 from signalbox.wire.names import Bucket, Header
+from signalbox.wire.workerdocs import Lease, Ticket
 from verification.simulation import checks
 from verification.simulation.kernel import Process
 from verification.simulation.nats.bus import ModelBus

@@ -21,7 +21,7 @@ from signalbox.bus.table import put
 from signalbox.program.settings import Wire
 from signalbox.wire import jobids, names
 from signalbox.wire.assets import STREAMS
-from signalbox.wire.messages import Batching, Limits, Model, Version
+from signalbox.wire.modeldocs import Batching, Limits, Model, Version
 from signalbox.wire.names import Bucket
 from verification.simulation.clients import Caller, Ledger
 from verification.simulation.hosts import Gateway, Host, Worker

@@ -19,7 +19,7 @@ import msgspec
 
 from signalbox.program import log
 from signalbox.program.errors import Misconfigured
-from signalbox.wire.messages import Device
+from signalbox.wire.workerdocs import Device
 from workers.host import gauges
 from workers.host.identity import host_id
 

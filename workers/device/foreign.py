@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from signalbox.program import log
-from signalbox.wire.messages import Device
+from signalbox.wire.workerdocs import Device
 from workers.device import devices
 from workers.device.devices import Gpu, Unfree
 from workers.host import gauges

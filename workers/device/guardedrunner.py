@@ -14,7 +14,7 @@ from signalbox.program import log
 from signalbox.program.errors import Misconfigured
 from signalbox.program.tasks import Background, TaskGroup
 from signalbox.wire import names
-from signalbox.wire.messages import Device
+from signalbox.wire.workerdocs import Device
 from workers.device.settings import DeviceSettings
 from workers.guard.link import GuardLink, GuardOrders, GuardReport, StartGuard
 from workers.runner.link import RunnerLink

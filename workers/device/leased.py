@@ -18,8 +18,8 @@ from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.filesystem import remote_kind
 from signalbox.program.tasks import Background
 from signalbox.wire import names
-from signalbox.wire.messages import Device
 from signalbox.wire.names import Bucket
+from signalbox.wire.workerdocs import Device
 from workers.device import devices
 from workers.device.foreign import Watch
 from workers.device.guardedrunner import GuardedRunner

@@ -7,7 +7,7 @@ import msgspec
 
 from signalbox.bus.client import Bus, Message
 from signalbox.program.errors import Ambiguous, SignalboxError, StaleRevision
-from signalbox.wire import messages, names
+from signalbox.wire import messages, names, workerdocs
 from signalbox.wire.names import Bucket, Header
 from workers.lease import effects, events
 from workers.lease.events import Event
@@ -67,7 +67,7 @@ class LeaseRecord:
         if is_gone(headers, data):
             return events.Observed(None, revision, is_leader)
         try:
-            record = messages.decode(messages.Lease, data)
+            record = messages.decode(workerdocs.Lease, data)
         except msgspec.MsgspecError as error:  # perhaps of a newer version: this worker must not overwrite it
             self._log.error("lease.unreadable", revision=revision, error=str(error))
             return None

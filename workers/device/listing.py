@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from signalbox.wire.messages import Device
+from signalbox.wire.workerdocs import Device
 from workers.device import devices
 from workers.host.identity import host_of
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from signalbox.wire.messages import Device
+from signalbox.wire.workerdocs import Device
 from workers.lease.rules import Rules
 from workers.runner.wire import FROZEN_S
 from workers.sandbox.confinement import Sandbox

@@ -8,8 +8,8 @@ import msgspec
 from signalbox.bus.client import Bus, Message
 from signalbox.program.errors import SignalboxError, StaleRevision
 from signalbox.wire import messages, names
-from signalbox.wire.messages import Ticket
 from signalbox.wire.names import Bucket, Header
+from signalbox.wire.workerdocs import Ticket
 from workers.device.leaserecord import is_gone
 from workers.lease.tickets import DropTicket, OwnTicket, PutTicket, WaitQueue
 

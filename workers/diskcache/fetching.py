@@ -14,7 +14,7 @@ from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire.manifests import ManifestFile
-from signalbox.wire.messages import Version
+from signalbox.wire.modeldocs import Version
 from workers.diskcache import pinned
 from workers.diskcache.cachedversion import CachedVersion, Facts, VersionLock
 from workers.diskcache.download import Download, Store

@@ -16,7 +16,8 @@ from signalbox.bus.client import Bus
 from signalbox.program import log
 from signalbox.program.errors import NotServing, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
-from signalbox.wire.messages import Model, Residency, Version
+from signalbox.wire.modeldocs import Model, Version
+from signalbox.wire.workerdocs import Residency
 from workers.diskcache import pinned
 from workers.diskcache.cachedversion import CachedVersion, Facts, VersionLock
 from workers.diskcache.contents import Contents

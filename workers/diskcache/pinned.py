@@ -8,7 +8,8 @@ from signalbox.bus.table import put
 from signalbox.program.errors import NotServing, SignalboxError, Unavailable
 from signalbox.wire import names
 from signalbox.wire.manifests import Manifest, VersionDigest
-from signalbox.wire.messages import Version, decode
+from signalbox.wire.messages import decode
+from signalbox.wire.modeldocs import Version
 from signalbox.wire.names import Bucket
 from workers.diskcache.place import Key
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
-from signalbox.wire.messages import Model, Version
+from signalbox.wire.modeldocs import Model, Version
 
 Key = tuple[str, int]
 """Model name and version."""

@@ -11,7 +11,7 @@ from typing import Final
 import prometheus_client
 
 from signalbox.program import metrics
-from signalbox.wire.messages import Worker
+from signalbox.wire.workerdocs import Worker
 
 MEMORY: Final = metrics.gauge("device_memory_bytes", "Memory of the device; 0 for a virtual one.", "device")
 BUDGET: Final = metrics.gauge("device_budget_bytes", "Of the device's memory that versions may take.", "device")

@@ -13,10 +13,11 @@ from signalbox.bus.table import Table
 from signalbox.jobs.delivery import generation_of
 from signalbox.program import log
 from signalbox.wire import rollout
-from signalbox.wire.messages import Desired, Limits, Model, Serving, Worker
+from signalbox.wire.modeldocs import Limits, Model, Serving
 from signalbox.wire.names import Bucket, token, untoken
 from signalbox.wire.placement import homes_of, kept_models
-from signalbox.wire.steering import Pin, Prefetch
+from signalbox.wire.steering import Desired, Pin, Prefetch
+from signalbox.wire.workerdocs import Worker
 from workers.host.quarantine import Quarantine
 
 

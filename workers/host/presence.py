@@ -20,8 +20,8 @@ from signalbox.bus.table import put, remove
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError
 from signalbox.wire import messages
-from signalbox.wire.messages import Residency, Worker
 from signalbox.wire.names import Bucket, token
+from signalbox.wire.workerdocs import Residency, Worker
 from workers.host import gauges
 from workers.host.devicegauges import DEVICE
 

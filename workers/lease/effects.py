@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from signalbox.wire import messages
+from signalbox.wire import workerdocs
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRecord:
     """Write ``record`` expecting revision ``expect``; the answer is the event Written, WriteRefused or WriteFailed."""
 
-    record: messages.Lease
+    record: workerdocs.Lease
     expect: int
     ttl_s: int | None
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from signalbox.wire import messages
+from signalbox.wire import workerdocs
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +12,7 @@ class Observed:
     record: ``None`` where it was deleted or has expired; the revision is then the marker's, or 0 where nothing is left.
     """
 
-    record: messages.Lease | None
+    record: workerdocs.Lease | None
     revision: int
     is_leader: bool = False
 

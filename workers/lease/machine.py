@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from signalbox.wire import messages
+from signalbox.wire import workerdocs
 from workers.lease import effects, events
 from workers.lease.effects import Effect
 from workers.lease.events import Event
@@ -112,7 +112,7 @@ class LeaseMachine:
         self._floor, self._locked_at = 0, 0.0
         self._holder, self._taken_at = "", -_NEVER
         self._op: Op | None = None
-        self._sent_at, self._sent = 0.0, messages.Lease(state=FREE, gpu=gpu)
+        self._sent_at, self._sent = 0.0, workerdocs.Lease(state=FREE, gpu=gpu)
         self._is_reading, self._is_runner_ready = False, False
         self._is_wanted, self._is_allowed = False, True
         self._idle_since: float | None = 0.0
@@ -502,7 +502,7 @@ class LeaseMachine:
         turn_at = self._turn_at(self._seen.record, now)
         return max(turn_at, self._stand_back_until, self._retry_at)
 
-    def _turn_at(self, record: messages.Lease | None, now: float) -> float:
+    def _turn_at(self, record: workerdocs.Lease | None, now: float) -> float:
         me = self.me
         rank = self.waiters.ahead(me.id)
         if record is None:
@@ -538,9 +538,9 @@ class LeaseMachine:
         stored = self._floor if self.flock is Flock.HELD else 0
         return max(stored, record.last_token if record else 0, record.token if record else 0)
 
-    def _held_record(self, since: float, *, last_token: int, token: int = 0, beats: int = 0) -> messages.Lease:
+    def _held_record(self, since: float, *, last_token: int, token: int = 0, beats: int = 0) -> workerdocs.Lease:
         """token: 0 while the lease is being acquired, as its write makes the token."""
-        return messages.Lease(
+        return workerdocs.Lease(
             state=HELD,
             gpu=self.gpu,
             owner=self.me.id,
@@ -554,8 +554,8 @@ class LeaseMachine:
             beats=beats,
         )
 
-    def _free_record(self, held: HeldLease) -> messages.Lease:
-        return messages.Lease(
+    def _free_record(self, held: HeldLease) -> workerdocs.Lease:
+        return workerdocs.Lease(
             state=FREE,
             gpu=self.gpu,
             boot=self.me.boot,
@@ -565,7 +565,7 @@ class LeaseMachine:
             since=held.since + self._epoch,
         )
 
-    def _write(self, op: Op, record: messages.Lease, expect: int, ttl_s: int | None, now: float) -> None:
+    def _write(self, op: Op, record: workerdocs.Lease, expect: int, ttl_s: int | None, now: float) -> None:
         self._op, self._sent_at, self._sent = op, now, record
         self._out.append(effects.WriteRecord(record, expect, ttl_s))
 

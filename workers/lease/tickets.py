@@ -6,7 +6,7 @@ only grow and no program assigns them. The promise is V2 of docs/guarantees.md.
 
 from typing import Final, NamedTuple
 
-from signalbox.wire.messages import Ticket
+from signalbox.wire.workerdocs import Ticket
 
 _RETRY_S: Final = 0.5
 

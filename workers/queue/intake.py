@@ -26,8 +26,8 @@ from signalbox.program import log
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.tasks import Background
 from signalbox.wire import names
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import PRIORITIES, Priority, Stream
+from signalbox.wire.workerdocs import Worker
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.host.hints import Hints

@@ -48,8 +48,10 @@ from signalbox.program.errors import InputLost, NewerVersion, NotFound, Signalbo
 from signalbox.program.tasks import TaskGroup
 from signalbox.wire import names
 from signalbox.wire.duties import ReconcilerPosition
-from signalbox.wire.messages import Job, Model, Record, State, Worker, decode, encode
+from signalbox.wire.messages import Job, Record, State, decode, encode
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import POSITION, RECONCILER, Bucket, Header, Stream, token
+from signalbox.wire.workerdocs import Worker
 from workers.host import gauges
 from workers.recovery.delayed import DelayedJobs, Released
 from workers.recovery.erasure import Erasure

@@ -22,7 +22,8 @@ from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import NewerVersion, NotFound
 from signalbox.wire import jobids, names
-from signalbox.wire.messages import Job, Worker
+from signalbox.wire.messages import Job
+from signalbox.wire.workerdocs import Worker
 from workers.host import gauges
 from workers.host.presence import MOST_COUNTED
 from workers.recovery.queued import is_deep, walk_jobs

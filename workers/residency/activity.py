@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from signalbox.wire.messages import Run
+from signalbox.wire.workerdocs import Run
 from workers.host.presence import MAX_NAMED
 from workers.statistics.worker import Statistics
 

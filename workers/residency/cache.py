@@ -14,8 +14,8 @@ from typing import NamedTuple
 from signalbox.program.errors import OutOfMemory
 from signalbox.wire import eviction
 from signalbox.wire.eviction import Loaded, ResidencyUse
-from signalbox.wire.messages import Joining, Residency
 from signalbox.wire.shadows import ShadowFigures
+from signalbox.wire.workerdocs import Joining, Residency
 from workers.statistics.uses import Uses
 
 Key = tuple[str, int]

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from signalbox.program import log
 from signalbox.program.errors import DeadlineExceeded, LeaseLost, NotFound, RunnerCrashed, SignalboxError, Unavailable
-from signalbox.wire.messages import Joining, Model, Version
+from signalbox.wire.modeldocs import Model, Version
+from signalbox.wire.workerdocs import Joining
 from workers.residency.activity import Activity
 from workers.runner.errortext import without_paths
 from workers.runner.frames import JoiningTried

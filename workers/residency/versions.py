@@ -26,7 +26,7 @@ from signalbox.program.errors import (
     SignalboxError,
     Unavailable,
 )
-from signalbox.wire.messages import Model, Version
+from signalbox.wire.modeldocs import Model, Version
 from workers.diskcache.place import LocalFiles, Place
 from workers.host import gauges
 from workers.residency.activity import Activity

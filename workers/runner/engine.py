@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from signalbox.program import errors
 from signalbox.wire import signatures, tensors
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.tensors import Tensor
 from signalbox.wire.warmups import WarmUp
 from workers.runner import arrays, operations, savedmodel, sessions, warmup

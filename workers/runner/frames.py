@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from signalbox.program.errors import Bug
-from signalbox.wire.messages import Signature
+from signalbox.wire.modeldocs import Signature
 from signalbox.wire.warmups import WarmUp
 from workers.sandbox.confinement import Confinement
 
@@ -134,7 +134,7 @@ class LoadReport(NamedTuple):
 
 
 class JoiningTried(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What came of it; see :class:`signalbox.wire.messages.Joining`."""
+    """What came of it; see :class:`signalbox.wire.workerdocs.Joining`."""
 
     id: int
     joined: tuple[str, ...]

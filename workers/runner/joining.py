@@ -17,7 +17,7 @@ import numpy as np
 
 from signalbox.program.errors import OutOfMemory, RunnerCrashed, SignalboxError
 from signalbox.wire import tensors
-from signalbox.wire.messages import Signature
+from signalbox.wire.modeldocs import Signature
 from workers.runner.arrays import Array, Output, array_of
 from workers.runner.likeness import floor, is_inexact, unlike, wide
 from workers.runner.madeup import random_values
@@ -40,7 +40,7 @@ Run = Callable[[str, bytes], bytes]
 
 
 class Findings(NamedTuple):
-    """The fields of :class:`signalbox.wire.messages.Joining`."""
+    """The fields of :class:`signalbox.wire.workerdocs.Joining`."""
 
     joined: tuple[str, ...] = ()
     differs: str = ""

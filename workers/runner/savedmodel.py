@@ -14,7 +14,7 @@ import msgspec
 
 from signalbox.program.errors import InvalidRequest
 from signalbox.repositories.triton import TritonConfig
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from workers.runner import completeness
 from workers.runner.operations import OperationFindings, Operations, judge, rules
 from workers.runner.protowire import number, single, submessages, text

@@ -20,7 +20,7 @@ from tensorflow.python.framework import tensor_util
 
 from signalbox.program.errors import ModelError
 from signalbox.wire import tensors
-from signalbox.wire.messages import Signature
+from signalbox.wire.modeldocs import Signature
 from signalbox.wire.signatures import DEFAULT, misfit
 from signalbox.wire.tensors import Tensor
 from signalbox.wire.warmups import WarmUp, WarmUpInput

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
-from signalbox.wire.messages import Job, Model
+from signalbox.wire.messages import Job
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.statistics.batchlimits import Key
 

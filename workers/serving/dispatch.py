@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from signalbox.jobs.times import BATCH, BEFORE_READY, LEASE, LOAD, OTHER_MODEL, Span, split_stages
-from signalbox.wire.messages import Model
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.residency.cache import Key
 from workers.serving.batches import BatchQueue

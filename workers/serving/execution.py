@@ -26,7 +26,7 @@ from signalbox.program.errors import (
     SignalboxError,
     Unavailable,
 )
-from signalbox.wire.messages import Limits
+from signalbox.wire.modeldocs import Limits
 from workers.host import gauges
 from workers.host.fleet import FleetTables
 from workers.residency.activity import Activity

@@ -17,9 +17,10 @@ from signalbox.jobs.records import Records
 from signalbox.program import log
 from signalbox.program.errors import LeaseLost, RunnerCrashed, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
-from signalbox.wire.messages import Worker, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import ask_evict
 from signalbox.wire.steering import Evict
+from signalbox.wire.workerdocs import Worker
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
 from workers.diskcache.place import LocalFiles

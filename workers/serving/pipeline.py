@@ -25,7 +25,8 @@ from signalbox.program import log
 from signalbox.program.errors import LeaseLost, SignalboxError, Unavailable
 from signalbox.program.tasks import Background
 from signalbox.wire import names
-from signalbox.wire.messages import Model, Newer
+from signalbox.wire.messages import Newer
+from signalbox.wire.modeldocs import Model
 from workers.device.handle import LeaseHandle
 from workers.device.leased import LeasedDevice
 from workers.diskcache.place import LocalFiles

@@ -21,7 +21,7 @@ from signalbox.program.errors import (
     TooLarge,
     Unavailable,
 )
-from signalbox.wire.messages import Model
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.shadows import MOST_DIFFERENCE, MOST_NAME, ShadowFigures, TensorDifference
 from signalbox.wire.splits import Split
 from workers.host import gauges

@@ -7,7 +7,7 @@ from typing import Final
 
 from signalbox.program import log
 from signalbox.program.errors import SignalboxError, Unavailable
-from signalbox.wire.messages import Model
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Priority
 from workers.queue import prefetch
 from workers.queue.intake import JobIntake

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from signalbox.wire.messages import Joining, Model, Version
+from signalbox.wire.modeldocs import Model, Version
+from signalbox.wire.workerdocs import Joining
 from workers.statistics.lru import Lru
 
 _MOST_KNOWN: Final = 4096

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from signalbox.wire import rollout
-from signalbox.wire.messages import Model
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.shadows import ShadowFigures, added
 from signalbox.wire.splits import Split
 from workers.statistics.lru import Lru

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from signalbox.wire.messages import Version
+from signalbox.wire.modeldocs import Version
 from workers.statistics.lru import Lru
 
 MIN_SIZE_BYTES: Final = 1024 * 1024

@@ -15,7 +15,7 @@ from gateway_plugin.request import Request
 from gateway_plugin.service.ends import Ends
 from signalbox.bus.client import Stored
 from signalbox.program.errors import InvalidRequest, SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 _SEQUENCE: Final = re.compile(r"[0-9]{1,18}\Z")
 

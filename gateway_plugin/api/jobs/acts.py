@@ -13,7 +13,7 @@ from gateway_plugin.service.jobs import Jobs
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.jobids import JOB_ID as ID
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 _BOUNDS: Final = Bounds(65_536, 1_000)
 _CHANGES: Final = ("priority", "deadline_s")

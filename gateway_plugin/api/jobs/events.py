@@ -13,7 +13,7 @@ from gateway_plugin.jsonresponses import JOB_ID, JsonResponse, StreamResponse, p
 from gateway_plugin.request import Request
 from gateway_plugin.service.following import Change, Following
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 CORS: Final[Mapping[str, str]] = {"Access-Control-Allow-Origin": "*"}
 PREFLIGHT: Final = JsonResponse(

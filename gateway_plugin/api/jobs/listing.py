@@ -15,7 +15,8 @@ from gateway_plugin.service.console import Console
 from gateway_plugin.service.descriptions import instant, urls
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.asks import JobQuery, ListedJob
-from signalbox.wire.messages import ApiKey, State
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import State
 from signalbox.wire.names import MODEL_NAME, MOST_TAGS, TAG
 
 FILTER: Final = ("state", "model", "tag", "error", "since", "until", "sync")

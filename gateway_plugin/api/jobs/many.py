@@ -19,7 +19,7 @@ from gateway_plugin.service.descriptions import urls
 from gateway_plugin.service.jobs import Prediction
 from gateway_plugin.service.many import Became, ManyJobs
 from signalbox.program.errors import InvalidRequest, SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 _MANY: Final = re.compile(rb'\s*+\{\s*+"jobs"\s*+:')
 """How a body with many jobs begins: it has no other field."""

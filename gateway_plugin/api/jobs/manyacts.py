@@ -18,7 +18,8 @@ from gateway_plugin.service.manyacts import MOST, Act, Acted, ManyActs
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest
 from signalbox.wire.asks import JobQuery, ListedJob
-from signalbox.wire.messages import ApiKey, State
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import State
 
 _BOUNDS: Final = Bounds(131_072, 4_000)
 _LONGEST_ID: Final = 64

@@ -6,7 +6,8 @@ from gateway_plugin.api.jobs.results import Results, etag, is_known
 from gateway_plugin.jsonresponses import JOB_ID, JsonResponse, json_response, retry_after
 from gateway_plugin.request import Request
 from gateway_plugin.service.jobs import Jobs, failure
-from signalbox.wire.messages import ApiKey, State
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import State
 
 
 class Reads:

@@ -15,7 +15,7 @@ from gateway_plugin.api.jobs.submissions import Submissions
 from gateway_plugin.jsonresponses import JSON, JsonResponse, StreamResponse, problem_response
 from gateway_plugin.request import Request
 from signalbox.program.errors import MethodNotAllowed, SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 DESCRIBED_AT: Final = "/v1/openapi.json"
 _DESCRIPTION: Final = Path(__file__).with_name("openapi.json")

@@ -14,7 +14,8 @@ from gateway_plugin.service.jobs import Jobs
 from gateway_plugin.service.waiting import End
 from signalbox.jobs.records import Found
 from signalbox.program.errors import Conflict, NoLongerKept, NotFound, SignalboxError
-from signalbox.wire.messages import ApiKey, Record, State
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Record, State
 
 _WEIGHT: Final = re.compile(r"\s*q\s*=\s*([01](?:\.[0-9]{0,3})?)\s*\Z", re.IGNORECASE)
 

@@ -17,7 +17,8 @@ from gateway_plugin.jsonresponses import JsonResponse, json_response
 from gateway_plugin.request import Request
 from gateway_plugin.service.jobs import Jobs, Patience, Prediction, failure
 from gateway_plugin.tables.catalog import Catalog, require_open
-from signalbox.wire.messages import ApiKey, State
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import State
 from signalbox.wire.names import PRIORITIES
 
 

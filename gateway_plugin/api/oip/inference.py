@@ -15,7 +15,8 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.service.jobs import Jobs, Prediction
 from gateway_plugin.tables.catalog import require_open
 from signalbox.program.errors import Bug, SignalboxError
-from signalbox.wire.messages import ApiKey, Record
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Record
 from signalbox.wire.tensors import Tensor
 
 

@@ -12,7 +12,7 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.front.jsonbody import kind_of
 from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.program.errors import InvalidInput, InvalidRequest
-from signalbox.wire.messages import Signature
+from signalbox.wire.modeldocs import Signature
 from signalbox.wire.names import PRIORITIES, Priority
 
 _US: Final = 1e6

@@ -26,7 +26,8 @@ from gateway_plugin.service.loading import Loading
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidRequest, NotServing, SignalboxError, TooLarge
 from signalbox.wire import tensors
-from signalbox.wire.messages import ApiKey, State
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import State
 from signalbox.wire.names import PRIORITIES
 
 _BINARY: Final = "application/octet-stream"

@@ -8,7 +8,8 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import NotFound
 from signalbox.wire.access import is_listed
-from signalbox.wire.messages import ApiKey, Model
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.modeldocs import Model
 
 _LARGEST: Final = 2**63 - 1
 _MOST_DIGITS: Final = 19

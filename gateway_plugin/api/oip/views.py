@@ -13,7 +13,7 @@ from gateway_plugin.codec.oip.datatypes import DATATYPES, datatype
 from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.service.availability import Availabilities, Availability
 from gateway_plugin.tables.liveworkers import LiveWorkers
-from signalbox.wire.messages import Model, TensorSpec
+from signalbox.wire.modeldocs import Model, TensorSpec
 from signalbox.wire.names import PRIORITIES
 
 SERVER: Final[Mapping[str, Any]] = {

@@ -23,7 +23,7 @@ from gateway_plugin.service.files import Files, Upload
 from gateway_plugin.service.uploads import MOST_PARTS, OPEN_S, PART_BYTES, UPLOAD_ID, Uploads
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, SignalboxError, Unimplemented
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 UPLOAD_BYTES: Final = PART_BYTES + 65_536
 """Largest body that is a file, or a part of one, with what is around it."""

@@ -20,7 +20,7 @@ from gateway_plugin.request import Request
 from gateway_plugin.service.jobs import Jobs, Prediction
 from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox.program.errors import NotFound, UnsupportedEncoding
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.names import MODEL_NAME
 
 _PLAIN: Final = frozenset({"", "identity"})

@@ -22,7 +22,7 @@ from gateway_plugin.queues.watching.openwatch import MOST_WINDOW, Watch
 from gateway_plugin.request import Request
 from gateway_plugin.service.queues import Queues
 from signalbox.program.errors import InvalidRequest, SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 TEXT: Final = "text/plain; charset=utf-8"
 OCTETS: Final = "application/octet-stream"

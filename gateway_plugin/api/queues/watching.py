@@ -4,7 +4,7 @@ from gateway_plugin.api.queues.frames import frame
 from gateway_plugin.api.queues.paths import Address
 from gateway_plugin.queues.watching.openwatch import OpenWatch
 from gateway_plugin.service.queues import WATCH, Queues
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 
 class WatchSocket:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from gateway_plugin.tables.catalog import Catalog
-from signalbox.wire.messages import ApiKey, Model
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.modeldocs import Model
 
 
 def listed(catalog: Catalog, key: ApiKey) -> dict[str, Any]:

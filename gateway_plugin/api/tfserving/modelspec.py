@@ -14,7 +14,7 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto.serving_pb2 import ModelSpec
 from gateway_plugin.tables.catalog import Catalog
 from signalbox.program.errors import InvalidRequest, TooLarge
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 _MOST_BYTES: Final = 4_096
 """Of a message without tensors and examples: protobuf's classes take many times a message's bytes."""

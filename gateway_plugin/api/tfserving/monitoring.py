@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway_plugin.jsonresponses import JsonResponse
 from signalbox.program.errors import SignalboxError, meaning
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 REST: Final = "REST"
 GRPC: Final = "GRPC"

@@ -19,7 +19,8 @@ from gateway_plugin.request import Request
 from gateway_plugin.service.jobs import Jobs, Patience, Prediction
 from gateway_plugin.tables.catalog import Catalog, require_open
 from signalbox.program.errors import DeadlineExceeded, SignalboxError
-from signalbox.wire.messages import ApiKey, State
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import State
 
 
 class TfServingRest:

@@ -8,7 +8,8 @@ from gateway_plugin.service.availability import Availabilities
 from gateway_plugin.tables.catalog import Catalog
 from gateway_plugin.tables.liveworkers import LiveWorkers
 from signalbox.program.errors import NotFound
-from signalbox.wire.messages import ApiKey, Model, TensorSpec
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.modeldocs import Model, TensorSpec
 
 _SPARSE: Final = ("values_tensor_name", "indices_tensor_name", "dense_shape_tensor_name")
 _CLASSES: Final = {"sparse": "SPARSE_TENSOR_SPEC", "ragged": "RAGGED_TENSOR_SPEC"}

@@ -15,7 +15,7 @@ from gateway_plugin.codec.oip.request import GivenTensor, InferBody
 from gateway_plugin.codec.values import Input
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
 from signalbox.program.words import counted
-from signalbox.wire.messages import TensorSpec
+from signalbox.wire.modeldocs import TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 
 SIGNATURE: Final = "signature_name"

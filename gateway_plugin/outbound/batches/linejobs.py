@@ -17,7 +17,7 @@ from gateway_plugin.service.batches import Endpoint
 from gateway_plugin.service.waiting import End
 from signalbox.bus.client import Bus
 from signalbox.program.errors import ResultTooLarge, SignalboxError, meaning
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.outbound import Batch
 
 _PRIORITY: Final = "lo"

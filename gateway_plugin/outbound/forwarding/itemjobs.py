@@ -20,7 +20,8 @@ from gateway_plugin.service.waiting import End
 from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.program.errors import DeadlineExceeded, ResultTooLarge, SignalboxError, Unavailable
 from signalbox.wire import jobids, tensors
-from signalbox.wire.messages import ApiKey, Record, State
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Record, State
 from signalbox.wire.queues import Queue
 from signalbox.wire.tensors import Tensor
 

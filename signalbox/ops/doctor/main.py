@@ -22,8 +22,8 @@ from signalbox.ops.doctor.environment import Environment
 from signalbox.program import log
 from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.settings import Wire, named
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import Bucket
+from signalbox.wire.workerdocs import Worker
 
 _EXIT_WEAK: Final = 1
 _TIMEOUT_S: Final = 40.0

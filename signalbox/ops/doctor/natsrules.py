@@ -12,11 +12,11 @@ from signalbox.ops.doctor.catalog import Finding
 from signalbox.ops.doctor.natsconf import Conf
 from signalbox.program.errors import Bug, Misconfigured, SignalboxError
 from signalbox.wire.assets import STREAMS
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import Bucket, host_user, is_host_user
 from signalbox.wire.outboundnames import account_of_reader
 from signalbox.wire.queuenames import QUEUES_ACCOUNT
 from signalbox.wire.roles import OWN_RIGHTS, USERS, Permissions, host_permissions, permissions, reader_permissions
+from signalbox.wire.workerdocs import Worker
 
 _TRUE: Final = frozenset({"true", "on", "yes", "1"})
 _SYNC: Final = ("jetstream", "sync_interval")

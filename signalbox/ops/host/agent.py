@@ -28,9 +28,10 @@ from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.tasks import TaskGroup
 from signalbox.wire.hosts import is_failing, kept_devices
 from signalbox.wire.manifests import HostCache
-from signalbox.wire.messages import Worker, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket, key, token
 from signalbox.wire.scaling import Host, HostDevice, Measured
+from signalbox.wire.workerdocs import Worker
 
 _DISK_S: Final = 30.0
 """How often disk and cache are looked at."""

@@ -26,9 +26,10 @@ from signalbox.program.tasks import TaskGroup
 from signalbox.wire import names
 from signalbox.wire.duties import ReconcilerPosition
 from signalbox.wire.hosts import first_start, is_overruled, needed_at
-from signalbox.wire.messages import Worker, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import POSITION, Bucket, Stream, token
 from signalbox.wire.scaling import Host, Scale
+from signalbox.wire.workerdocs import Worker
 
 _AGAIN_S: Final = 1.0
 """Until what NATS did not tell is looked for again."""

@@ -9,8 +9,8 @@ from signalbox.ops.up.child import Child
 from signalbox.program import log
 from signalbox.program.tasks import Background
 from signalbox.wire.hosts import LEAVE, STAY
-from signalbox.wire.messages import Worker
 from signalbox.wire.scaling import HostWorker, HostWorkerState, Measured
+from signalbox.wire.workerdocs import Worker
 
 
 class KeptWorker:

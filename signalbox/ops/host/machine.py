@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from signalbox.program.errors import Misconfigured
-from signalbox.wire.messages import Device
 from signalbox.wire.scaling import HostDevice
+from signalbox.wire.workerdocs import Device
 
 _ASKED_S: Final = 60.0
 _CPU: Final = "cpu"

@@ -6,9 +6,10 @@ from typing import Any
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.wire import names
-from signalbox.wire.messages import Desired, Worker
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.scaling import Host, Scale
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 
 
 class HostTables:

@@ -11,7 +11,7 @@ from typing import Final
 from signalbox.ops.host.keptworkers import KeptWorker, KeptWorkers
 from signalbox.ops.host.tables import HostTables
 from signalbox.program import log
-from signalbox.wire.messages import Worker
+from signalbox.wire.workerdocs import Worker
 
 Versions = set[tuple[str, int]]
 _COMING: Final = frozenset({"ready", "loading", "fetching"})

@@ -22,7 +22,8 @@ from signalbox.bus.client import Bus
 from signalbox.program.errors import LimitExceeded, StaleRevision
 from signalbox.program.settings import Wire
 from signalbox.wire import names, outboundnames
-from signalbox.wire.messages import Batching, ErrorInfo, decode, encode
+from signalbox.wire.messages import ErrorInfo, decode, encode
+from signalbox.wire.modeldocs import Batching
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.outbound import Batch, FileUpload
 from signalbox.wire.tensors import Tensor

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from tests.rigs.edge import counted, edge
 from tests.rigs.gateway import Key, Rig, ScriptedWorker, key, model, rig
 from tests.rigs.natsserver import NatsServer

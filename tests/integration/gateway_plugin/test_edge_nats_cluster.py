@@ -17,8 +17,8 @@ from signalbox.ops.natsserver import binary
 from signalbox.ops.ports import HOST, free_port
 from signalbox.program.errors import SignalboxError
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket
+from signalbox.wire.steering import Desired
 from tests.conformance.programs import Program
 
 ROOT = Path(__file__).resolve().parents[3]

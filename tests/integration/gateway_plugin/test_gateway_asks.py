@@ -17,9 +17,10 @@ from gateway_plugin.proto.serving_pb2 import ModelConfig, ModelServerConfig, Rel
 from signalbox.bus import table
 from signalbox.bus.client import Message
 from signalbox.wire.asks import SCOPE, ConsoleAnswer, ConsoleAsk
-from signalbox.wire.messages import Residency, decode, encode
+from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import Bucket, ask_console
 from signalbox.wire.servingconfig import ServingModel
+from signalbox.wire.workerdocs import Residency
 from tests.integration.gateway_plugin.test_tfserving_grpc import Client, upstream
 from tests.rigs.gateway import ALL_SCOPES, Key, Rig, key, model, reached, rig
 from tests.rigs.natsserver import NatsServer

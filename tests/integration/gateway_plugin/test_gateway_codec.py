@@ -25,7 +25,7 @@ from signalbox.program.errors import (
     Unavailable,
 )
 from signalbox.wire import tensors
-from signalbox.wire.messages import Signature, TensorSpec, Version
+from signalbox.wire.modeldocs import Signature, TensorSpec, Version
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import ScriptedWorker, key, model, rig
 from tests.rigs.natsserver import NatsServer

@@ -12,7 +12,8 @@ from gateway_plugin.admission import queues
 from gateway_plugin.admission.queues import DEMOTED
 from signalbox.jobs import delivery
 from signalbox.wire import names
-from signalbox.wire.messages import Batching, Record, Signature, TensorSpec, Version, decode
+from signalbox.wire.messages import Record, decode
+from signalbox.wire.modeldocs import Batching, Signature, TensorSpec, Version
 from signalbox.wire.names import Header, Stream
 from tests.rigs import lightworker
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig

@@ -16,9 +16,12 @@ from signalbox.bus import table
 from signalbox.jobs import deadletters, delivery, queues
 from signalbox.jobs.records import Records
 from signalbox.wire import jobids, names
-from signalbox.wire.messages import DeadLetter, Desired, Device, ErrorInfo, Job, Model, Residency, Run, Worker, decode
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, decode
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.scaling import Host, HostDevice, Measured
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Device, Residency, Run, Worker
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, holds, key, model, reached, rig
 from tests.rigs.natsserver import NatsServer
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gateway_plugin.hooks.dispatcher import REFUSED
 from gateway_plugin.service.waiting import End
 from signalbox.bus import table
-from signalbox.wire.messages import Access
+from signalbox.wire.modeldocs import Access
 from signalbox.wire.names import Bucket
 from tests.rigs.gateway import (
     Key,

@@ -14,7 +14,7 @@ import pytest
 from signalbox.bus.client import Message
 from signalbox.jobs.records import Records
 from signalbox.wire import jobids, names
-from signalbox.wire.messages import Share
+from signalbox.wire.keydocs import Share
 from signalbox.wire.names import Stream
 from tests.rigs import gateway
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model

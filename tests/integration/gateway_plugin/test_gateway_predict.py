@@ -14,7 +14,9 @@ from signalbox.jobs import deadletters
 from signalbox.jobs.records import Records
 from signalbox.program.settings import Wire
 from signalbox.wire import jobids
-from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Share, Signature, TensorSpec, Version, decode
+from signalbox.wire.keydocs import Share
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, decode
+from signalbox.wire.modeldocs import Signature, TensorSpec, Version
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import Key, Reply, Rig, ScriptedWorker, key, limits, model, rig

@@ -8,7 +8,7 @@ import pytest
 
 from gateway_plugin.admission.refusals import REFUSED as REFUSED_FOR_ROOM
 from signalbox.program import metrics
-from signalbox.wire.messages import Signature, TensorSpec, Version
+from signalbox.wire.modeldocs import Signature, TensorSpec, Version
 from signalbox.wire.tensors import MAX_HOLLOW, Tensor
 from tests.rigs.gateway import (
     HALF_PLUS_TWO,

@@ -12,7 +12,8 @@ from gateway_plugin.admission.refusals import REFUSED
 from signalbox.bus import table
 from signalbox.jobs.records import Records
 from signalbox.wire import names
-from signalbox.wire.messages import Share, State
+from signalbox.wire.keydocs import Share
+from signalbox.wire.messages import State
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.tensors import Tensor
 from tests.integration.gateway_plugin.test_gateway_stored_inputs import Ends, shrink

@@ -12,7 +12,8 @@ import pytest
 from signalbox.bus.client import Bus
 from signalbox.jobs.records import Records
 from signalbox.wire import names
-from signalbox.wire.messages import Job, Share, State, decode, encode
+from signalbox.wire.keydocs import Share
+from signalbox.wire.messages import Job, State, decode, encode
 from signalbox.wire.names import Header, Stream
 from signalbox.wire.refused import RefusedInput
 from signalbox.wire.tensors import Tensor

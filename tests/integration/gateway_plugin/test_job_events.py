@@ -21,7 +21,8 @@ from signalbox.bus import table
 from signalbox.front import front as front_module
 from signalbox.front.gate import Gate
 from signalbox.program import metrics
-from signalbox.wire.messages import ApiKey, ErrorInfo
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import ErrorInfo
 from signalbox.wire.names import Bucket
 from tests.integration.gateway_plugin.test_job_results import Edge, edge
 from tests.rigs.edge import Held, app, counted

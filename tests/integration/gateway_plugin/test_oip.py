@@ -33,7 +33,7 @@ from signalbox.program.errors import (
     Unimplemented,
     UnsupportedEncoding,
 )
-from signalbox.wire.messages import Batching, Signature, TensorSpec, Version
+from signalbox.wire.modeldocs import Batching, Signature, TensorSpec, Version
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import Key, Rig, ScriptedWorker, key, limits, model, rig
 from tests.rigs.natsserver import NatsServer

@@ -17,7 +17,7 @@ from signalbox.bus import queues, table
 from signalbox.client import AsyncClient, Client, errors
 from signalbox.client.queues import AsyncQueue, Found, Item
 from signalbox.wire import names
-from signalbox.wire.messages import Share
+from signalbox.wire.keydocs import Share
 from signalbox.wire.names import Bucket
 from signalbox.wire.queues import Queue, QueueState, SideState, rear_config
 from tests.conformance.clients.environments import environment

@@ -33,7 +33,8 @@ from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.program.tasks import Background
 from signalbox.wire import names, queuenames
-from signalbox.wire.messages import ApiKey, Share, decode, encode
+from signalbox.wire.keydocs import ApiKey, Share
+from signalbox.wire.messages import decode, encode
 from signalbox.wire.names import Bucket, Header
 from signalbox.wire.queuenames import Side
 from signalbox.wire.queues import (

@@ -18,7 +18,8 @@ from signalbox.program.errors import (
     NotServing,
     UnsupportedEncoding,
 )
-from signalbox.wire.messages import Access, ErrorInfo, Signature, TensorSpec, Version
+from signalbox.wire.messages import ErrorInfo
+from signalbox.wire.modeldocs import Access, Signature, TensorSpec, Version
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import Key, Rig, ScriptedWorker, key, model, rig
 from tests.rigs.natsserver import NatsServer

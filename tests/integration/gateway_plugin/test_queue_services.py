@@ -28,7 +28,8 @@ from signalbox.jobs.records import Records
 from signalbox.program import metrics
 from signalbox.program.settings import Wire
 from signalbox.wire import jobids, names, queuenames
-from signalbox.wire.messages import Batching, ErrorInfo
+from signalbox.wire.messages import ErrorInfo
+from signalbox.wire.modeldocs import Batching
 from signalbox.wire.names import Bucket, Header
 from signalbox.wire.outboundnames import OUTBOUND
 from signalbox.wire.queuenames import Side

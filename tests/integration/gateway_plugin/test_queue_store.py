@@ -23,7 +23,7 @@ from signalbox.program.errors import Ambiguous, Conflict, InvalidRequest, NotFou
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.wire import names, queuenames
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.names import Bucket
 from signalbox.wire.queues import Queue, QueueMark, QueueSide, rear_config, side_config
 from tests.rigs.gateway import holds

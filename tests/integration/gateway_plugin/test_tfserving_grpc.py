@@ -32,7 +32,7 @@ from gateway_plugin.proto.serving_pb2 import (
 )
 from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.grpc import GrpcUpstream
-from signalbox.wire.messages import Access, Model, Signature, TensorSpec, Version
+from signalbox.wire.modeldocs import Access, Model, Signature, TensorSpec, Version
 from signalbox.wire.splits import Split, gets_candidate
 from signalbox.wire.tensors import Tensor
 from tests.rigs.gateway import HALF_PLUS_TWO, Key, Rig, ScriptedWorker, holds, key, model, rig

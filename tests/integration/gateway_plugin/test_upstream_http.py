@@ -15,7 +15,7 @@ from gateway_plugin.upstream.callers import Callers
 from gateway_plugin.upstream.http import HttpUpstream
 from gateway_plugin.upstream.server import HttpServer
 from signalbox.program.errors import QueueFull, SignalboxError
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from tests.rigs.gateway import Key, key, rig
 from tests.rigs.natsserver import NatsServer
 

@@ -20,7 +20,8 @@ from signalbox.program.errors import Conflict, InputLost, NotFound, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import jobids, names, tensors
 from signalbox.wire.assets import MIB, STREAMS
-from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Limits, Model, Version, decode
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, decode
+from signalbox.wire.modeldocs import Limits, Model, Version
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.poison import Poison
 from signalbox.wire.roles import ROLES

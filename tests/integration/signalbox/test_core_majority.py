@@ -13,7 +13,7 @@ from signalbox.bus.majority import Majority
 from signalbox.bus.table import Table
 from signalbox.program.errors import SignalboxError, Unavailable
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.names import Bucket, Stream, state
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.outage import becomes

@@ -15,10 +15,14 @@ from signalbox.jobs.payloads import fetch, store, store_input
 from signalbox.program.errors import Bug, Misconfigured, NotFound, QueueFull
 from signalbox.program.settings import Wire
 from signalbox.wire import queuenames
-from signalbox.wire.messages import ApiKey, Desired, Job, Model, State, Worker
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import Job, State
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Bucket, Stream, consumer, job
 from signalbox.wire.queues import Queue, rear_config
 from signalbox.wire.roles import QUEUE_ROLES, ROLES, USERS, permissions
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import lightworker
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats, register

@@ -14,8 +14,9 @@ from signalbox.ops.ports import free_port
 from signalbox.program.errors import Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import messages
-from signalbox.wire.messages import Desired, Ticket
 from signalbox.wire.names import Bucket
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Ticket
 from tests.rigs.natsserver import NatsServer
 
 

@@ -27,9 +27,11 @@ from signalbox.ops.ports import free_port
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.duties import ReconcilerPosition
-from signalbox.wire.messages import Desired, Device, Job, State, Worker, decode
+from signalbox.wire.messages import Job, State, decode
 from signalbox.wire.names import Bucket, Stream
 from signalbox.wire.scaling import ClassScale, Host, HostDevice, HostWorker, Scale
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Device, Worker
 from tests.rigs import lightworker
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.presence import presence

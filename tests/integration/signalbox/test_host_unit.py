@@ -16,10 +16,10 @@ from signalbox.bus.table import Table
 from signalbox.ops.host import adding
 from signalbox.ops.nats.keys import Keys
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import Bucket
 from signalbox.wire.roles import USERS
 from signalbox.wire.scaling import Host
+from signalbox.wire.workerdocs import Worker
 from tests.integration.signalbox.test_host_add import options, settings
 from tests.rigs import lightworker, wheels
 from tests.rigs.natsserver import NatsServer, die_with_parent

@@ -18,8 +18,8 @@ from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.ops.ports import HOST, free_port
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, key
+from signalbox.wire.steering import Desired
 from tests.conformance.programs import Program
 from tests.integration.gateway_plugin.test_edge_nats_cluster import NODES, Cluster, cluster, tries
 from tests.integration.signalbox.test_core_tls import refusal

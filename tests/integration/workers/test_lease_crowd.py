@@ -12,8 +12,9 @@ from signalbox.bus.client import Bus, Message
 from signalbox.program.settings import Wire
 from signalbox.wire import names
 from signalbox.wire.events import is_removal
-from signalbox.wire.messages import Lease, Ticket, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket, Header
+from signalbox.wire.workerdocs import Lease, Ticket
 from tests.rigs.lightguard import Device
 from tests.rigs.natsserver import NatsServer
 from workers.device import devices

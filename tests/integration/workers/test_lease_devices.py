@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from signalbox.bus.client import Bus, Message
-from signalbox.wire import messages, names
+from signalbox.wire import messages, names, workerdocs
 from signalbox.wire.names import Bucket
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.processes import gone, is_alive
@@ -134,11 +134,11 @@ async def until_free(bus: Bus, tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
 
 
-async def lease(bus: Bus, tmp_path: Path) -> messages.Lease:
+async def lease(bus: Bus, tmp_path: Path) -> workerdocs.Lease:
     gpu = devices.virtual(0, tmp_path / "locks").id
     stored = await bus.leader_get(Bucket.LEASES.stream, names.key(Bucket.LEASES, names.token(gpu)))
     assert stored is not None
-    return messages.decode(messages.Lease, stored.data)
+    return messages.decode(workerdocs.Lease, stored.data)
 
 
 async def test_killed_holder_is_replaced_at_once_and_leaves_no_process(start: Start) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from signalbox.program import metrics
 from signalbox.program.errors import Misconfigured
-from signalbox.wire.messages import Device
+from signalbox.wire.workerdocs import Device
 from tests.integration.workers.test_lease_devices import QUICK, Worker
 from tests.rigs import workerhouse
 from tests.rigs.natsserver import NatsServer

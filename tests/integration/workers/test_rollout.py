@@ -11,8 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from signalbox.bus.table import Table, remove
-from signalbox.wire.messages import Model, Serving, Version, Worker
+from signalbox.wire.modeldocs import Model, Serving, Version
 from signalbox.wire.names import Bucket, token
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import gateway as gatewayrig
 from tests.rigs.gateway import HALF_PLUS_TWO, Key, Rig
 from tests.rigs.natsserver import NatsServer

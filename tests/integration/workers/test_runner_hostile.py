@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from signalbox.program.errors import ModelError, ResultTooLarge, SignalboxError
 from signalbox.wire import tensors
-from signalbox.wire.messages import Device
 from signalbox.wire.tensors import Tensor
+from signalbox.wire.workerdocs import Device
 from tests.rigs.hostilemodel import hostile
 from workers.device.guardedrunner import GuardedRunner
 from workers.device.settings import DeviceSettings

@@ -28,9 +28,9 @@ from signalbox.program.errors import (
     RunnerCrashed,
 )
 from signalbox.wire import tensors
-from signalbox.wire.messages import Device
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 from signalbox.wire.warmups import WarmUp, WarmUpInput
+from signalbox.wire.workerdocs import Device
 from tests.rigs import models, oddmodels
 from verification.chaos.evidence import intervals
 from workers.device.guardedrunner import GuardedRunner, _environment

@@ -3,7 +3,7 @@
 import itertools
 from pathlib import Path
 
-from signalbox.wire.messages import Version
+from signalbox.wire.modeldocs import Version
 from signalbox.wire.names import token
 from signalbox.wire.splits import Split, gets_candidate
 from tests.integration.workers.test_rollout import NAME, Caller, Site, events, site

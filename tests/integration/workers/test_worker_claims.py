@@ -16,8 +16,9 @@ from signalbox.jobs.penalty import Penalty
 from signalbox.jobs.records import Records
 from signalbox.program.errors import NotFound, QueueFull, Unavailable
 from signalbox.wire import names
-from signalbox.wire.messages import ErrorInfo, Job, Lease, Record, State, encode, header
+from signalbox.wire.messages import ErrorInfo, Job, Record, State, encode, header
 from signalbox.wire.names import Bucket, Header, Stream, token
+from signalbox.wire.workerdocs import Lease
 from tests.rigs.streams import last_sequence
 from tests.rigs.submit import Ledger, floats
 from workers.serving.inflight import InFlightJob

@@ -20,8 +20,10 @@ from signalbox.jobs.waiting import Decision, hindrance
 from signalbox.ops.ports import HOST, free_port
 from signalbox.wire import names
 from signalbox.wire.manifests import HostCache, VersionDigest
-from signalbox.wire.messages import Limits, Model, Residency, State, Version, Worker, decode
+from signalbox.wire.messages import State, decode
+from signalbox.wire.modeldocs import Limits, Model, Version
 from signalbox.wire.names import Bucket, Header
+from signalbox.wire.workerdocs import Residency, Worker
 from tests.rigs import lightworker, models, workerhouse
 from tests.rigs.lightrunner import KIND, LIE
 from tests.rigs.objectstore import SECRET, ObjectStoreServer

@@ -14,8 +14,11 @@ from signalbox.program.errors import Unavailable
 from signalbox.program.metrics import REGISTRY
 from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.messages import Batching, Desired, State, Worker
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Batching
 from signalbox.wire.names import Bucket, Stream, token
+from signalbox.wire.steering import Desired
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import lightworker
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.streams import last_sequence

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from signalbox.wire.messages import Batching, Limits, State
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Batching, Limits
 from tests.rigs import workerhouse
 from tests.rigs.submit import floats, register
 from tests.rigs.workerhouse import House

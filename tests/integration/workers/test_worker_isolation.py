@@ -10,7 +10,8 @@ from signalbox.bus.client import Bus
 from signalbox.jobs import life
 from signalbox.jobs.records import Records
 from signalbox.wire import names
-from signalbox.wire.messages import Batching, Limits, Record, State, header
+from signalbox.wire.messages import Record, State, header
+from signalbox.wire.modeldocs import Batching, Limits
 from signalbox.wire.names import Header, Stream
 from tests.rigs import lightworker, workerhouse
 from tests.rigs.submit import floats, register

@@ -17,9 +17,12 @@ from signalbox.jobs.change import change
 from signalbox.jobs.records import Records
 from signalbox.program.errors import Conflict, NotFound
 from signalbox.wire import names
-from signalbox.wire.messages import Batching, Desired, Limits, Record, State, Worker
+from signalbox.wire.messages import Record, State
+from signalbox.wire.modeldocs import Batching, Limits
 from signalbox.wire.names import Bucket, Header, Stream, token
+from signalbox.wire.steering import Desired
 from signalbox.wire.warmups import WarmUp, WarmUpInput
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import lightworker, models, workerhouse
 from tests.rigs.outage import becomes
 from tests.rigs.submit import Ledger, floats, read_floats, register

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
 from signalbox.wire import tensors
-from signalbox.wire.messages import Batching, Joining, Residency, Serving, State, Worker
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Batching, Serving
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.tensors import Tensor
+from signalbox.wire.workerdocs import Joining, Residency, Worker
 from tests.rigs import dependentrows, models, workerhouse
 from tests.rigs.submit import floats, read_floats, register
 from tests.rigs.workerhouse import House

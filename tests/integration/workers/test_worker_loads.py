@@ -13,9 +13,11 @@ import pytest_asyncio
 from signalbox.bus.table import Table, put
 from signalbox.jobs.cancel import OWNER, cancel
 from signalbox.jobs.records import Records
-from signalbox.wire.messages import Batching, Limits, Record, State, Worker, encode
+from signalbox.wire.messages import Record, State, encode
+from signalbox.wire.modeldocs import Batching, Limits
 from signalbox.wire.names import PRIORITIES, Bucket, ask_evict
 from signalbox.wire.steering import Evict, Pin, Prefetch
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import workerhouse
 from tests.rigs.submit import floats, register
 from tests.rigs.workerhouse import House

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from signalbox.bus.client import Bus
 from signalbox.bus.table import put
 from signalbox.wire import names
-from signalbox.wire.messages import Batching, Desired, Model, State
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Batching, Model
 from signalbox.wire.names import Bucket, token
+from signalbox.wire.steering import Desired
 from tests.rigs import workerhouse
 from tests.rigs.outage import becomes
 from tests.rigs.submit import floats, register

@@ -17,21 +17,11 @@ from signalbox.program.errors import Bug, NotFound, RunnerCrashed, Unavailable
 from signalbox.program.settings import Wire
 from signalbox.wire import jobids, names
 from signalbox.wire.duties import ReconcilerPosition
-from signalbox.wire.messages import (
-    DeadLetter,
-    Device,
-    ErrorInfo,
-    Job,
-    Model,
-    Record,
-    State,
-    Worker,
-    decode,
-    encode,
-    header,
-)
+from signalbox.wire.messages import DeadLetter, ErrorInfo, Job, Record, State, decode, encode, header
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Bucket, Header, Stream
 from signalbox.wire.roles import ROLES
+from signalbox.wire.workerdocs import Device, Worker
 from tests.rigs.natsserver import NatsServer
 from tests.rigs.submit import Ledger, floats
 from workers.host.quarantine import Quarantine

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table, put
-from signalbox.wire.messages import Batching, Model, State, Worker
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Batching, Model
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.placement import homes_of
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import lightworker, workerhouse
 from tests.rigs.streams import counted
 from tests.rigs.submit import Ledger, floats, register

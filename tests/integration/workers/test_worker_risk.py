@@ -6,8 +6,10 @@ from pathlib import Path
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
 from signalbox.wire import names
-from signalbox.wire.messages import Batching, State, Worker
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Batching
 from signalbox.wire.names import PRIORITIES, Bucket
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import lightworker, workerhouse
 from tests.rigs.submit import floats, register
 

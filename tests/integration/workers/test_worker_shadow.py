@@ -10,10 +10,12 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from signalbox.bus.table import Table, put
-from signalbox.wire.messages import Batching, State, Version, Worker
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Batching, Version
 from signalbox.wire.names import Bucket, token
 from signalbox.wire.shadows import ShadowFigures
 from signalbox.wire.splits import Split
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import models, workerhouse
 from tests.rigs.submit import floats, read_floats, register
 from tests.rigs.workerhouse import House

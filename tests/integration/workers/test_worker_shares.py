@@ -18,8 +18,10 @@ from msgspec.structs import replace
 
 from signalbox.bus.client import Bus
 from signalbox.bus.table import Table
-from signalbox.wire.messages import Batching, Record, State, Worker
+from signalbox.wire.messages import Record, State
+from signalbox.wire.modeldocs import Batching
 from signalbox.wire.names import Bucket
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import lightworker, slowworker, workerhouse
 from tests.rigs.gateway import holds, key, model, rig
 from tests.rigs.submit import Ledger, floats, register

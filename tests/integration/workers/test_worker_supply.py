@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from signalbox.bus.client import Bus
-from signalbox.wire.messages import Batching, Model, Version
+from signalbox.wire.modeldocs import Batching, Model, Version
 from tests.rigs.holder import NONE_WAIT, Fleet
 from workers.queue.intake import JobIntake
 from workers.serving.supply import Supply

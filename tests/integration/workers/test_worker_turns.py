@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from signalbox.ops.ports import free_port
-from signalbox.wire.messages import Batching, State
+from signalbox.wire.messages import State
+from signalbox.wire.modeldocs import Batching
 from signalbox.wire.names import Stream
 from tests.rigs import lightworker, workerhouse
 from tests.rigs.submit import floats, register

@@ -9,7 +9,7 @@ import pytest
 from signalbox.bus.client import Bus
 from signalbox.jobs import delivery, life
 from signalbox.jobs.records import Records
-from signalbox.wire.messages import Residency
+from signalbox.wire.workerdocs import Residency
 from tests.rigs.submit import Ledger, floats
 from workers.host.presence import MOST_COUNTED
 from workers.recovery import undelivered

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from signalbox.bus.client import Bus, Message, Stored, Subscription
-from signalbox.wire import messages, names
+from signalbox.wire import messages, names, workerdocs
 from signalbox.wire.events import is_removal
 from signalbox.wire.messages import Record
 from signalbox.wire.names import Bucket, Header
@@ -57,7 +57,7 @@ class Recorder:
         gpu = names.untoken(message.subject.rpartition(".")[2])
         step = _step(message)
         if message.data and not is_removal(message.headers):
-            lease = messages.decode(messages.Lease, message.data)
+            lease = messages.decode(workerdocs.Lease, message.data)
             entry = _lease_facts(gpu, lease, step["seq"])
             self._leases.note(**step, **entry)
             self._hold(gpu, entry)
@@ -71,7 +71,7 @@ class Recorder:
         """A lease as it was read rather than learned of."""
         gpu = names.untoken(stored.subject.rpartition(".")[2])
         if stored.data and not is_removal(stored.headers):
-            lease = messages.decode(messages.Lease, stored.data)
+            lease = messages.decode(workerdocs.Lease, stored.data)
             self._hold(gpu, _lease_facts(gpu, lease, stored.seq))
         else:
             self.holders.pop(gpu, None)
@@ -93,7 +93,7 @@ def _step(message: Message) -> Entry:
     return {"seq": int(headers.get(Header.SEQUENCE, 0)), "last": int(headers.get(Header.LAST_SEQUENCE, 0))}
 
 
-def _lease_facts(gpu: str, lease: messages.Lease, seq: int) -> Entry:
+def _lease_facts(gpu: str, lease: workerdocs.Lease, seq: int) -> Entry:
     is_held = lease.state == "HELD"
     acquired = max(seq, lease.last_token + 1)  # the sequence, unless a disk forgot how far it was
     return {

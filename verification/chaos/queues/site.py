@@ -16,7 +16,7 @@ from signalbox.ops.ports import HOST, free_port
 from signalbox.program import keys
 from signalbox.program.settings import Wire
 from signalbox.wire import names, queuenames
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.names import Bucket
 from signalbox.wire.queues import Queue, QueueSide, rear_config
 from tests.rigs.logged import LoggedServer

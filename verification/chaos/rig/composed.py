@@ -18,8 +18,9 @@ import msgspec
 from signalbox.bus.client import Bus
 from signalbox.program.errors import Misconfigured, SignalboxError
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Worker, decode
+from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket, key, token
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import models
 from tests.rigs.outage import POLL_S, becomes
 from tests.rigs.processes import gone, is_alive

@@ -14,8 +14,10 @@ from signalbox.ops.ports import HOST, free_port
 from signalbox.ops.up.child import Child, Spec
 from signalbox.ops.up.datadir import DataDir
 from signalbox.program.errors import SignalboxError, Unavailable
-from signalbox.wire.messages import Limits, Worker, decode
+from signalbox.wire.messages import decode
+from signalbox.wire.modeldocs import Limits
 from signalbox.wire.names import Bucket, key, token
+from signalbox.wire.workerdocs import Worker
 from tests.rigs import models
 from tests.rigs.outage import floats
 from tests.rigs.processes import resident_bytes

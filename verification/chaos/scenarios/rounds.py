@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from signalbox.bus import table
 from signalbox.ops.httppool import ConnectionPool
 from signalbox.ops.ports import HOST
-from signalbox.wire.messages import ApiKey, decode
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import decode
 from signalbox.wire.names import Bucket, key
 from tests.rigs.outage import becomes
 from tests.rigs.processes import is_alive

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import httpx
 
 from signalbox.program.errors import SignalboxError
-from signalbox.wire.messages import Limits
+from signalbox.wire.modeldocs import Limits
 from tests.rigs.outage import becomes
 from verification.chaos.evidence import journal
 from verification.chaos.evidence.final import standing

@@ -4,8 +4,8 @@ import pytest
 
 from signalbox.bus.table import Table, put, remove
 from signalbox.program.errors import Ambiguous, Unavailable
-from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Header, Stream, event_of_key
+from signalbox.wire.steering import Desired
 from verification.simulation.cases.rig import CaseRig, case, get, receive, until
 
 

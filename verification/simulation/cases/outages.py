@@ -10,8 +10,8 @@ from signalbox.bus.table import Table, put
 from signalbox.jobs import delivery
 from signalbox.program.errors import Ambiguous, NotFound, SignalboxError, StaleRevision, Unavailable
 from signalbox.wire.events import is_removal
-from signalbox.wire.messages import Desired
 from signalbox.wire.names import Bucket, Stream
+from signalbox.wire.steering import Desired
 from verification.simulation.cases.rig import CaseRig, get, gone, own_server, pulling, receive, until
 
 LEASES = Bucket.LEASES.stream

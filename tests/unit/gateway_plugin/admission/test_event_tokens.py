@@ -4,7 +4,7 @@ import pytest
 
 from gateway_plugin.admission.eventtokens import EventTokens
 from signalbox.program.errors import Unauthorized
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from tests.unit.gateway_plugin.admission.test_gateway_keyring import PEPPER, Known, keyring, made
 
 JOB = "01a225c9-eab0-733b-adaa-0ed578a52a3e"

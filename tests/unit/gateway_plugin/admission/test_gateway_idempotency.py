@@ -13,7 +13,9 @@ from gateway_plugin.proto.coprocess_pb2 import Object
 from gateway_plugin.settings import GatewaySettings
 from signalbox.program.errors import Ambiguous, SignalboxError, Unavailable
 from signalbox.wire import jobids, names
-from signalbox.wire.messages import ApiKey, Model, encode
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.messages import encode
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.names import Bucket
 from tests.rigs.gateway import model
 from verification.fuzz.dispatch import MemoryBus

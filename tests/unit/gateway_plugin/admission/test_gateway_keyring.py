@@ -15,7 +15,7 @@ from gateway_plugin.admission.usage import KeyCounts
 from signalbox.bus.table import Table
 from signalbox.program import keys
 from signalbox.program.errors import LimitExceeded, Unauthorized, Unavailable
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 PEPPER = "pepper"
 

@@ -8,7 +8,7 @@ import pytest
 from gateway_plugin.admission import limits
 from gateway_plugin.admission.limits import KeyLimits
 from signalbox.program.errors import LimitExceeded
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 
 @dataclass

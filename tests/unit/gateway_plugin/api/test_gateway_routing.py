@@ -9,7 +9,7 @@ from gateway_plugin.api.jobs import paths as jobpaths
 from gateway_plugin.api.tfserving.paths import Operation, Route, is_serving, route_of
 from gateway_plugin.hooks.auth import credential, session_of
 from signalbox.program.errors import InvalidRequest, MethodNotAllowed, NotFound
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 
 
 @pytest.mark.parametrize(

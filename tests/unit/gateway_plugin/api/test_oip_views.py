@@ -13,7 +13,8 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from gateway_plugin.proto import inference_pb2 as messages
 from signalbox.jobs.change import LONGEST_DEADLINE_S
 from signalbox.program.errors import InvalidInput, InvalidRequest, MethodNotAllowed, NotFound, Unimplemented
-from signalbox.wire.messages import Batching, Model, Record, Signature, State, TensorSpec, Version
+from signalbox.wire.messages import Record, State
+from signalbox.wire.modeldocs import Batching, Model, Signature, TensorSpec, Version
 from signalbox.wire.names import MODEL_NAME, RESERVED_MODEL_NAMES
 
 X = TensorSpec(dtype="float32", shape=(-1, 3))

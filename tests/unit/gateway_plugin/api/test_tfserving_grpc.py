@@ -17,7 +17,7 @@ from gateway_plugin.proto.example_pb2 import Example
 from gateway_plugin.proto.serving_pb2 import GetModelStatusRequest, InferenceTask, ModelSpec
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge, Unimplemented
 from signalbox.wire import tensors
-from signalbox.wire.messages import Limits, Model, Signature, TensorSpec, Version
+from signalbox.wire.modeldocs import Limits, Model, Signature, TensorSpec, Version
 from signalbox.wire.tensors import Tensor
 
 FLOATS = TensorSpec(dtype="float32", shape=(-1,))

@@ -12,7 +12,7 @@ from gateway_plugin.codec.prepared import PreparedVersion
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidInput, TooLarge
 from signalbox.wire import tensors
-from signalbox.wire.messages import Model, Signature, TensorSpec, Version
+from signalbox.wire.modeldocs import Model, Signature, TensorSpec, Version
 from signalbox.wire.tensors import MAX_HOLLOW, Tensor
 
 PAIR = Signature(

@@ -14,7 +14,7 @@ from gateway_plugin.codec.decoder import inflate
 from gateway_plugin.codec.inputs import decode, plans
 from signalbox.front.jsonbody import FREE_BYTES, MAX_DEPTH, MAX_RATIO, NAME_ELEMENTS, Bounds, _distinct, parse
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE
 
 BOUNDS = Bounds(1_000_000, 5_000)

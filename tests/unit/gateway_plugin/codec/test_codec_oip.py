@@ -19,7 +19,7 @@ from gateway_plugin.codec.oip.inputs import MOST_STRINGS
 from gateway_plugin.codec.oip.outputs import answer, flat
 from signalbox.front.jsonbody import Bounds
 from signalbox.program.errors import InvalidRequest, TooLarge
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.tensors import DTYPES, ITEM_SIZE, Tensor
 
 BOUNDS = Bounds(1_000_000, 100_000)

@@ -16,7 +16,7 @@ from gateway_plugin.codec.inputs import Decoded, decode, plans
 from gateway_plugin.codec.outputs import render
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 
 BOUNDS = Bounds(1_000_000, 100_000)

@@ -18,7 +18,7 @@ from gateway_plugin.codec.protobuf.protowire import FEW_FIELDS, MOST_NAMES, TooM
 from gateway_plugin.codec.protobuf.tensorproto import ENUMERATORS
 from signalbox.program.errors import InvalidInput, InvalidRequest, TooLarge
 from signalbox.wire import tensors
-from signalbox.wire.messages import Limits, Model, Signature, TensorSpec, Version
+from signalbox.wire.modeldocs import Limits, Model, Signature, TensorSpec, Version
 from signalbox.wire.tensors import ITEM_SIZE, Tensor
 
 FLOATS = TensorSpec(dtype="float32", shape=(-1,))

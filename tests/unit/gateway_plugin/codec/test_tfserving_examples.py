@@ -18,7 +18,7 @@ from gateway_plugin.proto.example_pb2 import Example
 from signalbox.front.jsonbody import Bounds
 from signalbox.program.errors import InvalidRequest, SignalboxError, TooLarge, meaning
 from signalbox.wire import tensors
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.tensors import Tensor
 
 BOUNDS = Bounds(1_000_000, 100_000)

@@ -14,7 +14,7 @@ from gateway_plugin.codec.serving import mismatch
 from gateway_plugin.codec.serving.rapidjson import MOST_SHOWN, parse_as_served, shown
 from signalbox.front.jsonbody import Bounds
 from signalbox.program.errors import InvalidInput, InvalidJson, InvalidRequest, TooLarge
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 
 BOUNDS = Bounds(1_000_000, 100_000)
 

@@ -6,7 +6,8 @@ from gateway_plugin.outbound.accountjobs import AccountJobs
 from gateway_plugin.outbound.settings import OutboundSettings
 from signalbox.bus.client import Bus
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Batching, Device, Limits, Model, Worker
+from signalbox.wire.modeldocs import Batching, Limits, Model
+from signalbox.wire.workerdocs import Device, Worker
 from tests.rigs.gateway import key, model
 
 WIDE = Batching(rows_independent=True, max_size=8)

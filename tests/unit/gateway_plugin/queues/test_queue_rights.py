@@ -10,7 +10,7 @@ from gateway_plugin.queues.reading import Get
 from gateway_plugin.queues.watching.openwatch import Watch
 from gateway_plugin.service.queues import GET, MANAGE, PUT, WATCH, Queues
 from signalbox.program.errors import Forbidden, InvalidRequest, NotFound
-from signalbox.wire.messages import ApiKey
+from signalbox.wire.keydocs import ApiKey
 from signalbox.wire.queues import Queue
 
 MINE = Queue(name="mine", account_id="a")

@@ -9,7 +9,8 @@ from gateway_plugin.tables.catalog import Catalog
 from signalbox.bus.table import Table
 from signalbox.program.errors import InvalidRequest, NotFound, SignalboxError
 from signalbox.wire.access import may_use
-from signalbox.wire.messages import Access, ApiKey, Model, Serving, Signature, TensorSpec, Version
+from signalbox.wire.keydocs import ApiKey
+from signalbox.wire.modeldocs import Access, Model, Serving, Signature, TensorSpec, Version
 from signalbox.wire.names import token
 from signalbox.wire.splits import Split
 

@@ -9,8 +9,9 @@ import pytest
 from gateway_plugin.tables.rollouts import RolloutController
 from signalbox.program.errors import Unavailable
 from signalbox.wire import rollout
-from signalbox.wire.messages import Device, Model, Residency, Serving, Version, Worker
+from signalbox.wire.modeldocs import Model, Serving, Version
 from signalbox.wire.names import token
+from signalbox.wire.workerdocs import Device, Residency, Worker
 from verification.simulation.loop import running
 
 MODEL = Model(name="m", versions=(Version(version=1, path="/m"),), default_version=1)

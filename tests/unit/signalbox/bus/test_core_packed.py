@@ -5,7 +5,7 @@ import pytest
 
 from signalbox.bus import packed
 from signalbox.bus.packed import Packed
-from signalbox.wire.messages import Model, Signature, TensorSpec, Version
+from signalbox.wire.modeldocs import Model, Signature, TensorSpec, Version
 
 
 def test_a_document_is_decoded_once_until_it_is_another() -> None:

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from signalbox.jobs.forecast import starts_in
-from signalbox.wire.messages import Device, Model, Residency, Run, Version, Worker
+from signalbox.wire.modeldocs import Model, Version
+from signalbox.wire.workerdocs import Device, Residency, Run, Worker
 
 NOW = 1_000.0
 MB = 10**6

@@ -5,7 +5,7 @@ import pytest
 from signalbox.jobs.fetches import Fetch, fetch_of, under_way
 from signalbox.jobs.waiting import Decision, hindrance
 from signalbox.program.words import bytes_of
-from signalbox.wire.messages import Device, Residency, Worker
+from signalbox.wire.workerdocs import Device, Residency, Worker
 
 
 def worker(name: str, host: str, *told: Residency) -> Worker:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from signalbox.jobs.forecast import in_front, starts_in
-from signalbox.wire.messages import Device, Model, Residency, Run, Worker
+from signalbox.wire.modeldocs import Model
+from signalbox.wire.workerdocs import Device, Residency, Run, Worker
 
 NOW = 1_000.0
 HALF = Model(name="half")

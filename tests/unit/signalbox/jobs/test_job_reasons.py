@@ -3,7 +3,8 @@
 from typing import Any
 
 from signalbox.jobs.reasons import Fleet, QueuedJob, QueuePosition, estimated, why_waiting
-from signalbox.wire.messages import Device, Model, Residency, Run, Worker
+from signalbox.wire.modeldocs import Model
+from signalbox.wire.workerdocs import Device, Residency, Run, Worker
 
 NOW = 1_000.0
 JOB = QueuedJob("half", 1, "mid")

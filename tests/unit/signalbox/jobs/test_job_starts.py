@@ -6,8 +6,9 @@ from msgspec.structs import replace
 from signalbox.jobs.forecast import starts_in
 from signalbox.jobs.reasons import Fleet, QueuedJob, estimated, hindered, why_waiting
 from signalbox.jobs.starts import learned, may_come, started
-from signalbox.wire.messages import Device, Model, Version, Worker
+from signalbox.wire.modeldocs import Model, Version
 from signalbox.wire.scaling import Host, HostDevice, HostWorker, Measured
+from signalbox.wire.workerdocs import Device, Worker
 
 NOW = 1_000.0
 MB = 10**6

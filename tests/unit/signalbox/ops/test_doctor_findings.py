@@ -26,9 +26,9 @@ from signalbox.ops.doctor.environment import Environment
 from signalbox.program.errors import Misconfigured
 from signalbox.program.filesystem import remote_kind
 from signalbox.program.settings import Wire
-from signalbox.wire.messages import Device, Worker
 from signalbox.wire.names import HOST_WORKERS, host_user
 from signalbox.wire.roles import USERS, host_permissions, permissions, reader_permissions
+from signalbox.wire.workerdocs import Device, Worker
 from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parents[4]

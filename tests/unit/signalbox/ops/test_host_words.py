@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from signalbox.ops.host.keptworkers import KeptWorker
 from signalbox.ops.up.child import Child, Spec
-from signalbox.wire.messages import Worker
+from signalbox.wire.workerdocs import Worker
 from tests.rigs.presence import presence
 
 HERE = presence("h-1", "GPU-1")

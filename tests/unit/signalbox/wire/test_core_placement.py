@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from signalbox.wire.messages import Device, Model, Residency, Worker
+from signalbox.wire.modeldocs import Model
 from signalbox.wire.placement import devices_of, homes, homes_of, kept_models
+from signalbox.wire.workerdocs import Device, Residency, Worker
 from tests.rigs.presence import presence
 
 DEVICES = st.dictionaries(st.text("abc", min_size=1, max_size=6), st.sampled_from("xyz"), max_size=12)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from signalbox.wire import rollout
-from signalbox.wire.messages import Model, Residency, Serving, Version, Worker
+from signalbox.wire.modeldocs import Model, Serving, Version
+from signalbox.wire.workerdocs import Residency, Worker
 from tests.rigs.presence import presence
 
 OLD = Serving(publication=1, default=1)

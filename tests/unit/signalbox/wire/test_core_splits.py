@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from signalbox.wire import rollout
-from signalbox.wire.messages import Model, Residency, Serving, Version, Worker
+from signalbox.wire.modeldocs import Model, Serving, Version
 from signalbox.wire.splits import Split, canonical, gets_candidate
+from signalbox.wire.workerdocs import Residency, Worker
 from tests.rigs.presence import presence
 
 KEYS = [f"key-{n}" for n in range(2000)]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from signalbox.wire.messages import Model, Signature, TensorSpec, decode, encode
+from signalbox.wire.messages import decode, encode
+from signalbox.wire.modeldocs import Model, Signature, TensorSpec
 from signalbox.wire.signatures import misfit
 from signalbox.wire.warmups import WarmUp, WarmUpInput
 

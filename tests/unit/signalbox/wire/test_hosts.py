@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from signalbox.wire.duties import ReconcilerPosition
 from signalbox.wire.hosts import NEXT_S, SETTLED_S, FirstStart, first_start, is_overruled, kept_devices, needed_at
-from signalbox.wire.messages import Device
 from signalbox.wire.scaling import ClassScale, Host, HostDevice, HostWorker, HostWorkerState, Scale
+from signalbox.wire.workerdocs import Device
 
 CLASS = "a100"
 

@@ -13,7 +13,7 @@ from gateway_plugin.codec.inputs import plans
 from gateway_plugin.codec.outputs import MOST_SHRUNK, least_bytes, render
 from signalbox.front.jsonbody import Bounds, parse
 from signalbox.program.errors import Bug, ResultTooLarge, TooLarge, meaning
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from signalbox.wire.tensors import DTYPES, ITEM_SIZE, MAX_HOLLOW, MAX_RANK, Tensor, decode, encode
 
 NOTHING = b"\0\0\0\0"

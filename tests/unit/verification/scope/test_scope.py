@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from signalbox.wire.messages import Lease as Record
+from signalbox.wire.workerdocs import Lease as Record
 from tests import depth
 from verification.scope import frozen
 from verification.scope.explore import explore

@@ -11,8 +11,8 @@ from signalbox.bus.client import Delivery
 from signalbox.jobs import delivery
 from signalbox.program.settings import Wire
 from signalbox.wire import names
-from signalbox.wire.messages import Worker
 from signalbox.wire.names import PRIORITIES
+from signalbox.wire.workerdocs import Worker
 from verification.simulation.loop import EPOCH, running
 from verification.simulation.nats.bus import ModelBus
 from verification.simulation.nats.link import Link

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from signalbox.program.errors import RunnerCrashed
-from signalbox.wire.messages import Device
+from signalbox.wire.workerdocs import Device
 from tests.rigs.unstaged import Unstaged
 from verification.simulation import runner as simulated
 from verification.simulation.guarding import SimGuard, starter

@@ -7,7 +7,7 @@ import pytest
 
 from signalbox.bus.client import Bus
 from signalbox.program import metrics
-from signalbox.wire.messages import Model, Version
+from signalbox.wire.modeldocs import Model, Version
 from workers.diskcache import files
 from workers.diskcache.files import Files
 from workers.diskcache.settings import CacheSettings

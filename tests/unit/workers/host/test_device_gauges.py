@@ -5,7 +5,7 @@ from prometheus_client.exposition import generate_latest
 
 from signalbox.program import metrics
 from signalbox.program.metrics import REGISTRY
-from signalbox.wire.messages import Device, Residency, Worker
+from signalbox.wire.workerdocs import Device, Residency, Worker
 from workers.device.devices import Gpu
 from workers.device.foreign import Watch
 from workers.host import devicegauges

@@ -2,9 +2,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from signalbox.wire.messages import Model, Version, Worker
+from signalbox.wire.modeldocs import Model, Version
 from signalbox.wire.names import token
 from signalbox.wire.placement import homes_of
+from signalbox.wire.workerdocs import Worker
 from tests.rigs.presence import presence
 from workers.host import fleet
 from workers.host.fleet import AssignedModels, Assignment

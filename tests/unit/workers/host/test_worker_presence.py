@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from signalbox.wire.messages import Device, Residency, Run, Worker, encode
+from signalbox.wire.messages import encode
+from signalbox.wire.workerdocs import Device, Residency, Run, Worker
 from workers.host.presence import LIMIT_BYTES, fitting
 from workers.statistics.batchlimits import BatchLimits
 from workers.statistics.lru import Lru

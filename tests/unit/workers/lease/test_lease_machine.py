@@ -3,7 +3,7 @@
 import pytest
 
 from signalbox.program.errors import Misconfigured
-from signalbox.wire import messages
+from signalbox.wire import workerdocs
 from workers.lease import effects, events
 from workers.lease.machine import FREE, HELD, Claimant, Flock, LeaseMachine, RunnerPlace
 from workers.lease.rules import Rules
@@ -13,15 +13,15 @@ RULES = Rules()
 ME = Claimant("me", "boot-me", "host/boot")
 
 
-def held_by(owner: str, *, host: str = "host/boot", token: int = 0, beats: int = 0) -> messages.Lease:
-    return messages.Lease(state=HELD, gpu="g", owner=owner, boot=f"boot-{owner}", host=host, token=token, beats=beats)
+def held_by(owner: str, *, host: str = "host/boot", token: int = 0, beats: int = 0) -> workerdocs.Lease:
+    return workerdocs.Lease(state=HELD, gpu="g", owner=owner, boot=f"boot-{owner}", host=host, token=token, beats=beats)
 
 
-def free(next_: str = "") -> messages.Lease:
-    return messages.Lease(state=FREE, gpu="g", next=next_, reserved_s=2.0, boot="boot-other")
+def free(next_: str = "") -> workerdocs.Lease:
+    return workerdocs.Lease(state=FREE, gpu="g", next=next_, reserved_s=2.0, boot="boot-other")
 
 
-def standby(record: messages.Lease | None = None, revision: int = 0) -> tuple[LeaseMachine, WaitQueue]:
+def standby(record: workerdocs.Lease | None = None, revision: int = 0) -> tuple[LeaseMachine, WaitQueue]:
     """A lease that has read ``record`` and has no runner yet."""
     waiters = WaitQueue()
     lease = LeaseMachine("g", ME, RULES, waiters)
@@ -242,7 +242,7 @@ def test_device_whose_flock_never_comes_is_quarantined() -> None:
     lease, _ = standby()
     lease.on(events.RunnerReady(), 0.0)
     lease.on(events.Written(2), 0.0)
-    now, written, reported = 0.0, messages.Lease(state=HELD, gpu="g"), list[type]()
+    now, written, reported = 0.0, workerdocs.Lease(state=HELD, gpu="g"), list[type]()
     while written.state == HELD:
         now = lease.wake_at
         asked = lease.on(events.Tick(), now)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from signalbox.wire.messages import Run
+from signalbox.wire.workerdocs import Run
 from verification.simulation.loop import EPOCH, running
 from workers.residency.activity import SOON_S, Activity
 from workers.statistics.worker import Statistics

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.program.errors import LeaseLost, ModelError, NotServing, Unavailable
-from signalbox.wire.messages import Model, Version
+from signalbox.wire.modeldocs import Model, Version
 from workers.residency.activity import Activity
 from workers.residency.cache import DoesNotFit, Key, ModelCache
 from workers.residency.versions import ResidentVersions, VersionDropped

@@ -9,7 +9,7 @@ import pytest
 
 from signalbox.program.errors import InvalidInput, OutOfMemory
 from signalbox.wire import tensors
-from signalbox.wire.messages import Signature, TensorSpec
+from signalbox.wire.modeldocs import Signature, TensorSpec
 from workers.runner.arrays import Output, array_of
 from workers.runner.joining import Findings, Run, tried
 

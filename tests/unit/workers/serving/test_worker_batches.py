@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from signalbox.wire.messages import Batching, Job, Joining, Model, Version
+from signalbox.wire.messages import Job
+from signalbox.wire.modeldocs import Batching, Model, Version
 from signalbox.wire.names import PRIORITIES, Priority
+from signalbox.wire.workerdocs import Joining
 from workers.serving.batches import BatchQueue
 from workers.statistics.joinings import Joinings
 

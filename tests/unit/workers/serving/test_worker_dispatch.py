@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from signalbox.jobs.times import BATCH, Span
 from signalbox.program.errors import NotServing
-from signalbox.wire.messages import Batching, Job, Model, Version
+from signalbox.wire.messages import Job
+from signalbox.wire.modeldocs import Batching, Model, Version
 from signalbox.wire.names import PRIORITIES, Priority
 from workers.serving.batchrun import BatchRun
 from workers.serving.dispatch import QUICK_RUN_S, Dispatcher

@@ -21,7 +21,8 @@ from signalbox.program.errors import (
     SignalboxError,
     Unavailable,
 )
-from signalbox.wire.messages import Job, Limits, Record, State
+from signalbox.wire.messages import Job, Record, State
+from signalbox.wire.modeldocs import Limits
 from workers.residency.activity import Activity
 from workers.residency.versions import Renew
 from workers.runner.link import RunReport

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from signalbox.program.errors import InvalidInput
-from signalbox.wire.messages import Batching, Model, Version
+from signalbox.wire.modeldocs import Batching, Model, Version
 from signalbox.wire.shadows import ShadowFigures, TensorDifference
 from signalbox.wire.splits import Split
 from workers.runner.link import RunReport
