@@ -13,7 +13,7 @@ from console.accounts.rights import Actor
 from console.api.base import Endpoint
 from console.api.serializers import ModelOut, ReasonIn
 from console.audit.acts import Target, check
-from console.catalog import services as catalog
+from console.catalog import publishing
 from console.deletion import listing, versions, wholemodels
 
 
@@ -50,7 +50,7 @@ class Deletion(Endpoint):
         """Bring a deleted model back, as it was."""
         actor = self._actor(request, name)
         model = wholemodels.undo_model(actor, name, reason=self.given(request, ReasonIn)["reason"])
-        catalog.why_unpublished(name)
+        publishing.why_unpublished(name)
         return Response(ModelOut(model).data)
 
     @extend_schema(responses=ModelOut)
@@ -58,7 +58,7 @@ class Deletion(Endpoint):
         """Delete a version. Refused while the default, a label or an open job needs it."""
         actor = self._actor(request, name)
         model = versions.delete_version(actor, name, bounds.number(number, "version"))
-        catalog.why_unpublished(name)
+        publishing.why_unpublished(name)
         return Response(ModelOut(model).data)
 
     @extend_schema(request=ReasonIn, responses=ModelOut)
@@ -67,7 +67,7 @@ class Deletion(Endpoint):
         actor = self._actor(request, name)
         reason = self.given(request, ReasonIn)["reason"]
         model = versions.undo_version(actor, name, bounds.number(number, "version"), reason=reason)
-        catalog.why_unpublished(name)
+        publishing.why_unpublished(name)
         return Response(ModelOut(model).data)
 
     def _actor(self, request: Request, name: str) -> Actor:

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from console.accounts.acts import Act
 from console.api.base import Endpoint
 from console.api.strict import Strict
-from console.catalog import services as catalog
+from console.catalog import lookup
 from console.rollups import causes, reading
 from console.rollups.adding import HOURS_KEPT_S
 from console.rollups.models import MINUTE_S
@@ -94,7 +94,7 @@ class Figures(Endpoint):
         asked = self.asked(request, FiguresQuery)
         now = timezone.now()
         found = reading.versions(
-            catalog.find(name).name, now - timedelta(seconds=asked["seconds"]), now, asked["step_s"]
+            lookup.find(name).name, now - timedelta(seconds=asked["seconds"]), now, asked["step_s"]
         )
         return Response(ModelFiguresOut({"versions": [_shown(one) for one in found]}).data)
 

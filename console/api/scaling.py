@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from console.accounts.acts import Act
 from console.api.base import Endpoint
-from console.catalog import services as catalog
+from console.catalog import lookup
 from console.fleet import capacity, replicas
 from signalbox.program.errors import Unavailable
 
@@ -79,7 +79,7 @@ class Scaling(Endpoint):
     def replicas(self, request: Request, name: str) -> Response:
         """Show the replicas of a model: where each is, whether it is ready, and its last heartbeat."""
         self.sees(request, Act.MODELS_VIEW)
-        catalog.find(name)
+        lookup.find(name)
         rows = replicas.of(name)
         if rows is None:
             raise Unavailable("NATS is away: replicas are not known now.", retry_after_s=5.0)

@@ -9,7 +9,8 @@ from console.bounds import MOST_COUNT, MOST_LETTERS, MOST_NUMBER
 from console.catalog import policy, triton
 from console.catalog.joining import state_of
 from console.catalog.models import ModelVersion, ServedModel
-from console.catalog.services import SETTINGS, unpublished
+from console.catalog.modelsettings import SETTINGS
+from console.catalog.publishing import unpublished
 from console.fleet import listing, serving
 from console.jobs import query, standing
 from console.jobs.models import Job, JobEvent

@@ -11,7 +11,7 @@ from console.accounts.acts import Act
 from console.api.base import Endpoint
 from console.api.serializers import ModelOut, ReasonIn
 from console.bounds import MOST_NUMBER
-from console.catalog import services as catalog
+from console.catalog import lookup, publishing
 from console.catalog.models import VersionSplit
 from console.splits import acts
 from console.splits.figures import compare
@@ -141,28 +141,28 @@ class Splits(Endpoint):
     def index(self, request: Request, name: str) -> Response:
         """Show what is split."""
         self.sees(request, Act.MODELS_VIEW)
-        return Response({"splits": SplitOut(catalog.find(name).splits.all(), many=True).data})
+        return Response({"splits": SplitOut(lookup.find(name).splits.all(), many=True).data})
 
     @extend_schema(request=SplitIn, responses=SplitOut)
     def change(self, request: Request, name: str, target: str) -> Response:
         """Start a split, or change the weight of the one that runs."""
         data = self.given(request, SplitIn)
         split = acts.set_split(self.actor(request), name, _target(target), **data)
-        catalog.why_unpublished(name)
+        publishing.why_unpublished(name)
         return Response(SplitOut(split).data)
 
     @extend_schema(request=ReasonIn, responses=ModelOut)
     def promote(self, request: Request, name: str, target: str) -> Response:
         """Let all requests get the candidate; the split ends."""
         model = acts.promote(self.actor(request), name, _target(target), **self.given(request, ReasonIn))
-        catalog.why_unpublished(name)
+        publishing.why_unpublished(name)
         return Response(ModelOut(model).data)
 
     @extend_schema(request=ReasonIn, responses=ModelOut)
     def roll_back(self, request: Request, name: str, target: str) -> Response:
         """Let all requests get the other version; the split ends, also one that was rolled back by itself."""
         model = acts.roll_back(self.actor(request), name, _target(target), **self.given(request, ReasonIn))
-        catalog.why_unpublished(name)
+        publishing.why_unpublished(name)
         return Response(ModelOut(model).data)
 
 

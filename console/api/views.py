@@ -20,8 +20,19 @@ from console.api.deletion import DeletedOut
 from console.api.strict import refuse_odd_query
 from console.api.workers import desired_state
 from console.audit.acts import Target, check
-from console.catalog import files, imports, inspection, selection, uploads
-from console.catalog import services as catalog
+from console.catalog import (
+    approval,
+    files,
+    imports,
+    inspection,
+    lookup,
+    modelsettings,
+    publishing,
+    registration,
+    selection,
+    targets,
+    uploads,
+)
 from console.deletion import listing as undoable
 from console.deletion import wholemodels
 from console.fleet import listing as models
@@ -63,8 +74,8 @@ class Models(Endpoint):
         """Register the model versions in the folders below a path."""
         self.confirmed(request)
         data = self.given(request, wire.RegisterIn)
-        model = catalog.register(self.actor(request), changes=data.pop("settings"), **data)
-        why = catalog.why_unpublished(model.name)
+        model = registration.register(self.actor(request), changes=data.pop("settings"), **data)
+        why = publishing.why_unpublished(model.name)
         return Response(wire.ModelOut(model).data, status=202 if why else 201)
 
     @extend_schema(request=wire.ImportIn, responses=wire.ImportOut)
@@ -83,7 +94,7 @@ class Models(Endpoint):
     def show(self, request: Request, name: str) -> Response:
         """Show a model."""
         self.sees(request, Act.MODELS_VIEW)
-        return Response(wire.ModelOut(catalog.find(name)).data)
+        return Response(wire.ModelOut(lookup.find(name)).data)
 
     @extend_schema(request=wire.SettingsIn, responses=wire.ModelOut)
     def change(self, request: Request, name: str) -> Response:
@@ -93,11 +104,11 @@ class Models(Endpoint):
         is_enabled = data.pop("is_enabled", None)
         actor = self.actor(request)
         if data or is_enabled is None:
-            catalog.change_settings(actor, name, data, reason=reason)
+            modelsettings.change_settings(actor, name, data, reason=reason)
         if is_enabled is not None:
-            catalog.set_enabled(actor, name, is_enabled=is_enabled, reason=reason)
-        catalog.why_unpublished(name)
-        return Response(wire.ModelOut(catalog.find(name)).data)
+            modelsettings.set_enabled(actor, name, is_enabled=is_enabled, reason=reason)
+        publishing.why_unpublished(name)
+        return Response(wire.ModelOut(lookup.find(name)).data)
 
     @extend_schema(responses=DeletedOut)
     def remove(self, request: Request, name: str) -> Response:
@@ -105,7 +116,7 @@ class Models(Endpoint):
         check(self.actor(request), Act.MODELS_DELETE, Target("model", name))
         self.confirmed(request)
         model = wholemodels.delete_model(self.actor(request), name)
-        deleted = {**undoable.of(model)._asdict(), "unpublished": catalog.why_unpublished(name)}
+        deleted = {**undoable.of(model)._asdict(), "unpublished": publishing.why_unpublished(name)}
         return Response(DeletedOut(deleted).data)
 
     @extend_schema(request={"multipart/form-data": wire.UploadIn}, responses=wire.ADDED)
@@ -115,16 +126,16 @@ class Models(Endpoint):
         # here the refusal is written into the audit.
         check(self.actor(request), Act.MODELS_REGISTER, Target("model", name))
         self.confirmed(request)
-        given = catalog.with_joining(self.given(request, wire.UploadIn))
+        given = registration.with_joining(self.given(request, wire.UploadIn))
         version = uploads.upload(self.actor(request), name, **given)
-        why = catalog.why_unpublished(name)
+        why = publishing.why_unpublished(name)
         return Response({**wire.VersionOut(version).data, "unpublished": why}, status=202 if why else 201)
 
     @extend_schema(responses=wire.VersionFilesOut)
     def files(self, request: Request, name: str, number: str) -> Response:
         """Show the files and the digest of a version: of a repository's as it was listed last, else of its folder."""
         self.sees(request, Act.MODELS_VIEW)
-        found = files.of(catalog.find_version(name, number))
+        found = files.of(lookup.find_version(name, number))
         listed_at = datetime.fromtimestamp(found.listed_at, UTC) if found.listed_at else None
         shown = {**msgspec.structs.asdict(found), "size_bytes": found.size_bytes, "listed_at": listed_at}
         return Response(wire.VersionFilesOut(shown).data)
@@ -133,16 +144,16 @@ class Models(Endpoint):
     def approve(self, request: Request, name: str) -> Response:
         """Approve the operations of a version, so that it may serve. The operator who added it may not."""
         data = self.given(request, wire.VersionIn)
-        model = catalog.approve(self.actor(request), name, data["version"] or 0, reason=data["reason"])
-        catalog.why_unpublished(name)
+        model = approval.approve(self.actor(request), name, data["version"] or 0, reason=data["reason"])
+        publishing.why_unpublished(name)
         return Response(wire.ModelOut(model).data)
 
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
     def set_default(self, request: Request, name: str) -> Response:
         """Choose the default version; null: always the highest one."""
         data = self.given(request, wire.VersionIn)
-        model = catalog.set_default(self.actor(request), name, data["version"], reason=data["reason"])
-        catalog.why_unpublished(name)  # the answer says it, after a moment's wait for the publication
+        model = targets.set_default(self.actor(request), name, data["version"], reason=data["reason"])
+        publishing.why_unpublished(name)  # the answer says it, after a moment's wait for the publication
         return Response(wire.ModelOut(model).data)
 
     @extend_schema(request=wire.PolicyIn, responses=wire.ModelOut)
@@ -151,16 +162,16 @@ class Models(Endpoint):
         data = self.given(request, wire.PolicyIn)
         reason = data.pop("reason")
         selection.set_policy(self.actor(request), name, data, reason=reason)
-        catalog.why_unpublished(name)
-        return Response(wire.ModelOut(catalog.find(name)).data)
+        publishing.why_unpublished(name)
+        return Response(wire.ModelOut(lookup.find(name)).data)
 
     @extend_schema(request=wire.VersionIn, responses=wire.ModelOut)
     def set_label(self, request: Request, name: str, label: str) -> Response:
         """Point a label at a version; null removes the label."""
         data = self.given(request, wire.VersionIn)
-        catalog.set_label(self.actor(request), name, label, data["version"], reason=data["reason"])
-        catalog.why_unpublished(name)
-        return Response(wire.ModelOut(catalog.find(name)).data)
+        targets.set_label(self.actor(request), name, label, data["version"], reason=data["reason"])
+        publishing.why_unpublished(name)
+        return Response(wire.ModelOut(lookup.find(name)).data)
 
     @extend_schema(request=wire.SwitchIn, responses=wire.DESIRED_STATE)
     def pause(self, request: Request, name: str) -> Response:

@@ -10,8 +10,7 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.asked import jobs
-from console.catalog import imports
-from console.catalog import services as catalog
+from console.catalog import imports, modelsettings, publishing
 from console.catalog.models import ServedModel
 from console.database import DATABASE_FAULTS, database_away
 from console.fleet import services as fleet
@@ -102,7 +101,7 @@ def _load(actor: Actor, key: ApiKey, ask: ConsoleAsk) -> str:
     """Enable a model that a key has disabled, and have it loaded ahead of need."""
     model = _model(key, ask.model)
     if not model.is_enabled:
-        catalog.set_enabled(actor, model.name, is_enabled=True, reason="A key's owner has loaded it.")
+        modelsettings.set_enabled(actor, model.name, is_enabled=True, reason="A key's owner has loaded it.")
     if not model.replicas:
         raise Conflict(f"{model.name} has no replicas: an operator has set them to 0.")
     if model.serving_version is None:
@@ -110,7 +109,7 @@ def _load(actor: Actor, key: ApiKey, ask: ConsoleAsk) -> str:
     now = timezone.now()
     until = min(max(datetime.fromtimestamp(ask.until, UTC), now), now + LONGEST_LOAD)
     desired = fleet.prefetch(actor, model.name, until=until)
-    if why := catalog.why_unpublished(model.name) or fleet.why_unpublished(desired):
+    if why := publishing.why_unpublished(model.name) or fleet.why_unpublished(desired):
         raise Conflict(f"It is decided, and not published to the fleet yet: {why}")
     return f"{model.name} is loaded."
 
@@ -119,8 +118,8 @@ def _unload(actor: Actor, key: ApiKey, ask: ConsoleAsk) -> str:
     """Disable a model, so that it leaves the devices and requests are refused with the reason."""
     model = _model(key, ask.model)
     if model.is_enabled:
-        catalog.set_enabled(actor, model.name, is_enabled=False, reason="A key's owner has unloaded it.")
-        if why := catalog.why_unpublished(model.name):
+        modelsettings.set_enabled(actor, model.name, is_enabled=False, reason="A key's owner has unloaded it.")
+        if why := publishing.why_unpublished(model.name):
             raise Conflict(f"It is decided, and not published to the fleet yet: {why}")
     return f"{model.name} is unloaded."
 
@@ -148,7 +147,7 @@ def _reload(actor: Actor, key: ApiKey, ask: ConsoleAsk) -> str:
     left = [f"{one.name}: {why}" for one in ask.models for why in imports.reload(actor, one)]
     for name in sorted(ours.keys() - {one.name for one in ask.models}):
         if ours[name].is_enabled:
-            catalog.set_enabled(actor, name, is_enabled=False, reason="The configuration omits it.")
+            modelsettings.set_enabled(actor, name, is_enabled=False, reason="The configuration omits it.")
     if left:
         raise Conflict(f"All but this is done: {'; '.join(left[:_MOST_NAMED])}")
     return "The configuration is in force."

@@ -13,9 +13,10 @@ import msgspec
 from console.accounts.acts import Act
 from console.accounts.rights import KEY, Actor
 from console.audit.acts import Target, act, check
-from console.catalog import folders, policy, selection, services
+from console.catalog import folders, lookup, modelsettings, policy, registration, selection, targets
 from console.catalog.models import ModelVersion, ServedModel
-from console.catalog.services import MOST_LABELS
+from console.catalog.names import check_name, owned
+from console.catalog.targets import MOST_LABELS
 from console.repositories.models import Repository
 from signalbox.program.errors import Conflict, InvalidRequest, SignalboxError
 from signalbox.wire.servingconfig import ServingBatching, ServingConfig, ServingModel
@@ -119,11 +120,11 @@ def _registered(actor: Actor, one: ServingModel, chosen: Mapping[str, Any], want
 
     Raises :class:`InvalidRequest` or :class:`Conflict` naming what is in the way.
     """
-    services.check_name(one.name)
+    check_name(one.name)
     model = ServedModel.objects.select_related("repository").filter(name=one.name).first()
     if model is not None and model.repository is not None:
         if not _is_same(one.base_path, model.base_folder):
-            raise Conflict(f"base_path: {services.owned(one.name, model.repository)} They lie in {model.base_folder}.")
+            raise Conflict(f"base_path: {owned(one.name, model.repository)} They lie in {model.base_folder}.")
         return f"the repository {model.repository} brings its versions"
     if brings := _bringing(one):
         raise Conflict(f"base_path: the repository {brings} has not brought {one.name} yet. Import again once it has.")
@@ -137,7 +138,7 @@ def _registered(actor: Actor, one: ServingModel, chosen: Mapping[str, Any], want
     known = set(ModelVersion.with_deleted.filter(model=model).values_list("number", flat=True)) if model else set()
     if model is None or places.keys() - known:
         first, changes = (chosen, wanted) if model is None else (None, None)
-        services.register(actor, one.name, str(base), policy=first, changes=changes)
+        registration.register(actor, one.name, str(base), policy=first, changes=changes)
     return f"{base} is registered; import again for versions that come later"
 
 
@@ -160,7 +161,7 @@ def _is_same(one: str, other: str) -> bool:
 
 def apply_versions(actor: Actor, one: ServingModel, chosen: Mapping[str, Any]) -> Iterator[Became]:
     """Give a model its policy and its labels; those that the import before set and this one omits are taken away."""
-    model = services.find(one.name)
+    model = lookup.find(one.name)
     if model.policy != chosen:
         yield _tried(
             "model_version_policy", partial(selection.set_policy, actor, one.name, chosen), policy.shown(chosen)
@@ -173,10 +174,10 @@ def apply_versions(actor: Actor, one: ServingModel, chosen: Mapping[str, Any]) -
         if now.get(label) == number:
             yield Became(field, words, is_taken=True)
         else:
-            yield _tried(field, partial(services.set_label, actor, one.name, label, number), words)
+            yield _tried(field, partial(targets.set_label, actor, one.name, label, number), words)
     for label in sorted((model.imported.get("labels", {}).keys() & now.keys()) - one.labels.keys()):
         field = f"version_labels.{label}"
-        yield _tried(field, partial(services.set_label, actor, one.name, label, None), "is taken away")
+        yield _tried(field, partial(targets.set_label, actor, one.name, label, None), "is taken away")
 
 
 def reload(actor: Actor, one: ServingModel) -> list[str]:
@@ -185,14 +186,14 @@ def reload(actor: Actor, one: ServingModel) -> list[str]:
     The base path is kept. Raises :class:`InvalidRequest` for what is no policy.
     """
     said = list(apply_versions(actor, one, policy_of(one)))
-    _mark(actor, msgspec.structs.replace(one, base_path=services.find(one.name).imported["base_path"]))
+    _mark(actor, msgspec.structs.replace(one, base_path=lookup.find(one.name).imported["base_path"]))
     return [f"{each.field}: {each.what}" for each in said if not each.is_taken]
 
 
 def _batched(actor: Actor, name: str, batching: ServingBatching | None, wanted: Mapping[str, Any]) -> Iterator[Became]:
     if batching is None:
         return
-    model = services.find(name)
+    model = lookup.find(name)
     for setting, field in (
         ("rows_independent", "batching"),
         ("max_batch_size", "max_batch_size"),
@@ -204,7 +205,7 @@ def _batched(actor: Actor, name: str, batching: ServingBatching | None, wanted: 
             if getattr(model, setting) == value:
                 yield Became(field, words, is_taken=True)
             else:
-                yield _tried(field, partial(services.change_settings, actor, name, {setting: value}), words)
+                yield _tried(field, partial(modelsettings.change_settings, actor, name, {setting: value}), words)
     yield from (_left(field) for field in batching.fields if field in _LEFT)
 
 
@@ -225,7 +226,7 @@ def _mark(actor: Actor, one: ServingModel) -> None:
 
     A label that could not be taken away stays the import's: the next one takes it away.
     """
-    model = services.find(one.name)
+    model = lookup.find(one.name)
     now = {label.name: label.version.number for label in model.labels.select_related("version")}
     before = model.imported.get("labels", {})
     labels = {name: number for name, number in now.items() if name in before or one.labels.get(name) == number}
@@ -233,13 +234,13 @@ def _mark(actor: Actor, one: ServingModel) -> None:
     if model.imported != said:
         note(actor, one.name, said)
     if not model.is_enabled and model.disabled_by.startswith(KEY):
-        services.set_enabled(actor, one.name, is_enabled=True, reason="A configuration names it again.")
+        modelsettings.set_enabled(actor, one.name, is_enabled=True, reason="A configuration names it again.")
 
 
 def note(actor: Actor, name: str, said: Mapping[str, Any]) -> None:
     """Keep what the last configuration said of a model."""
     with act(actor, Act.MODELS_ROLLOUT, Target("model", name), asked={"imported": dict(said)}) as change:
-        model = services.locked(name)
+        model = lookup.locked(name)
         change.before, change.after = {"imported": model.imported}, {"imported": dict(said)}
         model.imported = dict(said)
         model.save(update_fields=["imported"])

@@ -1,7 +1,8 @@
-"""Why requests of a model are joined into one run, or are not, in words for an operator. Pure."""
+"""Why requests of a model are joined into one run, or are not, in words for an operator."""
 
 from typing import Any, NamedTuple
 
+from console.catalog.lookup import version_of
 from console.catalog.models import ServedModel
 from signalbox.program.words import counted
 
@@ -41,3 +42,10 @@ def found_in(tried: dict[str, Any]) -> str:
     if tried["untried"]:
         parts.append(f"Not tried: {tried['untried']}")
     return " ".join(parts)
+
+
+def difference(model: ServedModel) -> str:
+    """How answers of joined requests differ at the version that requests without a label get; empty where none do."""
+    number = model.serving_version
+    tried = version_of(model, number).tried if number is not None else None
+    return tried["differs"] if tried is not None else ""

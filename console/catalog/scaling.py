@@ -3,7 +3,7 @@
 from django.db import transaction
 
 from console.audit.acts import AuditedValues
-from console.catalog import services
+from console.catalog import publishing
 from console.catalog.models import ServedModel
 from signalbox.program import log
 
@@ -18,6 +18,6 @@ def scale(name: str, replicas: int, reason: str) -> int | None:
         if model is None or not model.autoscale or model.replicas in {0, replicas}:
             return None
         before, model.replicas = model.replicas, replicas
-        services.publish(model, AuditedValues())
+        publishing.publish(model, AuditedValues())
     log.info("scaling.changed", model=name, before=before, replicas=replicas, reason=reason)
     return before

@@ -11,8 +11,9 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import AuditedValues, Target, act
 from console.catalog import policy
+from console.catalog.lookup import locked
 from console.catalog.models import ModelVersion, ServedModel
-from console.catalog.services import locked, publish, publish_fitting
+from console.catalog.publishing import publish, publish_fitting
 from signalbox.program.errors import Conflict
 
 

@@ -25,7 +25,7 @@ from console.bounds import MOST_NUMBER
 from console.catalog import inspection
 from console.catalog.inspection import Inspection
 from console.catalog.models import ModelVersion, ServedModel, StoredUpload
-from console.catalog.services import owned
+from console.catalog.names import owned
 from console.catalog.tombstones import require_free
 from console.catalog.versions import require_replaceable
 from console.config import UPLOADS

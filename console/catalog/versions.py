@@ -1,6 +1,6 @@
 """Adds versions of a model. One that never loaded may be added again with other files; any other is immutable."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from django.utils import timezone
@@ -10,8 +10,13 @@ from console.catalog.inspection import Inspection
 from console.catalog.models import REPOSITORY, ModelVersion, ServedModel, StoredUpload
 from console.catalog.tombstones import require_free
 from console.feed.running import running
+from signalbox.program import metrics
 from signalbox.program.errors import Conflict, Unavailable
 from signalbox.wire.rollout import RESIDENT
+
+REFUSED: Final = metrics.counter(
+    "console_models_refused", "Models that were not taken, by what was wrong with them.", "reason"
+)
 
 
 class Candidate(NamedTuple):
@@ -29,6 +34,8 @@ def add(model: ServedModel, number: int, new: Candidate, source: str, actor: Act
     approval, :class:`Unavailable` where it cannot be told whether it is final.
     """
     found = new.found
+    if found.listed:
+        REFUSED.labels("operations that wait for approval").inc()
     require_free(model, number)
     old = model.versions.select_for_update().filter(number=number).first()
     if old is not None:
@@ -46,6 +53,13 @@ def add(model: ServedModel, number: int, new: Candidate, source: str, actor: Act
     version.added_by, version.added_at = actor.name, timezone.now()
     version.save()
     return version, replaced
+
+
+def next_number(model: ServedModel) -> int:
+    """The one after the highest; a deleted version counts."""
+    numbers = ModelVersion.with_deleted.filter(model=model).order_by("-number").values_list("number", flat=True)
+    highest = numbers.first()
+    return (highest or 0) + 1
 
 
 def require_open(version: ModelVersion) -> None:

@@ -10,8 +10,9 @@ from django.db.models import QuerySet
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import AuditedValues, Target, act
+from console.catalog.lookup import locked
 from console.catalog.models import REPOSITORY, ModelVersion, ServedModel
-from console.catalog.services import locked, publish
+from console.catalog.publishing import publish
 from console.repositories.models import Repository
 
 

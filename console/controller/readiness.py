@@ -13,7 +13,7 @@ from typing import Final
 from channels.db import database_sync_to_async
 from django.db.models import Exists, OuterRef
 
-from console.catalog import selection, services
+from console.catalog import independence, selection
 from console.catalog.models import ModelVersion
 from console.database import DATABASE_FAULTS
 from console.feed.retry import until_done
@@ -88,7 +88,7 @@ def note(ready: Collection[Version]) -> None:
 
 
 async def _note_joining(found: Found) -> None:
-    if await database_sync_to_async(services.note_joining)(*found):
+    if await database_sync_to_async(independence.note_joining)(*found):
         worker, model, version, joining = found
         log.info("catalog.joining_found", worker=worker, model=model, version=version, differs=joining.differs)
 

@@ -5,8 +5,9 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act
+from console.catalog.lookup import locked
 from console.catalog.models import ModelVersion, ServedModel
-from console.catalog.services import locked, publish, publish_fitting
+from console.catalog.publishing import publish, publish_fitting
 from console.catalog.targets import require_no_candidate
 from console.catalog.tombstones import undo_until, was_deleted
 from console.database import one_of

@@ -8,8 +8,9 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import AuditedValues, Target, act
+from console.catalog.lookup import locked
 from console.catalog.models import ModelVersion, ServedModel
-from console.catalog.services import locked, publish
+from console.catalog.publishing import publish
 from console.catalog.tombstones import undo_until
 from console.database import one_of
 from console.deletion.marks import require_no_open_jobs, require_undoable

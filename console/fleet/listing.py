@@ -11,7 +11,7 @@ from django.db.models import Prefetch, Q, QuerySet
 
 from console.accounts import scope
 from console.board.conditions import Condition
-from console.catalog import services as catalog
+from console.catalog import publishing
 from console.catalog.models import ModelVersion, ServedModel
 from console.fleet import serving
 from signalbox.program.errors import InvalidRequest
@@ -58,7 +58,7 @@ def page(
     """
     if state and state not in STATES:
         raise InvalidRequest(f"state: one of {', '.join(STATES)}.")
-    models, unpublished = _matching(q, repository, only), catalog.unpublished()
+    models, unpublished = _matching(q, repository, only), publishing.unpublished()
     found: list[tuple[ServedModel, Condition]] = []
     seen = 0
     while seen < SCAN:

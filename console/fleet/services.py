@@ -8,7 +8,7 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act
-from console.catalog import services as catalog
+from console.catalog import lookup
 from console.fleet import agents, workers
 from console.fleet.models import DesiredState
 from console.outbox import services as outbox
@@ -44,7 +44,7 @@ def pause(actor: Actor, model: str, *, is_paused: bool, reason: str = "") -> Des
 
     Raises :class:`NotFound` if there is no such model.
     """
-    return _desire(actor, Act.QUEUES_PAUSE, DesiredState.MODEL, model, reason, is_on=is_paused, must_exist=catalog.find)
+    return _desire(actor, Act.QUEUES_PAUSE, DesiredState.MODEL, model, reason, is_on=is_paused, must_exist=lookup.find)
 
 
 def prefetch(actor: Actor, model: str, *, until: datetime, version: int = 0) -> DesiredState:
@@ -54,7 +54,7 @@ def prefetch(actor: Actor, model: str, *, until: datetime, version: int = 0) -> 
     """
     asked = {"prefetch": version, "until": until.isoformat(timespec="seconds")}
     with act(actor, Act.MODELS_SETTINGS, Target("model", model), asked=asked):
-        catalog.find(model)
+        lookup.find(model)
         desired, _ = DesiredState.objects.update_or_create(
             kind=DesiredState.PREFETCH,
             name=model,

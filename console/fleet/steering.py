@@ -10,7 +10,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act
 from console.board.rows import WorkerRow
-from console.catalog import services as catalog
+from console.catalog import lookup
 from console.catalog.models import ServedModel
 from console.feed.running import running
 from console.fleet import hosts, residents, workers
@@ -43,7 +43,7 @@ def pin(
     """
     asked = {"is_on": is_pinned, "version": version, "hosts": list(on)}
     with act(actor, Act.RESIDENCY_PIN, Target("model", model), asked=asked, reason=reason) as change:
-        served = catalog.find(model)
+        served = lookup.find(model)
         before = DesiredState.objects.select_for_update().filter(kind=DesiredState.PIN, name=model).first()
         change.before = _values(before)
         if is_pinned:
@@ -61,7 +61,7 @@ def load(actor: Actor, model: str, *, on: str, version: int = 0, reason: str = "
     """
     asked = {"load": version, "host": on}
     with act(actor, Act.RESIDENCY_LOAD, Target("model", model), asked=asked, reason=reason):
-        served = catalog.find(model)
+        served = lookup.find(model)
         _must_have_version(served, version)
         _placed(served, (on,))
         until = timezone.now() + LOADED_FOR

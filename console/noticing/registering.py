@@ -1,4 +1,4 @@
-"""Carries a plan out: inspects what is new, writes manifests to NATS, and registers through the catalog's services.
+"""Carries a plan out: inspects what is new, writes manifests to NATS, and registers in the catalog.
 
 No database transaction is open while a repository, the inspector or NATS is asked.
 """
@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import connection
 
 from console.accounts.rights import Actor, system_actor
-from console.catalog import judging, services, triton, withdrawal
+from console.catalog import judging, registration, triton, withdrawal
 from console.catalog.inspection import GraphInspection
 from console.catalog.models import REPOSITORY, ModelVersion, ServedModel
 from console.catalog.versions import Candidate
@@ -198,7 +198,7 @@ def _store(row: Repository, place: Place, new: Sequence[tuple[Step, GraphInspect
         candidates = {step.number: _candidate(place, step, found) for step, found in steps}
         base = _kept(place, steps[0][0].version.folder.rpartition("/")[0])
         try:
-            services.register_found(actor_of(row.name), fresh, name, base, candidates, _config(*steps[0]))
+            registration.register_found(actor_of(row.name), fresh, name, base, candidates, _config(*steps[0]))
         except (InvalidRequest, Conflict) as error:
             refused |= {step.key: Refusal("registration", error.public_message) for step, _ in steps}
         if connection.vendor == "sqlite" and time.monotonic() >= begun + _TURN_S:
@@ -217,7 +217,7 @@ def _note_configs(row: Repository, found: Sequence[tuple[Step, GraphInspection]]
     for step, one in found:
         model = ServedModel.objects.filter(name=step.model, repository=row).first()
         if model is not None:
-            services.note_config(actor_of(row.name), model, _config(step, one))
+            registration.note_config(actor_of(row.name), model, _config(step, one))
             log.info("repository.config_changed", repository=row.name, model=step.model)
 
 

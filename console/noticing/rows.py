@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from console.accounts.models import System
 from console.catalog.models import UPLOAD, ModelConfig, ModelVersion, ServedModel, StoredUpload
-from console.catalog.services import owned
+from console.catalog.names import owned
 from console.catalog.tombstones import due_before
 from console.config import UPLOADS
 from console.noticing.plan import Known, KnownVersion, Refusal

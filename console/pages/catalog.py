@@ -15,7 +15,20 @@ from console.accounts.acts import Act
 from console.accounts.rights import authorize
 from console.audit.models import AuditEntry
 from console.bounds import MOST_NUMBER
-from console.catalog import files, joining, policy, selection, services, triton, uploads
+from console.catalog import (
+    approval,
+    files,
+    joining,
+    lookup,
+    modelsettings,
+    policy,
+    publishing,
+    registration,
+    selection,
+    targets,
+    triton,
+    uploads,
+)
 from console.catalog.models import ServedModel
 from console.deletion import listing as deletion
 from console.feed.running import running
@@ -130,7 +143,7 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic wh
         """Exactly the fields the service takes."""
 
         model = ServedModel
-        fields = tuple(name for name in services.SETTINGS if name not in services.AUTOSCALE)
+        fields = tuple(name for name in modelsettings.SETTINGS if name not in modelsettings.AUTOSCALE)
         labels = LIMIT_LABELS
 
 
@@ -141,7 +154,7 @@ class AutoscaleForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic w
         """Those settings alone."""
 
         model = ServedModel
-        fields = services.AUTOSCALE
+        fields = modelsettings.AUTOSCALE
         labels = LIMIT_LABELS
 
 
@@ -184,7 +197,7 @@ def register(request: HttpRequest) -> HttpResponse:
     form = RegisterForm(request.POST or None, initial=_given(request))
     if form.is_valid():
         with refusals_in(form):
-            name = services.register(actor_of(request), **services.with_joining(form.cleaned_data)).name
+            name = registration.register(actor_of(request), **registration.with_joining(form.cleaned_data)).name
             return _done(request, name, f"{name} is registered", _default_now(name))
     return _add(request, register_form=form, is_bad=form.is_bound)
 
@@ -200,7 +213,7 @@ def upload(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         with refusals_in(form):
             name = form.cleaned_data["name"]
-            version = uploads.upload(actor_of(request), **services.with_joining(form.cleaned_data))
+            version = uploads.upload(actor_of(request), **registration.with_joining(form.cleaned_data))
             done = f"Version {version.number} of {name} is registered"
             return _done(request, name, done, _default_now(name))
     return _add(request, upload_form=form, is_bad=True)
@@ -210,8 +223,8 @@ def upload(request: HttpRequest) -> HttpResponse:
 @require_safe
 def detail(request: HttpRequest, name: str) -> HttpResponse:
     """One model: versions, labels, signatures, what has been told, history."""
-    model = services.find(name)
-    why_unpublished = services.unpublished().get(name, "")
+    model = lookup.find(name)
+    why_unpublished = publishing.unpublished().get(name, "")
     spans = figures.spans(name)
     context = {
         "spans": spans,
@@ -248,7 +261,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 @require_safe
 def version(request: HttpRequest, name: str, number: str) -> HttpResponse:
     """One version: its files and its digest."""
-    version = services.find_version(name, number)
+    version = lookup.find_version(name, number)
     context: dict[str, Any] = {"model": version.model, "version": version, "digest": version.digest}
     try:
         found = files.of(version)
@@ -273,13 +286,13 @@ def change_autoscale(request: HttpRequest, name: str) -> HttpResponse:
 def _settings(request: HttpRequest, name: str, form_type: type[forms.ModelForm], what: str) -> HttpResponse:  # type: ignore[type-arg]  # not generic when it runs
     actor = actor_of(request)
     authorize(actor, Act.MODELS_SETTINGS, place=("model", name))
-    model = services.find(name)
+    model = lookup.find(name)
     form = form_type(request.POST or None, instance=model)
     if form.is_valid():
         changes = {field: form.cleaned_data[field] for field in form.changed_data}
         with refusals_in(form):
             if changes:
-                services.change_settings(actor, name, changes)
+                modelsettings.change_settings(actor, name, changes)
                 return _done(request, name, "Saved")
             messages.success(request, "Nothing changed.")
             return redirect("model", name=name)
@@ -291,21 +304,21 @@ def _settings(request: HttpRequest, name: str, form_type: type[forms.ModelForm],
 def set_enabled(request: HttpRequest, name: str) -> HttpResponse:
     """Enable or disable."""
     is_enabled = request.POST.get("enabled") == "1"
-    services.set_enabled(actor_of(request), name, is_enabled=is_enabled, reason=request.POST.get("reason", ""))
+    modelsettings.set_enabled(actor_of(request), name, is_enabled=is_enabled, reason=request.POST.get("reason", ""))
     return _done(request, name, f"{name} is {'enabled' if is_enabled else 'disabled'}")
 
 
 @require_POST
 def set_replicas(request: HttpRequest, name: str) -> HttpResponse:
     """Change the number of replicas alone."""
-    services.change_settings(actor_of(request), name, {"replicas": _number(request, "replicas")})
+    modelsettings.change_settings(actor_of(request), name, {"replicas": _number(request, "replicas")})
     return _done(request, name, "Saved")
 
 
 @require_POST
 def set_default(request: HttpRequest, name: str) -> HttpResponse:
     """Choose the default version."""
-    services.set_default(actor_of(request), name, _number(request, "version"), reason=request.POST.get("reason", ""))
+    targets.set_default(actor_of(request), name, _number(request, "version"), reason=request.POST.get("reason", ""))
     return _done(request, name, "The default version is changed", _default_now(name))
 
 
@@ -327,7 +340,7 @@ def set_label(request: HttpRequest, name: str) -> HttpResponse:
     """Point a label at a version, or take it away."""
     label = request.POST.get("label", "").strip()
     number = _number(request, "version")
-    services.set_label(actor_of(request), name, label, number, reason=request.POST.get("reason", ""))
+    targets.set_label(actor_of(request), name, label, number, reason=request.POST.get("reason", ""))
     return _done(request, name, f"Label {label} is changed")
 
 
@@ -335,7 +348,7 @@ def set_label(request: HttpRequest, name: str) -> HttpResponse:
 def approve(request: HttpRequest, name: str) -> HttpResponse:
     """Approve the operations of a version that another operator added, so that it serves."""
     number = _number(request, "version")
-    services.approve(actor_of(request), name, number or 0, reason=request.POST.get("reason", ""))
+    approval.approve(actor_of(request), name, number or 0, reason=request.POST.get("reason", ""))
     return _done(request, name, f"Version {number} of {name} is approved", _default_now(name))
 
 
@@ -351,7 +364,7 @@ def pause(request: HttpRequest, name: str) -> HttpResponse:
 
 def _done(request: HttpRequest, name: str, done: str, note: str = "") -> HttpResponse:
     """The model's page, with what :func:`console.pages.flash.say` says of the newest decision on it."""
-    flash.say(request, done, services.why_unpublished(name), note)
+    flash.say(request, done, publishing.why_unpublished(name), note)
     return redirect("model", name=name)
 
 
@@ -362,7 +375,7 @@ def _number(request: HttpRequest, field: str) -> int | None:
 
 
 def _default_now(name: str) -> str:
-    model = services.find(name)
+    model = lookup.find(name)
     version = model.serving_version
     if version is None:
         return "It does not serve before another person has approved its operations."

@@ -7,7 +7,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from console import bounds
 from console.accounts.acts import Act
-from console.catalog import services as catalog
+from console.catalog import publishing
 from console.deletion import listing, versions, wholemodels
 from console.pages import flash
 from console.pages.sudo import asks_password
@@ -30,7 +30,7 @@ def delete_version(request: HttpRequest, name: str, number: str) -> HttpResponse
     reason = request.POST.get("reason", "")
     versions.delete_version(actor_of(request), name, bounds.number(number, "version"), reason=reason)
     undo = reverse("undo-version", args=[name, number])
-    flash.say(request, f"Version {number} of {name} is deleted", catalog.why_unpublished(name), undo=undo)
+    flash.say(request, f"Version {number} of {name} is deleted", publishing.why_unpublished(name), undo=undo)
     return redirect("model", name=name)
 
 
@@ -40,7 +40,7 @@ def delete_version(request: HttpRequest, name: str, number: str) -> HttpResponse
 def undo_version(request: HttpRequest, name: str, number: str) -> HttpResponse:
     """Bring a version back."""
     versions.undo_version(actor_of(request), name, bounds.number(number, "version"))
-    flash.say(request, f"Version {number} of {name} is back", catalog.why_unpublished(name))
+    flash.say(request, f"Version {number} of {name} is back", publishing.why_unpublished(name))
     return redirect("model", name=name)
 
 
@@ -51,7 +51,7 @@ def delete_model(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a model with all of its versions."""
     wholemodels.delete_model(actor_of(request), name, reason=request.POST.get("reason", ""))
     undo = reverse("undo-model", args=[name])
-    flash.say(request, f"{name} is deleted", catalog.why_unpublished(name), undo=undo)
+    flash.say(request, f"{name} is deleted", publishing.why_unpublished(name), undo=undo)
     return redirect("deleted")
 
 
@@ -61,5 +61,5 @@ def delete_model(request: HttpRequest, name: str) -> HttpResponse:
 def undo_model(request: HttpRequest, name: str) -> HttpResponse:
     """Bring a model back."""
     wholemodels.undo_model(actor_of(request), name)
-    flash.say(request, f"{name} is back", catalog.why_unpublished(name))
+    flash.say(request, f"{name} is back", publishing.why_unpublished(name))
     return redirect("model", name=name)

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from console import bounds
 from console.accounts.acts import Act
-from console.catalog import services as catalog
+from console.catalog import lookup, publishing
 from console.pages import flash
 from console.pages.formats import percent
 from console.splits import acts, preview
@@ -61,7 +61,7 @@ def roll_back(request: HttpRequest, name: str) -> HttpResponse:
 @sees(Act.MODELS_ROLLOUT)
 def move(request: HttpRequest, name: str) -> HttpResponse:
     """What an act would move, with the form that does it."""
-    model = catalog.find(name)
+    model = lookup.find(name)
     what, text = request.GET.get("what", ""), request.GET.get("version", "").strip()
     number = bounds.number(text, "version") if text else None
     label, target = (request.GET.get(field, "").strip() for field in ("label", "target"))
@@ -112,5 +112,5 @@ def _number(text: str, name: str) -> float:
 
 
 def _done(request: HttpRequest, name: str, done: str) -> HttpResponse:
-    flash.say(request, done, catalog.why_unpublished(name))
+    flash.say(request, done, publishing.why_unpublished(name))
     return redirect("model", name=name)

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from console import bounds
 from console.accounts.acts import Act
 from console.accounts.models import User
-from console.catalog import services as catalog
+from console.catalog import lookup
 from console.catalog.models import ModelVersion, ServedModel
 from console.jobs import fresh, standing, timeline
 from console.jobs import services as jobs
@@ -29,7 +29,7 @@ _PREFIX = "input."
 @sees(Act.MODELS_TRY)
 def try_model(request: HttpRequest, name: str) -> HttpResponse:
     """The form of a version's signature; sent, it calls the model."""
-    model = catalog.find(name)
+    model = lookup.find(name)
     if request.method != "POST":
         return _page(request, model, request.GET.get("version", ""), request.GET.get("signature", ""))
     given = {key[len(_PREFIX) :]: str(text) for key, text in request.POST.items() if key.startswith(_PREFIX)}
@@ -45,7 +45,7 @@ def try_model(request: HttpRequest, name: str) -> HttpResponse:
 @sees(Act.MODELS_TRY)
 def trial(request: HttpRequest, name: str, trial_id: str) -> HttpResponse:
     """What came of a call, with the form for another one."""
-    model = catalog.find(name)
+    model = lookup.find(name)
     assert isinstance(request.user, User)
     found = services.find(request.user, name, trial_id)
     return _page(request, model, str(found.version), found.signature, found.inputs, trial=found)

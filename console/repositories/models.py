@@ -26,7 +26,7 @@ class Repository(models.Model):
     """A place where models lie: a name, a URL, and what counts for the models found there.
 
     url: ``file:///folder``, ``s3://bucket/prefix``, ``gs://...``, ``az://...``. defaults: settings of a new model, as
-    ``catalog.services.SETTINGS`` names them. is_noticed: the controller lists it and registers what is new.
+    ``catalog.modelsettings.SETTINGS`` names them. is_noticed: the controller lists it and registers what is new.
     changed_by: who added it or changed it last; that operator approves none of its versions. deleted_at: as of a model;
     its models were marked at the same instant.
     """

@@ -7,7 +7,7 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act
-from console.catalog import services as catalog
+from console.catalog import publishing
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.tombstones import undo_until, was_deleted
 from console.database import one_of
@@ -57,7 +57,7 @@ def undo(actor: Actor, name: str, *, reason: str = "") -> Repository:
         change.after = {**services.shown(repository), "models": _bring_back(with_it)}
         repository.deleted_at, repository.deleted_by = None, ""
         repository.save(update_fields=["deleted_at", "deleted_by"])
-        catalog.publish_all(repository)
+        publishing.publish_all(repository)
     return services.find(name)
 
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, system_actor
 from console.audit.acts import Target, act
-from console.catalog import services as catalog
+from console.catalog import modelsettings, publishing
 from console.catalog.models import ServedModel
 from console.catalog.tombstones import due_before, undo_until, was_deleted
 from console.config import UPLOADS
@@ -32,7 +32,7 @@ MOST_NAME: Final = 50
 MOST_DESCRIPTION: Final = 300
 MOST_S: Final = 365 * 86_400.0
 """Of settling and of grace."""
-DEFAULTS: Final = tuple(name for name in catalog.SETTINGS if name != "description")
+DEFAULTS: Final = tuple(name for name in modelsettings.SETTINGS if name != "description")
 """Settings that a repository gives to new models."""
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.-]{{0,{MOST_NAME - 1}}}\Z")
 _MARKER: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
@@ -100,7 +100,7 @@ def change(actor: Actor, name: str, changes: dict[str, Any], *, reason: str = ""
         noted.before = {field: was[field] for field in was if was[field] != now[field]}
         noted.after = {field: now[field] for field in noted.before}
         if repository.grant != granted:
-            noted.after["models_published"] = catalog.publish_all(repository)
+            noted.after["models_published"] = publishing.publish_all(repository)
     return find(name)
 
 
@@ -256,7 +256,7 @@ def _checked_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
     if unknown := sorted(set(defaults) - set(DEFAULTS)):
         raise InvalidRequest(f"defaults: there is no setting {unknown[0][:60]!r}. Known: {', '.join(DEFAULTS)}.")
     try:
-        return catalog.checked_settings(defaults)
+        return modelsettings.checked_settings(defaults)
     except InvalidRequest as error:
         raise InvalidRequest(f"defaults: {error.public_message}") from error
 

@@ -9,8 +9,9 @@ from django.utils import timezone
 from console.accounts.acts import Act
 from console.accounts.rights import Actor, system_actor
 from console.audit.acts import Target, act
+from console.catalog.lookup import locked
 from console.catalog.models import ServedModel, VersionSplit
-from console.catalog.services import locked, publish, publish_fitting
+from console.catalog.publishing import publish, publish_fitting
 from console.catalog.targets import servable
 from signalbox.program.errors import Conflict, InvalidRequest, NotFound
 from signalbox.wire.splits import HEADER_NAME, canonical

@@ -15,7 +15,7 @@ from console.accounts.acts import Act
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.acts import Target, act
-from console.catalog import services as catalog
+from console.catalog import lookup
 from console.catalog.models import ModelVersion, ServedModel
 from console.database import one_of, repeat
 from console.keys import passing
@@ -61,7 +61,7 @@ def send(actor: Actor, name: str, number: int, signature: str, given: Mapping[st
         with act(actor, Act.MODELS_TRY, Target("model", name), asked=asked) as change:
             if actor.user is None:
                 raise Forbidden("Only an operator who is logged in tries a model out.")
-            model = catalog.find(name)
+            model = lookup.find(name)
             body = inputs.request(signature, _signature(model, number, signature), given)
             key, text = passing.create(name, actor.name)
             change.after = {**asked, "key": key.pk, "account": passing.ACCOUNT}

@@ -9,8 +9,7 @@ from console.accounts.acts import Act
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import selection
-from console.catalog import services as catalog
+from console.catalog import modelsettings, publishing, selection, targets
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.fleet import steering
@@ -97,13 +96,13 @@ def _settings(entry: AuditEntry) -> Inverse | None:
         return _of_model(
             {"is_enabled": model.is_enabled},
             entry,
-            lambda actor, why: catalog.set_enabled(actor, model.name, is_enabled=was["is_enabled"], reason=why),
+            lambda actor, why: modelsettings.set_enabled(actor, model.name, is_enabled=was["is_enabled"], reason=why),
         )
-    if not was.keys() <= set(catalog.SETTINGS):
+    if not was.keys() <= set(modelsettings.SETTINGS):
         return None
     was = {name: value for name, value in was.items() if entry.after.get(name) != value}  # a call may name others too
     now = {name: getattr(model, name) for name in was}
-    return _of_model(now, entry, lambda actor, why: catalog.change_settings(actor, model.name, was, reason=why))
+    return _of_model(now, entry, lambda actor, why: modelsettings.change_settings(actor, model.name, was, reason=why))
 
 
 def _rollout(entry: AuditEntry) -> Inverse | None:
@@ -125,19 +124,19 @@ def _rollout(entry: AuditEntry) -> Inverse | None:
     if what == "default_version" and label is None:
         number = was[what] if isinstance(was[what], int) else None
         return _of_model(
-            {what: model.default_version or catalog.HIGHEST},
+            {what: model.default_version or targets.HIGHEST},
             entry,
-            lambda actor, why: catalog.set_default(actor, name, number, reason=why),
+            lambda actor, why: targets.set_default(actor, name, number, reason=why),
         )
     return _of_model(
         {what: label.version.number if label is not None else None},
         entry,
-        lambda actor, why: catalog.set_label(actor, name, what, was[what], reason=why),
+        lambda actor, why: targets.set_label(actor, name, what, was[what], reason=why),
     )
 
 
 def _of_model(now: dict[str, Any], entry: AuditEntry, run: Callable[[Actor, str], object]) -> Inverse:
-    return Inverse(now, run, lambda: catalog.why_unpublished(entry.target))
+    return Inverse(now, run, lambda: publishing.why_unpublished(entry.target))
 
 
 def _operator(entry: AuditEntry) -> Inverse | None:

@@ -13,7 +13,7 @@ from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.api import views
 from console.api.schema import document
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.catalog.models import ServedModel
 from console.feed.feed import Feed
 from console.feed.running import running
@@ -150,7 +150,7 @@ def test_faults_deep_in_a_body_are_told_in_words_and_by_path(program: Client) ->
 def test_a_number_larger_than_any_row_holds_is_refused_by_name(
     program: Client, browser: Callable[[str], Client], base: Any
 ) -> None:
-    catalog.register(system_actor("tests"), "digits", str(base / "1"))
+    registration.register(system_actor("tests"), "digits", str(base / "1"))
     huge = 10**30
     for name in ("rate", "per_s", "quota", "quota_window_s"):
         body = {"name": "k", name: huge}

@@ -10,7 +10,7 @@ from django.test import Client
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import judging, services
+from console.catalog import approval, judging, lookup, registration
 from console.catalog.models import ModelVersion
 from console.config import ConsoleSettings
 from signalbox.program.errors import Forbidden
@@ -31,7 +31,7 @@ def test_operations_that_need_a_persons_word_serve_only_when_another_one_gave_it
     assert answer.status_code == 302, answer.content
     version = ModelVersion.objects.get()
     assert {"ReadFile", "WriteFile", "RegisterDataset"} <= version.listed_ops.keys()
-    document = services.find("tricky").document()
+    document = lookup.find("tricky").document()
     assert (document.versions, document.default_version) == ((), None)
     page = client.get("/models/tricky").content
     for words in (b"waits for approval", b"ReadFile", b"reads files"):
@@ -41,10 +41,10 @@ def test_operations_that_need_a_persons_word_serve_only_when_another_one_gave_it
     assert submit(client, "/models/tricky/approve", {"version": "1"}).status_code == 403
     refused = AuditEntry.objects.filter(act="models.approve").latest("id")
     assert (refused.result, refused.actor_name) == (AuditEntry.FAILED, version.added_by)
-    assert not services.find("tricky").document().versions
+    assert not lookup.find("tricky").document().versions
     other = browser("admin")
     assert submit(other, "/models/tricky/approve", {"version": "1"}).status_code == 302
-    document = services.find("tricky").document()
+    document = lookup.find("tricky").document()
     assert [v.version for v in document.versions] == [document.default_version] == [1]
     version.refresh_from_db()
     entry = AuditEntry.objects.filter(act="models.approve").latest("id")
@@ -61,14 +61,14 @@ def test_a_new_version_that_waits_for_approval_changes_nothing_of_what_serves(
         folder = tmp_path / "mine" / str(number)
         folder.mkdir(parents=True)
         (folder / "saved_model.pb").write_bytes(model(graph))
-        services.register(admin, "mine", str(folder), is_default=True)
-    found = services.find("mine")
+        registration.register(admin, "mine", str(folder), is_default=True)
+    found = lookup.find("mine")
     assert ModelVersion.objects.get(number=2).unknown_ops == ["MyFastOp"]
     assert [v.version for v in found.document().versions] == [found.serving_version] == [1]
     with pytest.raises(Forbidden, match="a person who did not add"):
-        services.approve(admin, "mine", 2)
+        approval.approve(admin, "mine", 2)
     with pytest.raises(Forbidden, match="a person who did not add"):
-        services.approve(system_actor("command"), "mine", 2)
+        approval.approve(system_actor("command"), "mine", 2)
 
 
 @pytest.mark.parametrize(("is_default", "served"), [(False, 1), (None, 2)])
@@ -80,9 +80,9 @@ def test_the_default_stays_when_the_version_that_was_added_beside_it_is_approved
         folder = tmp_path / "mine" / str(number)
         folder.mkdir(parents=True)
         (folder / "saved_model.pb").write_bytes(model(graph))
-        services.register(Actor(user=cast["model manager"]), "mine", str(folder), is_default=is_default)
-    services.approve(Actor(user=cast["admin"]), "mine", 2)
-    assert services.find("mine").document().default_version == served
+        registration.register(Actor(user=cast["model manager"]), "mine", str(folder), is_default=is_default)
+    approval.approve(Actor(user=cast["admin"]), "mine", 2)
+    assert lookup.find("mine").document().default_version == served
 
 
 def test_a_version_is_judged_anew_when_the_list_has_changed_and_serves_until_a_person_says_no(
@@ -91,13 +91,13 @@ def test_a_version_is_judged_anew_when_the_list_has_changed_and_serves_until_a_p
     folder = tmp_path / "old" / "1"
     folder.mkdir(parents=True)
     (folder / "saved_model.pb").write_bytes(model([node("x", "Placeholder"), node("y", "ReadFile", "x")]))
-    services.register(system_actor("command"), "old", str(folder))
+    registration.register(system_actor("command"), "old", str(folder))
     assert judging.judge_anew() == 0, "it was judged by the list of today"
     ModelVersion.objects.update(rules="an older list", listed_ops={})  # as it stood in the database
     assert judging.judge_anew() == 1
     version = ModelVersion.objects.get()
     assert version.raised_ops.keys() == {"ReadFile"}
-    assert [v.version for v in services.find("old").document().versions] == [1]
+    assert [v.version for v in lookup.find("old").document().versions] == [1]
     entry = AuditEntry.objects.latest("id")
     assert (entry.actor_name, entry.result) == ("system:judging", AuditEntry.DONE)
     assert entry.after == {"version": 1, "would_need_approval": version.raised_ops}
@@ -120,9 +120,9 @@ def test_an_operator_that_is_a_program_approves_nothing(
     folder.mkdir(parents=True)
     graph = [node("x", "Placeholder"), node("y", "MyFastOp", "x")]
     (folder / "saved_model.pb").write_bytes(model(graph))
-    services.register(Actor(user=cast["model manager"]), "mine", str(folder))
+    registration.register(Actor(user=cast["model manager"]), "mine", str(folder))
     program = cast["admin"]
     program.is_service = True
     with pytest.raises(Forbidden, match="a person who did not add"):
-        services.approve(Actor(user=program), "mine", 1)
-    assert not services.find("mine").document().versions
+        approval.approve(Actor(user=program), "mine", 1)
+    assert not lookup.find("mine").document().versions

@@ -16,7 +16,7 @@ from console.accounts.rights import Actor, system_actor
 from console.asked import answering
 from console.asked.listener import answer_asks
 from console.audit.models import AuditEntry
-from console.catalog import imports, services
+from console.catalog import imports, modelsettings, publishing, registration
 from console.catalog.models import ServedModel
 from console.fleet import services as fleet
 from console.fleet.models import DesiredState
@@ -53,12 +53,12 @@ def ask(key: ApiKey, what: Any, **given: Any) -> ConsoleAnswer:
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no publisher in these tests, and it is not waited for."""
-    monkeypatch.setattr(services, "why_unpublished", lambda _: "")
+    monkeypatch.setattr(publishing, "why_unpublished", lambda _: "")
     monkeypatch.setattr(fleet, "why_unpublished", lambda _: "")
 
 
 def test_unload_disables_a_model_and_load_enables_it_and_has_it_loaded_ahead_of_need(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     key = key_of(admin)
     assert ask(key, "unload", model="digits").status == "ok"
     assert not published().is_enabled
@@ -75,7 +75,7 @@ def test_unload_disables_a_model_and_load_enables_it_and_has_it_loaded_ahead_of_
 def test_the_page_says_who_unloaded_a_model_and_who_has_it_loaded_ahead(
     admin: Actor, base: Path, browser: Callable[[str], Client]
 ) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     key, viewer = key_of(admin), browser("viewer")
     ask(key, "unload", model="digits")
     assert f"Disabled by key:{key.pk}." in viewer.get("/models/digits").content.decode()
@@ -84,7 +84,7 @@ def test_the_page_says_who_unloaded_a_model_and_who_has_it_loaded_ahead(
 
 
 def test_a_load_is_kept_for_an_hour_at_most(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     ask(key_of(admin), "load", model="digits", until=timezone.now().timestamp() + 10**9)
     until = DesiredState.objects.get(kind=DesiredState.PREFETCH).until
     assert until is not None
@@ -92,12 +92,12 @@ def test_a_load_is_kept_for_an_hour_at_most(admin: Actor, base: Path) -> None:
 
 
 def test_a_key_does_not_enable_what_an_operator_has_disabled(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
-    services.set_enabled(admin, "digits", is_enabled=False)
+    registration.register(admin, "digits", str(base))
+    modelsettings.set_enabled(admin, "digits", is_enabled=False)
     said = ask(key_of(admin), "load", model="digits")
     assert (said.status, "disabled by an operator" in said.text) == ("conflict", True)
-    services.set_enabled(admin, "digits", is_enabled=True)
-    services.change_settings(admin, "digits", {"replicas": 0})
+    modelsettings.set_enabled(admin, "digits", is_enabled=True)
+    modelsettings.change_settings(admin, "digits", {"replicas": 0})
     assert "has no replicas" in ask(key_of(admin), "load", model="digits").text
 
 
@@ -105,22 +105,22 @@ def test_an_operator_who_disables_a_model_while_a_key_does_is_not_undone_by_the_
     imported(admin, base, "digits")
     key = key_of(admin)
     late = Actor(user=None, via="gateway", key=key.pk, granted=answering.GRANTED)
-    services.set_enabled(admin, "digits", is_enabled=False)
-    services.set_enabled(late, "digits", is_enabled=False)
+    modelsettings.set_enabled(admin, "digits", is_enabled=False)
+    modelsettings.set_enabled(late, "digits", is_enabled=False)
     assert ask(key, "load", model="digits").status == "conflict"
     assert ask(key, "reload", models=(ServingModel(name="digits"),)).status == "ok"
     assert not published().is_enabled
 
 
 def test_every_question_is_answered_whatever_goes_wrong(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     key = key_of(admin)
     assert ask(key, "load", model="digits", until=1e300).status == Unavailable.code
     assert ask(key, "load", model="a\0b").status == NotFound.code, "and no database is asked for such a name"
 
 
 def test_a_key_without_the_right_is_refused_by_the_console_s_own_rows(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     assert ask(key_of(admin, scopes=("jobs:submit",)), "unload", model="digits").status == "forbidden"
     assert ask(key_of(admin, "other-*"), "unload", model="digits").status == "not_found"
     assert ask(key_of(admin), "unload", model="nothing").status == "not_found"
@@ -139,7 +139,7 @@ def test_a_closed_model_of_a_repository_is_unknown_to_a_key_that_does_not_name_i
 
 
 def test_a_key_does_nothing_while_the_console_is_read_only(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     key = key_of(admin)
     System.objects.update_or_create(pk=System.current().pk, defaults={"is_read_only": True})
     assert ask(key, "unload", model="digits").status == "forbidden"
@@ -159,7 +159,7 @@ def test_a_reload_gives_imported_models_other_versions_and_disables_those_that_i
     admin: Actor, base: Path
 ) -> None:
     imported(admin, base, "digits", "omitted")
-    services.register(admin, "ours", str(base))
+    registration.register(admin, "ours", str(base))
     key = key_of(admin)
     one = ServingModel(name="digits", base_path=f"{base}/", labels={"stable": 1}, specific=(1, 2))
     assert ask(key, "reload", models=(one,)).status == "ok"
@@ -175,7 +175,7 @@ def test_a_reload_gives_imported_models_other_versions_and_disables_those_that_i
 
 def test_a_reload_changes_nothing_where_it_names_what_no_import_has_made(admin: Actor, base: Path) -> None:
     imported(admin, base, "digits")
-    services.register(admin, "ours", str(base))
+    registration.register(admin, "ours", str(base))
     key = key_of(admin)
     said = ask(key, "reload", models=(ServingModel(name="ours"),))
     assert (said.status, "not made by an import" in said.text) == ("conflict", True)
@@ -246,7 +246,7 @@ async def test_a_console_that_cannot_listen_at_first_listens_a_moment_later(
     nats: NatsServer, bus: Bus, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     me = system_actor("tests")
-    await in_thread(services.register, me, "digits", str(base))
+    await in_thread(registration.register, me, "digits", str(base))
     key = await in_thread(key_of, me)
     subscribe, refusals = Bus.subscribe, [Unavailable("NATS does not answer.")]
 
@@ -271,7 +271,7 @@ async def test_a_gateway_is_answered_once_however_many_consoles_there_are_and_50
     tmp_path: Path, base: Path
 ) -> None:
     me = system_actor("tests")
-    await in_thread(services.register, me, "digits", str(base))
+    await in_thread(registration.register, me, "digits", str(base))
     key = await in_thread(key_of, me)
     other = await in_thread(key_of, me, "other-*")
     plain = await in_thread(lambda: key_of(me, scopes=("jobs:submit",)))

@@ -11,7 +11,7 @@ from django.utils import timezone
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import services as catalog
+from console.catalog import approval, modelsettings, registration, targets
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
 from console.fleet import services as fleet
 from console.jobs import acts as jobs
@@ -24,17 +24,17 @@ from tests.console.conftest import PASSWORD
 Browser = Callable[[str], Client]
 KEY = services.KeyGrant(name="k", models=["none"], days=30)
 ACTS: dict[str, tuple[Callable[[Actor], Any], dict[str, Any]]] = {
-    "a label": (lambda who: catalog.set_label(who, "digits", "stable", 9), {"stable": 9}),
-    "a default": (lambda who: catalog.set_default(who, "digits", 9), {"default_version": 9}),
-    "settings": (lambda who: catalog.change_settings(who, "digits", {"replicas": -4}), {"replicas": -4}),
+    "a label": (lambda who: targets.set_label(who, "digits", "stable", 9), {"stable": 9}),
+    "a default": (lambda who: targets.set_default(who, "digits", 9), {"default_version": 9}),
+    "settings": (lambda who: modelsettings.change_settings(who, "digits", {"replicas": -4}), {"replicas": -4}),
     "no number": (
-        lambda who: catalog.change_settings(who, "digits", {"timeout_s": float("nan")}),
+        lambda who: modelsettings.change_settings(who, "digits", {"timeout_s": float("nan")}),
         {"timeout_s": "nan"},
     ),
-    "enabling": (lambda who: catalog.set_enabled(who, "other", is_enabled=False), {"is_enabled": False}),
-    "an approval": (lambda who: catalog.approve(who, "digits", 9), {"version": 9}),
+    "enabling": (lambda who: modelsettings.set_enabled(who, "other", is_enabled=False), {"is_enabled": False}),
+    "an approval": (lambda who: approval.approve(who, "digits", 9), {"version": 9}),
     "a folder": (
-        lambda who: catalog.register(who, "m", "/nowhere", changes={"replicas": 2}, is_default=True),
+        lambda who: registration.register(who, "m", "/nowhere", changes={"replicas": 2}, is_default=True),
         {"path": "/nowhere", "is_default": True, "replicas": 2},
     ),
     "a drain": (lambda who: fleet.drain(who, "nobody", is_draining=True), {"is_on": True}),
@@ -98,15 +98,15 @@ def test_what_a_refused_act_asked_for_is_kept_in_part_where_it_is_long(cast: dic
 
 
 def test_a_default_that_nobody_chose_is_the_highest_and_not_none(digits: ServedModel, admin: Actor) -> None:
-    catalog.set_default(admin, "digits", 3)
-    catalog.set_default(admin, "digits", None)
+    targets.set_default(admin, "digits", 3)
+    targets.set_default(admin, "digits", None)
     newest, first = AuditEntry.objects.filter(act="models.rollout")
     assert first.changes == [("default_version", "the highest", 3)]
     assert newest.changes == [("default_version", 3, "the highest")]
 
 
 def test_a_label_that_is_taken_away_was_somewhere_and_is_nowhere(digits: ServedModel, admin: Actor) -> None:
-    catalog.set_label(admin, "digits", "stable", None)
+    targets.set_label(admin, "digits", "stable", None)
     assert AuditEntry.objects.get(act="models.rollout").changes == [("stable", 3, None)]
 
 

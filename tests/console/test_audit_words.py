@@ -12,7 +12,7 @@ from console.accounts.acts import Act
 from console.accounts.rights import Actor
 from console.audit import words
 from console.audit.models import AuditEntry
-from console.catalog.services import SETTINGS
+from console.catalog.modelsettings import SETTINGS
 from console.keys.accounts import Terms as AccountTerms
 from console.keys.models import Account
 from console.keys.services import KeyGrant

@@ -11,7 +11,7 @@ from django.utils import timezone
 from console import bounds
 from console.accounts.rights import system_actor
 from console.audit.models import AuditEntry
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.catalog.models import ServedModel
 from console.jobs import query
 from console.keys.models import ApiKey
@@ -115,7 +115,7 @@ def test_a_body_that_is_too_deep_or_no_json_is_the_callers_fault(program: Client
 
 
 def test_deep_settings_of_a_model_are_the_callers_fault(program: Client, base: Any) -> None:
-    catalog.register(system_actor("tests"), "digits", str(base / "1"))
+    registration.register(system_actor("tests"), "digits", str(base / "1"))
     for path, method in (("models", program.post), ("models/digits", program.patch)):
         body = f'{{"name": "m", "path": "/m", "settings": {{"replicas": {deep(5_000)}}}}}'
         assert method(f"/api/{path}", body, content_type=JSON).status_code == 400
@@ -135,7 +135,7 @@ def test_a_key_with_a_number_that_no_gateway_counts_to_is_not_made(
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999", "NaN"])
 def test_a_setting_that_is_no_finite_number_is_refused_by_name(program: Client, base: Any, number: str) -> None:
-    catalog.register(system_actor("tests"), "digits", str(base / "1"))
+    registration.register(system_actor("tests"), "digits", str(base / "1"))
     for field in ("timeout_s", "deadline_s", "sync_wait_s", "max_batch_delay_ms"):
         text = json.dumps({field: number})
         answer = program.patch("/api/models/digits", text, content_type=JSON)
@@ -147,7 +147,7 @@ def test_a_setting_that_is_no_finite_number_is_refused_by_name(program: Client, 
 
 @pytest.mark.parametrize("number", ["9" * 20, str(2**63), "-1", "two", "1.0", "\u00b2"])
 def test_a_version_that_is_no_number_changes_nothing(browser: Callable[[str], Client], base: Any, number: str) -> None:
-    catalog.register(system_actor("tests"), "digits", str(base))
+    registration.register(system_actor("tests"), "digits", str(base))
     client = browser("admin")
     submit(client, "/models/digits/default", {"version": "1"})
     submit(client, "/models/digits/label", {"label": "stable", "version": "1"})

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import inspection, services, uploads, withdrawal
+from console.catalog import inspection, lookup, modelsettings, registration, targets, uploads, withdrawal
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.versions import Candidate
 from console.config import ConsoleSettings
@@ -38,7 +38,7 @@ from tests.console.test_models import OTHER, brought, published
 @pytest.fixture
 def digits(admin: Actor, base: Path) -> ServedModel:
     """A model with versions 1 and 2; 2 is the default, as the highest."""
-    return services.register(admin, "digits", str(base))
+    return registration.register(admin, "digits", str(base))
 
 
 def numbers(name: str = "digits") -> list[int]:
@@ -69,9 +69,9 @@ def archive() -> io.BytesIO:
 def test_a_deleted_version_is_out_of_the_catalog_at_once_and_comes_back_by_one_act(admin: Actor) -> None:
     versions.delete_version(admin, "digits", 1, reason="wrong labels")
     assert numbers() == [2]
-    assert [version.number for version in services.find("digits").versions.all()] == [2]
+    assert [version.number for version in lookup.find("digits").versions.all()] == [2]
     with pytest.raises(NotFound, match="Version 1 of digits was deleted by admin"):
-        services.find_version("digits", "1")
+        lookup.find_version("digits", "1")
     entry = AuditEntry.objects.filter(act="models.delete").latest("pk")
     assert (entry.target, entry.reason, entry.after["deleted"]) == ("digits", "wrong labels", 1)
     (one,) = listing.undoable("digits")
@@ -80,7 +80,7 @@ def test_a_deleted_version_is_out_of_the_catalog_at_once_and_comes_back_by_one_a
     versions.undo_version(admin, "digits", 1)
     assert numbers() == [1, 2]
     assert not listing.undoable()
-    assert services.find_version("digits", "1").digest == FOUND.digest
+    assert lookup.find_version("digits", "1").digest == FOUND.digest
 
 
 @pytest.mark.usefixtures("digits")
@@ -93,14 +93,14 @@ def test_the_highest_version_may_be_deleted_where_another_serves(admin: Actor) -
 
 @pytest.mark.usefixtures("digits")
 def test_what_needs_a_version_is_named_with_the_mend(admin: Actor) -> None:
-    services.set_default(admin, "digits", 1)
+    targets.set_default(admin, "digits", 1)
     with pytest.raises(Conflict, match=r"Version 1 is the default version of digits. Make another one the default"):
         versions.delete_version(admin, "digits", 1)
-    services.set_default(admin, "digits", 2)
-    services.set_label(admin, "digits", "stable", 1)
+    targets.set_default(admin, "digits", 2)
+    targets.set_label(admin, "digits", "stable", 1)
     with pytest.raises(Conflict, match=r"label stable get version 1. Move the label"):
         versions.delete_version(admin, "digits", 1)
-    services.set_label(admin, "digits", "stable", None)
+    targets.set_label(admin, "digits", "stable", None)
     make(1, model="digits", version=1, state="running")
     with pytest.raises(Conflict, match=r"An open job needs it: .*cancel it"):
         versions.delete_version(admin, "digits", 1)
@@ -173,7 +173,7 @@ def test_nobody_registers_the_number_of_a_deleted_version_again(
     for found in (FOUND, OTHER):  # neither with the same bytes nor with others
         monkeypatch.setattr(inspection, "inspect", lambda _, found=found: found)
         with pytest.raises(Conflict, match=r"Version 1 of digits was deleted by admin .*is not used again"):
-            services.register(admin, "digits", str(base / "1"))
+            registration.register(admin, "digits", str(base / "1"))
         with pytest.raises(Conflict, match="is not used again"):
             uploads.upload(admin, "digits", archive(), number=1)
     assert uploads.upload(admin, "digits", archive()).number == 3
@@ -191,7 +191,7 @@ def test_a_folder_with_a_deleted_version_is_registered_without_it(admin: Actor, 
     versions.delete_version(admin, "digits", 1)
     (base / "7").mkdir()
     (base / "7" / "saved_model.pb").write_bytes(b"x")
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     assert numbers() == [2, 7]
 
 
@@ -202,7 +202,7 @@ def test_a_repository_s_version_is_neither_registered_again_nor_restored(admin: 
     found = replace(FOUND, digest="")
     actor = system_actor("repository:store")
     with pytest.raises(Conflict, match="is not used again"):
-        services.register_found(
+        registration.register_found(
             actor, repository, "digits", "s3://models/digits", {1: Candidate("s3://models/digits/1", found, "other")}
         )
     withdrawal.restore(actor, repository, "digits", [1], "Its files are back.")
@@ -294,30 +294,30 @@ def test_an_undo_and_the_sweep_never_both_happen(
 def test_files_that_the_console_did_not_write_are_never_touched(
     admin: Actor, base: Path, console: ConsoleSettings, tmp_path: Path
 ) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     versions.delete_version(admin, "digits", 1)
     lies = tmp_path / "theirs" / "half" / "1"
     lies.mkdir(parents=True)
     (lies / "saved_model.pb").write_bytes(b"x")
     repository = Repository.objects.create(name="theirs", url=f"file://{lies.parents[1]}", added_by="a", changed_by="a")
     new = {number: Candidate(str(lies), FOUND, "m") for number in (1, 2)}
-    services.register_found(system_actor("repository:theirs"), repository, "half", str(lies.parent), new)
+    registration.register_found(system_actor("repository:theirs"), repository, "half", str(lies.parent), new)
     versions.delete_version(admin, "half", 1)
     # By its path somebody serves what was uploaded; and a path leads out of the folder of uploads.
     for _ in range(2):
         uploads.upload(admin, "mine", archive())
-    services.register(admin, "shared", str(console.repository / "mine" / "1"))
+    registration.register(admin, "shared", str(console.repository / "mine" / "1"))
     versions.delete_version(admin, "mine", 1)
     (console.repository / "linked").mkdir()
     (console.repository / "linked" / "1").symlink_to(lies)
-    services.register(admin, "linked", str(base))
+    registration.register(admin, "linked", str(base))
     ModelVersion.objects.filter(model__name="linked", number=1).update(source="upload", path="uploads:linked/1")
     versions.delete_version(admin, "linked", 1)
     too_late()
     leaving.sweep()
     for folder in (base / "1", lies, console.repository / "mine" / "1"):
         assert (folder / "saved_model.pb").exists()
-    assert services.find_version("shared", "1").may_serve
+    assert lookup.find_version("shared", "1").may_serve
 
 
 def removed(name: str = "digits") -> bool:
@@ -327,18 +327,18 @@ def removed(name: str = "digits") -> bool:
 
 @pytest.mark.usefixtures("digits")
 def test_a_deleted_model_is_out_of_the_catalog_and_comes_back_as_it_was(admin: Actor) -> None:
-    services.set_default(admin, "digits", 1)
-    services.set_label(admin, "digits", "stable", 2)
-    services.change_settings(admin, "digits", {"replicas": 3})
+    targets.set_default(admin, "digits", 1)
+    targets.set_label(admin, "digits", "stable", 2)
+    modelsettings.change_settings(admin, "digits", {"replicas": 3})
     uploads.upload(admin, "digits", archive())
     versions.delete_version(admin, "digits", 3)
     before = published()
     wholemodels.delete_model(admin, "digits", reason="retired")
     assert removed()
     with pytest.raises(NotFound, match="Model digits was deleted by admin at"):
-        services.find("digits")
+        lookup.find("digits")
     with pytest.raises(NotFound):
-        services.set_enabled(admin, "digits", is_enabled=False)
+        modelsettings.set_enabled(admin, "digits", is_enabled=False)
     (one,) = listing.undoable()
     assert (one.kind, one.name) == ("model", "digits")
     wholemodels.undo_model(admin, "digits")
@@ -369,12 +369,12 @@ def test_a_version_of_a_deleted_model_is_neither_deleted_nor_undone_alone(admin:
 def test_the_name_of_a_deleted_model_is_taken_again_after_the_day_without_anything_of_the_old_one(
     admin: Actor, base: Path
 ) -> None:
-    services.set_default(admin, "digits", 2)
-    services.set_label(admin, "digits", "stable", 1)
-    services.change_settings(admin, "digits", {"replicas": 3})
+    targets.set_default(admin, "digits", 2)
+    targets.set_label(admin, "digits", "stable", 1)
+    modelsettings.change_settings(admin, "digits", {"replicas": 3})
     wholemodels.delete_model(admin, "digits")
     for take in (
-        lambda: services.register(admin, "digits", str(base)),
+        lambda: registration.register(admin, "digits", str(base)),
         lambda: uploads.upload(admin, "digits", archive()),
         lambda: brought(7),
     ):
@@ -384,10 +384,10 @@ def test_the_name_of_a_deleted_model_is_taken_again_after_the_day_without_anythi
     with pytest.raises(Conflict, match="could be undone until"):
         wholemodels.undo_model(admin, "digits")
     with pytest.raises(Conflict, match="is not used again"):
-        services.register(admin, "digits", str(base))
+        registration.register(admin, "digits", str(base))
     (base / "7").mkdir()
     (base / "7" / "saved_model.pb").write_bytes(b"x")
-    services.register(admin, "digits", str(base), changes={"max_queue": 5})
+    registration.register(admin, "digits", str(base), changes={"max_queue": 5})
     document = published()
     assert ([v.version for v in document.versions], document.labels, document.replicas) == ([7], {}, 1)
     assert (document.default_version, document.limits.max_queue) == (7, 5)
@@ -405,7 +405,7 @@ def test_what_was_decided_of_a_deleted_model_is_not_of_a_later_one_with_its_name
     too_late()
     (base / "7").mkdir()
     (base / "7" / "saved_model.pb").write_bytes(b"x")
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     leftovers.forget()
     assert not DesiredState.objects.exists()
     gone = OutboxEntry.objects.filter(bucket=Bucket.DESIRED.value, body="").values_list("key", flat=True)
@@ -428,7 +428,7 @@ def test_a_repository_does_not_bring_a_deleted_model_back_and_another_one_may_ta
         brought(1, 2)
     assert "digits" not in rows.known(other).gone
     found = Candidate("s3://other/digits/2", replace(FOUND, digest=""), "m")
-    services.register_found(system_actor("repository:other"), other, "digits", "s3://other/digits", {2: found})
+    registration.register_found(system_actor("repository:other"), other, "digits", "s3://other/digits", {2: found})
     assert numbers() == [2]
     assert "digits" in rows.known(repository).owners
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from console.accounts.rights import Actor
-from console.catalog import selection, services
+from console.catalog import lookup, modelsettings, registration, selection, targets
 from console.catalog.models import ModelVersion, ServedModel
 from console.deletion import listing, versions, wholemodels
 from console.repositories import removal
@@ -24,7 +24,7 @@ Act = Callable[[], Any]
 @pytest.fixture
 def digits(admin: Actor, base: Path) -> ServedModel:
     """A model with versions 1 and 2; 2 is the default, as the highest."""
-    return services.register(admin, "digits", str(base))
+    return registration.register(admin, "digits", str(base))
 
 
 def together(*acts: Act) -> list[str]:
@@ -79,9 +79,9 @@ def test_two_versions_that_are_deleted_at_once_leave_one(admin: Actor) -> None:
 def test_a_version_is_either_deleted_or_named(admin: Actor, named_by: str) -> None:
     def name() -> None:
         if named_by == "default":
-            services.set_default(admin, "digits", 1)
+            targets.set_default(admin, "digits", 1)
         else:
-            services.set_label(admin, "digits", "stable", 1)
+            targets.set_label(admin, "digits", "stable", 1)
 
     deleted, named = together(lambda: versions.delete_version(admin, "digits", 1), name)
     assert (deleted, named) in {("done", "NotFound"), ("Conflict", "done")}
@@ -93,7 +93,7 @@ def test_a_model_is_either_deleted_with_its_new_version_or_not_given_one(admin: 
     (base / "3").mkdir()
     (base / "3" / "saved_model.pb").write_bytes(b"x")
     deleted, registered = together(
-        lambda: wholemodels.delete_model(admin, "digits"), lambda: services.register(admin, "digits", str(base))
+        lambda: wholemodels.delete_model(admin, "digits"), lambda: registration.register(admin, "digits", str(base))
     )
     assert deleted == "done"
     assert registered in {"done", "Conflict"}
@@ -107,15 +107,15 @@ def test_a_model_is_either_deleted_with_its_new_version_or_not_given_one(admin: 
 def test_an_act_that_waits_for_a_deletion_does_not_undo_it(admin: Actor) -> None:
     outcomes = together(
         lambda: wholemodels.delete_model(admin, "digits"),
-        lambda: services.change_settings(admin, "digits", {"replicas": 2}),
-        lambda: services.set_enabled(admin, "digits", is_enabled=False),
+        lambda: modelsettings.change_settings(admin, "digits", {"replicas": 2}),
+        lambda: modelsettings.set_enabled(admin, "digits", is_enabled=False),
         lambda: selection.note_ready(ModelVersion.objects.filter(model__name="digits", number=1)),
     )
     assert outcomes[0] == outcomes[3] == "done"
     assert set(outcomes[1:3]) <= {"done", "NotFound"}
     assert removed()
     with pytest.raises(NotFound):
-        services.find("digits")
+        lookup.find("digits")
 
 
 @pytest.mark.usefixtures("digits")

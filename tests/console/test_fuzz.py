@@ -17,7 +17,7 @@ from django.test import Client
 from console.accounts.models import User
 from console.accounts.rights import system_actor
 from console.api.schema import document
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.jobs import query
 from console.outbox import services as outbox
 from tests import depth
@@ -97,7 +97,7 @@ def test_no_call_with_odd_numbers_filters_and_bodies_is_our_own_fault(
     program: Client, cast: dict[str, User], base: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "_REPORT_WITHIN_S", 0.0)
-    catalog.register(system_actor("tests"), "digits", str(base))
+    registration.register(system_actor("tests"), "digits", str(base))
     for number in range(1, 4):
         make(number, state="failed" if number % 2 else "succeeded")
     browser = Client(raise_request_exception=False)

@@ -9,7 +9,7 @@ from django.test import Client
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import imports, inspection, selection, services
+from console.catalog import imports, inspection, selection, targets
 from console.catalog.imports import Imported
 from console.catalog.models import ServedModel
 from console.outbox.models import OutboxEntry
@@ -91,7 +91,7 @@ def test_run_again_an_import_changes_only_what_differs(admin: Actor, base: Path)
     one = ServingModel(name="digits", base_path=str(base), labels={"stable": 1})
     imported(admin, one)
     assert (published().default_version, published().labels) == (2, {"stable": 1})
-    services.set_label(admin, "digits", "mine", 2)
+    targets.set_label(admin, "digits", "mine", 2)
     (base / "3").mkdir()
     (base / "3" / "saved_model.pb").write_bytes(b"x")
     imported(admin, ServingModel(name="digits", base_path=str(base), labels={"canary": 3}, latest=2))

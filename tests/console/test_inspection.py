@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from console.accounts.rights import Actor
-from console.catalog import inspection, services, uploads
+from console.catalog import inspection, registration, uploads
 from console.catalog.inspection import Verdict
 from console.catalog.models import ServedModel
 from console.config import ConsoleSettings
@@ -47,12 +47,12 @@ def test_a_version_that_is_still_being_copied_is_refused_with_what_is_missing(
     folder = Path(shutil.copytree(half_plus_two(), tmp_path / "mine" / "3"))
     lose(folder / name)
     with pytest.raises(InvalidRequest, match=words):
-        services.register(admin, "mine", str(folder))
+        registration.register(admin, "mine", str(folder))
     with pytest.raises(InvalidRequest, match=words):
         uploads.upload(admin, "mine", io.BytesIO(archive_of(folder)))
     assert not ServedModel.objects.exists()
     shutil.copytree(half_plus_two(), folder, dirs_exist_ok=True)
-    services.register(admin, "mine", str(folder))
+    registration.register(admin, "mine", str(folder))
 
 
 @pytest.mark.parametrize(

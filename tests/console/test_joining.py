@@ -14,7 +14,7 @@ from django.test import Client
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import services, uploads
+from console.catalog import approval, independence, lookup, modelsettings, registration, targets, uploads
 from console.catalog.joining import State, state_of
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
@@ -38,7 +38,7 @@ ASK = {"rows_independent": True}
 
 
 def state() -> State:
-    return state_of(services.find("digits"))
+    return state_of(lookup.find("digits"))
 
 
 def joined() -> dict[int, tuple[str, ...] | None]:
@@ -49,7 +49,7 @@ def joined() -> dict[int, tuple[str, ...] | None]:
 @pytest.fixture
 def digits(admin: Actor, base: Path) -> Actor:
     """Versions 1 and 2 are registered; 2 serves."""
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     return admin
 
 
@@ -59,29 +59,29 @@ def test_nobody_has_asked_and_each_request_runs_alone(digits: Actor) -> None:
 
 
 def test_what_a_worker_found_equal_is_published_and_said(digits: Actor) -> None:
-    services.change_settings(digits, "digits", ASK)
+    modelsettings.change_settings(digits, "digits", ASK)
     assert state().state == "trying"
-    assert services.note_joining("w1", "digits", 2, EQUAL)
+    assert independence.note_joining("w1", "digits", 2, EQUAL)
     assert joined() == {1: None, 2: ("serving_default",)}
     assert state() == State("joined", "Up to 32 rows in one run. Found equal, joined and alone: serving_default.")
-    assert not services.note_joining("w2", "digits", 2, UNTRIED), "it is known"
-    services.change_settings(digits, "digits", {"max_batch_size": 1})
+    assert not independence.note_joining("w2", "digits", 2, UNTRIED), "it is known"
+    modelsettings.change_settings(digits, "digits", {"max_batch_size": 1})
     assert state().state == "alone"
 
 
 def test_what_is_unknown_or_of_other_files_is_not_noted(digits: Actor) -> None:
-    services.change_settings(digits, "digits", ASK)
-    assert not services.note_joining("w1", "other", 1, EQUAL)
-    assert not services.note_joining("w1", "digits", 3, EQUAL)
-    assert not services.note_joining("w1", "digits", 2, Joining(joined=("serving_default",), digest="other"))
-    services.note_joining("w1", "digits", 2, EQUAL)
+    modelsettings.change_settings(digits, "digits", ASK)
+    assert not independence.note_joining("w1", "other", 1, EQUAL)
+    assert not independence.note_joining("w1", "digits", 3, EQUAL)
+    assert not independence.note_joining("w1", "digits", 2, Joining(joined=("serving_default",), digest="other"))
+    independence.note_joining("w1", "digits", 2, EQUAL)
     ModelVersion.objects.filter(number=2).update(digest="e" * 64)
     assert state().state == "trying", "the files are others now"
 
 
 def test_a_difference_refuses_the_setting_and_the_audit_says_why(digits: Actor) -> None:
-    services.change_settings(digits, "digits", ASK)
-    services.note_joining("w1", "digits", 2, DIFFERS)
+    modelsettings.change_settings(digits, "digits", ASK)
+    independence.note_joining("w1", "digits", 2, DIFFERS)
     assert (published().batching.rows_independent, joined()[2]) == (False, ())
     assert state() == State("refused", f"Each request runs alone. Joined, they get other answers. {WORDS}")
     entry = AuditEntry.objects.filter(act="models.settings").latest("pk")
@@ -89,14 +89,14 @@ def test_a_difference_refuses_the_setting_and_the_audit_says_why(digits: Actor) 
     assert ("rows_independent", True, False) in entry.changes
     assert entry.after["differs"] == f"Version 2: {WORDS}"
     with pytest.raises(Conflict, match="a worker has tried version 2") as refused:
-        services.change_settings(digits, "digits", ASK)
+        modelsettings.change_settings(digits, "digits", ASK)
     assert WORDS in refused.value.public_message
 
 
 def test_a_version_that_does_not_serve_and_differs_leaves_the_setting(digits: Actor) -> None:
-    services.change_settings(digits, "digits", ASK)
-    services.note_joining("w1", "digits", 1, DIFFERS)
-    services.note_joining("w1", "digits", 2, EQUAL)
+    modelsettings.change_settings(digits, "digits", ASK)
+    independence.note_joining("w1", "digits", 1, DIFFERS)
+    independence.note_joining("w1", "digits", 2, EQUAL)
     assert published().batching.rows_independent
     assert joined() == {1: (), 2: ("serving_default",)}
     assert state().state == "joined"
@@ -105,7 +105,7 @@ def test_a_version_that_does_not_serve_and_differs_leaves_the_setting(digits: Ac
 def choose(who: Actor, _: Path, number: int | None = 2) -> None:
     ModelVersion.objects.update(listed_ops={})
     ServedModel.objects.update(default_version=1)
-    services.set_default(who, "digits", number)
+    targets.set_default(who, "digits", number)
 
 
 def choose_the_highest(who: Actor, base: Path) -> None:
@@ -113,12 +113,12 @@ def choose_the_highest(who: Actor, base: Path) -> None:
 
 
 def approve(who: Actor, _: Path) -> None:
-    services.approve(who, "digits", 2)
+    approval.approve(who, "digits", 2)
 
 
 def register(who: Actor, base: Path) -> None:
     ModelVersion.objects.filter(number=2).update(digest="e" * 64)
-    services.register(who, "digits", str(base))
+    registration.register(who, "digits", str(base))
 
 
 def upload(who: Actor, _: Path) -> None:
@@ -130,8 +130,8 @@ def upload(who: Actor, _: Path) -> None:
 def test_what_moves_requests_to_a_version_that_differs_takes_the_setting_away_and_audits_it(
     digits: Actor, base: Path, console: ConsoleSettings, move: Callable[[Actor, Path], None]
 ) -> None:
-    services.change_settings(digits, "digits", ASK)
-    services.note_joining("w1", "digits", 1, EQUAL)
+    modelsettings.change_settings(digits, "digits", ASK)
+    independence.note_joining("w1", "digits", 1, EQUAL)
     ModelVersion.objects.filter(number=2).update(
         listed_ops={"MyOp": "nobody knows it"},
         added_by="another",
@@ -143,18 +143,18 @@ def test_what_moves_requests_to_a_version_that_differs_takes_the_setting_away_an
     entry = AuditEntry.objects.latest("pk")
     assert ("rows_independent", True, False) in entry.changes
     assert entry.after["differs"] == f"Version 2: {WORDS}"
-    services.set_default(digits, "digits", 1)
+    targets.set_default(digits, "digits", 1)
     assert state().state == "alone", "it is asked for again by a person"
 
 
 def test_what_could_not_be_tried_is_tried_again_where_it_is_asked_for_again(digits: Actor) -> None:
-    services.change_settings(digits, "digits", ASK)
-    services.note_joining("w1", "digits", 2, UNTRIED)
+    modelsettings.change_settings(digits, "digits", ASK)
+    independence.note_joining("w1", "digits", 2, UNTRIED)
     assert (joined()[2], state()) == ((), State("untried", f"Each request runs alone. Not tried: {UNTRIED.untried}"))
-    services.change_settings(digits, "digits", {"replicas": 2})
+    modelsettings.change_settings(digits, "digits", {"replicas": 2})
     assert joined()[2] == ()
-    services.change_settings(digits, "digits", {"rows_independent": False})
-    services.change_settings(digits, "digits", ASK)
+    modelsettings.change_settings(digits, "digits", {"rows_independent": False})
+    modelsettings.change_settings(digits, "digits", ASK)
     assert (joined()[2], state().state) == (None, "trying")
 
 
@@ -173,18 +173,18 @@ def test_page_list_and_rest_say_why_requests_are_or_are_not_joined(
     text = shown()
     assert "Each request runs alone: the setting" in text
     assert (text.count("not asked"), "not tried yet" in text) == (2, False)
-    services.change_settings(digits, "digits", ASK)
+    modelsettings.change_settings(digits, "digits", ASK)
     text = shown()
     assert "being tried" in text
     assert ("not asked" in text, text.count("not tried yet")) == (False, 2)
-    services.note_joining("w1", "digits", 2, EQUAL)
+    independence.note_joining("w1", "digits", 2, EQUAL)
     assert "Found equal, joined and alone: serving_default." in shown()
     (version,) = [one for one in client.get("/api/models/digits").json()["versions"] if one["number"] == 2]
     assert (version["joining"]["joined"], version["joining"]["worker"]) == (["serving_default"], "w1")
     ModelVersion.objects.update(joining=None)
-    services.note_joining("w1", "digits", 2, DIFFERS)
+    independence.note_joining("w1", "digits", 2, DIFFERS)
     assert "differs by up to 50 % of its value" in shown()
-    form = {field: str(getattr(services.find("digits"), field)) for field in services.SETTINGS}
+    form = {field: str(getattr(lookup.find("digits"), field)) for field in modelsettings.SETTINGS}
     del form["rows_independent"]
     refused = submit(client, "/models/digits/settings", {**form, "rows_independent": "on"})
     assert (refused.status_code, b"a worker has tried version 2" in refused.content) == (400, True)
@@ -218,13 +218,13 @@ def test_the_form_and_the_call_that_upload_a_model_ask_too(
     program = Client(headers={"Authorization": f"Bearer {text}"})
     for name, said, asked in (("a", {"rows_independent": "true"}, True), ("b", {}, False)):
         answer = program.post(f"/api/models/{name}/versions", {"archive": archive(), **said})
-        assert (answer.status_code, services.find(name).rows_independent) == (202, asked), answer.content
+        assert (answer.status_code, lookup.find(name).rows_independent) == (202, asked), answer.content
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_the_controller_notes_what_workers_tell(bus: Bus, base: Path) -> None:
     me = system_actor("tests")
-    await in_thread(services.register, me, "digits", str(base), changes=ASK)
+    await in_thread(registration.register, me, "digits", str(base), changes=ASK)
     device = Device(id="CPU-1", kind="cpu", name="cpu")
     resident = Residency(model="digits", version=2, state="ready", joining=DIFFERS)
     worker = Worker(
@@ -242,7 +242,7 @@ async def test_the_controller_notes_what_workers_tell(bus: Bus, base: Path) -> N
     try:
         await put(bus, Bucket.WORKERS, token("w1"), worker, ttl_s=60)
         async with asyncio.timeout(30):
-            while (await database_sync_to_async(services.find)("digits")).rows_independent:  # noqa: ASYNC110  a row
+            while (await database_sync_to_async(lookup.find)("digits")).rows_independent:  # noqa: ASYNC110  a row
                 await asyncio.sleep(0.02)
     finally:
         keeping.cancel()

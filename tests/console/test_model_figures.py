@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.accounts.rights import Actor
-from console.catalog import services
+from console.catalog import lookup, registration
 from console.feed.feed import Feed
 from console.feed.running import running
 from console.outbox.models import OutboxEntry
@@ -31,7 +31,7 @@ Call = Callable[..., Any]
 @pytest.fixture
 def digits(admin: Actor, base: Path) -> str:
     """A registered model."""
-    return services.register(admin, "digits", str(base)).name
+    return registration.register(admin, "digits", str(base)).name
 
 
 def now() -> float:
@@ -104,7 +104,7 @@ def test_list_page_and_rest_say_how_many_replicas_are_ready_and_that_no_device_i
     feed = Feed(Wire())
     monkeypatch.setattr(running, "feed", feed)
     monkeypatch.setattr(Feed, "is_blind", False)
-    feed.view.model(digits, services.find(digits).document(), 1.0)
+    feed.view.model(digits, lookup.find(digits).document(), 1.0)
     for path in ("/models", f"/models/{digits}"):
         words = text(browser("viewer").get(path))
         assert "no device" in words

@@ -15,7 +15,17 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import inspection, roots, selection, services, withdrawal
+from console.catalog import (
+    approval,
+    inspection,
+    lookup,
+    modelsettings,
+    registration,
+    roots,
+    selection,
+    targets,
+    withdrawal,
+)
 from console.catalog.inspection import Verdict
 from console.catalog.models import ModelVersion, ServedModel, VersionLabel
 from console.catalog.versions import Candidate
@@ -42,24 +52,24 @@ def published(name: str = "digits") -> modeldocs.Model:
 
 
 def test_every_numbered_version_below_a_path_is_registered(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     assert [v.version for v in published().versions] == [1, 2]
     assert published().default_version == 2
     assert published().versions[0].path == str(base / "1")
 
 
 def test_one_version_s_folder_can_be_registered_too(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base / "1"))
+    registration.register(admin, "digits", str(base / "1"))
     assert [v.version for v in published().versions] == [1]
 
 
 def test_registering_again_adds_only_what_is_new(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     with pytest.raises(Conflict):
-        services.register(admin, "digits", str(base))
+        registration.register(admin, "digits", str(base))
     (base / "7").mkdir()
     (base / "7" / "saved_model.pb").write_bytes(b"x")
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     assert [v.version for v in published().versions] == [1, 2, 7]
 
 
@@ -69,27 +79,27 @@ OTHER = replace(FOUND, digest="e" * 64)
 def test_a_version_that_never_loaded_is_registered_again_with_other_files(
     admin: Actor, base: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     assert b"never loaded" in browser("viewer").get("/models/digits").content
     monkeypatch.setattr(inspection, "inspect", lambda path: OTHER if path.name == "2" else FOUND)
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     assert [v.digest for v in published().versions] == [FOUND.digest, OTHER.digest]
     entry = AuditEntry.objects.filter(act="models.register").latest("pk")
     assert ("digest of 2", FOUND.digest, OTHER.digest) in entry.changes
     assert entry.after["versions"] == [2]
     with pytest.raises(Conflict, match="registered already"):
-        services.register(admin, "digits", str(base))
+        registration.register(admin, "digits", str(base))
 
 
 def test_a_version_that_workers_have_had_in_memory_keeps_its_files(
     admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services.register(admin, "digits", str(base / "1"))
+    registration.register(admin, "digits", str(base / "1"))
     monkeypatch.setattr(inspection, "inspect", lambda _: OTHER)
     feed = Feed(Wire())
     monkeypatch.setattr(running, "feed", feed)
     with pytest.raises(Unavailable, match="whether a worker has version 1 in memory"):
-        services.register(admin, "digits", str(base / "1"))
+        registration.register(admin, "digits", str(base / "1"))
     monkeypatch.setattr(Feed, "is_blind", False)
 
     def show(state: str) -> None:
@@ -99,26 +109,26 @@ def test_a_version_that_workers_have_had_in_memory_keeps_its_files(
     for state, words in (("spare", "which workers have loaded"), ("loading", "Try again in a moment")):
         show(state)
         with pytest.raises(Conflict, match=words):
-            services.register(admin, "digits", str(base / "1"))
+            registration.register(admin, "digits", str(base / "1"))
     show("failed")
-    services.register(admin, "digits", str(base / "1"))
+    registration.register(admin, "digits", str(base / "1"))
     readiness.note([("digits", 1)])
     monkeypatch.setattr(inspection, "inspect", lambda _: FOUND)
     with pytest.raises(Conflict, match="one that workers have loaded keeps its files"):
-        services.register(admin, "digits", str(base / "1"))
+        registration.register(admin, "digits", str(base / "1"))
 
 
 def test_new_files_that_need_approval_do_not_take_a_served_version_away(
     admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services.register(admin, "digits", str(base / "1"))
-    services.set_label(admin, "digits", "stable", 1)
+    registration.register(admin, "digits", str(base / "1"))
+    targets.set_label(admin, "digits", "stable", 1)
     raised = replace(OTHER, verdict=Verdict(forbidden={"ReadFile": "reads files"}, unknown=[]))
     monkeypatch.setattr(inspection, "inspect", lambda _: raised)
     with pytest.raises(Conflict, match="take its labels away first"):
-        services.register(admin, "digits", str(base / "1"))
-    services.set_label(admin, "digits", "stable", None)
-    services.register(admin, "digits", str(base / "1"))
+        registration.register(admin, "digits", str(base / "1"))
+    targets.set_label(admin, "digits", "stable", None)
+    registration.register(admin, "digits", str(base / "1"))
     assert published().versions == ()
 
 
@@ -130,7 +140,7 @@ def brought(*numbers: int, found: inspection.Inspection = FOUND, **values: Any) 
     found = replace(found, digest="")
     new = {number: Candidate(f"s3://models/digits/{number}", found, f"manifest {number}") for number in numbers}
     actor = system_actor("repository:store")
-    return services.register_found(actor, repository, "digits", "s3://models/digits", new)
+    return registration.register_found(actor, repository, "digits", "s3://models/digits", new)
 
 
 def test_versions_of_a_repository_are_published_with_its_defaults_its_access_and_their_urls(db: None) -> None:
@@ -181,9 +191,9 @@ def test_nor_does_a_policy_or_an_undo_bring_more_back_than_the_document_has_room
 def test_the_name_of_a_model_is_of_whoever_had_it_first(admin: Actor, base: Path) -> None:
     brought(1)
     with pytest.raises(Conflict, match="digits is the name of a model whose versions repository store brings"):
-        services.register(admin, "digits", str(base))
+        registration.register(admin, "digits", str(base))
     ServedModel.objects.all().delete()
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     with pytest.raises(Conflict, match="digits is the name of a model whose versions people add"):
         brought(3)
 
@@ -195,8 +205,8 @@ def test_versions_of_a_repository_are_approved_by_neither_of_the_two_who_set_it_
         User.objects.create(username=name).groups.set([Group.objects.get(name="model manager")])
     for name in ("ann", "bob"):
         with pytest.raises(Forbidden, match="neither added the repository store nor changed it last"):
-            services.approve(Actor(User.objects.get(username=name)), "digits", 1)
-    services.approve(Actor(User.objects.get(username="carol")), "digits", 1)
+            approval.approve(Actor(User.objects.get(username=name)), "digits", 1)
+    approval.approve(Actor(User.objects.get(username="carol")), "digits", 1)
     assert [v.version for v in published().versions] == [1]
 
 
@@ -212,7 +222,7 @@ def test_a_version_that_is_pinned_is_never_replaced(db: None) -> None:
 
 def test_a_version_is_withdrawn_and_comes_back_with_its_label(admin: Actor) -> None:
     model = brought(1, 2)
-    services.set_label(admin, "digits", "stable", 2)
+    targets.set_label(admin, "digits", "stable", 2)
     actor, store = system_actor("repository:store"), model.repository
     assert store is not None
     withdrawal.withdraw(actor, store, "digits", [2, 7], "gone")
@@ -221,7 +231,7 @@ def test_a_version_is_withdrawn_and_comes_back_with_its_label(admin: Actor) -> N
     entry = AuditEntry.objects.filter(reason="gone").get()
     assert (entry.before, entry.after["versions"], entry.after["default"]) == ({"default": 2}, [2], 1)
     with pytest.raises(Conflict, match="its repository does not have it any more"):
-        services.set_default(admin, "digits", 2)
+        targets.set_default(admin, "digits", 2)
     withdrawal.restore(actor, store, "digits", [2], "back")
     assert ([v.version for v in published().versions], published().labels) == ([1, 2], {"stable": 2})
 
@@ -229,17 +239,17 @@ def test_a_version_is_withdrawn_and_comes_back_with_its_label(admin: Actor) -> N
 def test_two_folders_of_one_number_are_refused_by_name(admin: Actor, base: Path) -> None:
     shutil.copytree(base / "1", base / "0001")
     with pytest.raises(InvalidRequest, match=r"0001 and 1 of .*/digits are both version 1"):
-        services.register(admin, "digits", str(base))
-    services.register(admin, "digits", str(base / "0001"))  # which of them was said
+        registration.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base / "0001"))  # which of them was said
     assert [v.path for v in published().versions] == [str(base / "0001")]
     with pytest.raises(Conflict, match=rf"Version 1 is registered already, from {base}/0001\."):
-        services.register(admin, "digits", str(base / "1"))
+        registration.register(admin, "digits", str(base / "1"))
 
 
 @pytest.mark.parametrize("path", ["relative/path", "/no/such/folder", "/"])
 def test_a_path_without_models_is_refused_with_the_reason(admin: Actor, base: Path, path: str) -> None:
     with pytest.raises(InvalidRequest):
-        services.register(admin, "digits", path)
+        registration.register(admin, "digits", path)
 
 
 def test_paths_outside_the_roots_are_refused_also_through_links(
@@ -251,7 +261,7 @@ def test_paths_outside_the_roots_are_refused_also_through_links(
     settings.CONSOLE = replace(console, repository_roots=(str(inside),))
     for path in (base, inside / "link", inside / ".." / "digits"):
         with pytest.raises(InvalidRequest, match="outside"):
-            services.register(admin, "digits", str(path))
+            registration.register(admin, "digits", str(path))
 
 
 def test_a_model_moves_with_the_root_it_lies_in(
@@ -261,11 +271,11 @@ def test_a_model_moves_with_the_root_it_lies_in(
     old.mkdir()
     base.rename(old / "digits")
     settings.CONSOLE = replace(console, repository_roots=(f"here={old}",))
-    services.register(admin, "digits", str(old / "digits"))
+    registration.register(admin, "digits", str(old / "digits"))
     assert [v.path for v in published().versions] == [f"{old}/digits/1", f"{old}/digits/2"]
     old.rename(new)
     settings.CONSOLE = replace(console, repository_roots=(f"here={new}",))
-    document = services.find("digits").document()
+    document = lookup.find("digits").document()
     assert [v.path for v in document.versions] == [f"{new}/digits/1", f"{new}/digits/2"]
     reported = browser("viewer").get("/api/models/digits").json()
     assert reported["base_path"] == f"{new}/digits"
@@ -275,17 +285,17 @@ def test_a_model_moves_with_the_root_it_lies_in(
 def test_an_absolute_path_is_kept_relative_once_its_root_has_a_name(
     admin: Actor, base: Path, tmp_path: Path, console: ConsoleSettings, settings: Any
 ) -> None:
-    services.register(admin, "digits", str(base))
-    before = services.find("digits").document()
+    registration.register(admin, "digits", str(base))
+    before = lookup.find("digits").document()
     settings.CONSOLE = replace(console, repository_roots=(f"here={tmp_path}",))
     roots.relocate()
-    model = services.find("digits")
+    model = lookup.find("digits")
     assert model.document() == before
     assert model.base_path == "here:digits"
     assert {v.path for v in model.versions.all()} == {"here:digits/1", "here:digits/2"}
     settings.CONSOLE = console  # and where the name is taken away again, nothing is guessed
     roots.relocate()
-    assert services.find("digits").document().versions[0].path == "here:digits/1"
+    assert lookup.find("digits").document().versions[0].path == "here:digits/1"
 
 
 @pytest.mark.parametrize("listed", [("a=/x", "a=/y"), ("uploads=/x",), ("a b=/x",)])
@@ -297,25 +307,25 @@ def test_roots_whose_names_say_nothing_are_refused(console: ConsoleSettings, lis
 @pytest.mark.parametrize("name", ["", "../x", "-a", "a b", "a" * 101, "a/b"])
 def test_names_that_would_not_fit_the_wire_are_refused(admin: Actor, base: Path, name: str) -> None:
     with pytest.raises(InvalidRequest):
-        services.register(admin, name, str(base))
+        registration.register(admin, name, str(base))
 
 
 @pytest.mark.parametrize("name", ["models", "Health", "stats"])
 def test_names_that_paths_of_the_api_need_are_refused_with_the_reason(admin: Actor, base: Path, name: str) -> None:
     with pytest.raises(InvalidRequest, match="it stands in paths of the API"):
-        services.register(admin, name, str(base))
+        registration.register(admin, name, str(base))
 
 
 def test_a_model_that_has_such_a_name_keeps_it(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base / "1"))
+    registration.register(admin, "digits", str(base / "1"))
     ServedModel.objects.filter(name="digits").update(name="stats")
-    services.register(admin, "stats", str(base))
+    registration.register(admin, "stats", str(base))
     assert [version.version for version in published("stats").versions] == [1, 2]
 
 
 def test_settings_are_published_and_audited_before_and_after(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
-    services.change_settings(
+    registration.register(admin, "digits", str(base))
+    modelsettings.change_settings(
         admin,
         "digits",
         {"replicas": 0, "max_batch_size": 8, "rows_independent": True, "timeout_s": 2.5},
@@ -341,69 +351,69 @@ def test_settings_are_published_and_audited_before_and_after(admin: Actor, base:
     ],
 )
 def test_settings_that_make_no_sense_change_nothing(admin: Actor, base: Path, changes: dict[str, Any]) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     count = OutboxEntry.objects.count()
     with pytest.raises(InvalidRequest):
-        services.change_settings(admin, "digits", changes)
+        modelsettings.change_settings(admin, "digits", changes)
     assert OutboxEntry.objects.count() == count
     assert AuditEntry.objects.get(act="models.settings").result == "failed"
 
 
 def test_default_version_and_labels_move_and_go_back(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
-    services.set_default(admin, "digits", 1)
-    services.set_label(admin, "digits", "stable", 1)
-    services.set_label(admin, "digits", "canary", 2)
+    registration.register(admin, "digits", str(base))
+    targets.set_default(admin, "digits", 1)
+    targets.set_label(admin, "digits", "stable", 1)
+    targets.set_label(admin, "digits", "canary", 2)
     assert (published().default_version, published().labels) == (1, {"stable": 1, "canary": 2})
-    services.set_label(admin, "digits", "stable", 2)
-    services.set_label(admin, "digits", "canary", None)
-    services.set_default(admin, "digits", None)
+    targets.set_label(admin, "digits", "stable", 2)
+    targets.set_label(admin, "digits", "canary", None)
+    targets.set_default(admin, "digits", None)
     assert (published().default_version, published().labels) == (2, {"stable": 2})
     with pytest.raises(NotFound):
-        services.set_label(admin, "digits", "stable", 9)
+        targets.set_label(admin, "digits", "stable", 9)
     with pytest.raises(NotFound):
-        services.set_default(admin, "digits", 9)
+        targets.set_default(admin, "digits", 9)
     with pytest.raises(NotFound):
-        services.set_label(admin, "digits", "canary", None)
+        targets.set_label(admin, "digits", "canary", None)
 
 
 def test_a_model_has_a_bounded_number_of_labels(admin: Actor, base: Path) -> None:
-    model = services.register(admin, "digits", str(base))
+    model = registration.register(admin, "digits", str(base))
     version = model.versions.get(number=1)
     VersionLabel.objects.bulk_create(VersionLabel(model=model, name=f"l{n}", version=version) for n in range(100))
     with pytest.raises(Conflict, match="has 100 labels"):
-        services.set_label(admin, "digits", "stable", 1)
-    services.set_label(admin, "digits", "l7", 2)
+        targets.set_label(admin, "digits", "stable", 1)
+    targets.set_label(admin, "digits", "l7", 2)
     assert published().labels["l7"] == 2
 
 
 def test_no_label_is_given_to_a_version_whose_load_failed(
     admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     feed = Feed(Wire())
     monkeypatch.setattr(running, "feed", feed)
     feed.view.rollouts.show("digits", published(), modeldocs.Serving(publication=1, default=1, failed=(2,)))
     with pytest.raises(Conflict, match="version 2 of model digits, which is not currently available for inference"):
-        services.set_label(admin, "digits", "canary", 2)
-    services.set_label(admin, "digits", "canary", 1)
+        targets.set_label(admin, "digits", "canary", 2)
+    targets.set_label(admin, "digits", "canary", 1)
     feed.view.rollouts.show("digits", published(), modeldocs.Serving(publication=2, default=2))
-    services.set_label(admin, "digits", "canary", 2)
+    targets.set_label(admin, "digits", "canary", 2)
     assert published().labels == {"canary": 2}
 
 
 def test_a_disabled_model_is_published_as_such(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
-    services.set_enabled(admin, "digits", is_enabled=False, reason="broken")
+    registration.register(admin, "digits", str(base))
+    modelsettings.set_enabled(admin, "digits", is_enabled=False, reason="broken")
     assert not published().is_enabled
-    services.set_enabled(admin, "digits", is_enabled=True)
+    modelsettings.set_enabled(admin, "digits", is_enabled=True)
     assert published().is_enabled
 
 
 def test_the_page_says_what_requests_get_while_a_version_is_made_ready(
     browser: Browser, admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     feed = Feed(Wire())
     monkeypatch.setattr(running, "feed", feed)
     client = browser("viewer")
@@ -473,20 +483,20 @@ def test_an_unknown_model_is_not_found(browser: Browser) -> None:
 def test_who_adds_a_version_says_whether_requests_get_it(
     admin: Actor, base: Path, chosen_before: int | None, is_default: bool | None, serves: int, is_pinned: bool
 ) -> None:
-    services.register(admin, "digits", str(base / "1"), is_default=False)  # a first one is, anyhow
+    registration.register(admin, "digits", str(base / "1"), is_default=False)  # a first one is, anyhow
     assert published().default_version == 1
-    assert services.find("digits").default_version is None
-    services.set_default(admin, "digits", chosen_before)
-    services.register(admin, "digits", str(base), is_default=is_default)
+    assert lookup.find("digits").default_version is None
+    targets.set_default(admin, "digits", chosen_before)
+    registration.register(admin, "digits", str(base), is_default=is_default)
     assert published().default_version == serves
-    assert (services.find("digits").default_version is not None) is is_pinned
+    assert (lookup.find("digits").default_version is not None) is is_pinned
     entry = AuditEntry.objects.filter(act="models.register").latest("pk")
     assert (entry.before["default"], entry.after["default"]) == (1, serves)
 
 
 def test_settings_given_at_a_registration_stand_in_its_audit_entry(admin: Actor, base: Path) -> None:
     changes = {"rows_independent": True, "max_batch_size": 8}
-    services.register(admin, "digits", str(base), description="Digits.", changes=changes)
+    registration.register(admin, "digits", str(base), description="Digits.", changes=changes)
     entry = AuditEntry.objects.get(act="models.register")
     assert entry.after == {
         "path": str(base),
@@ -501,7 +511,7 @@ def test_settings_given_at_a_registration_stand_in_its_audit_entry(admin: Actor,
 def test_the_form_asks_which_version_is_the_default_and_the_page_says_it(
     browser: Browser, admin: Actor, base: Path
 ) -> None:
-    services.register(admin, "digits", str(base / "1"))
+    registration.register(admin, "digits", str(base / "1"))
     client = browser("model manager")
     form = {"name": "digits", "path": str(base)}
     asked = submit(client, "/models/-/register", form)
@@ -520,9 +530,9 @@ def test_no_name_a_model_may_have_hides_its_page(browser: Browser, admin: Actor,
     client = browser("admin")
     if name == "-":
         with pytest.raises(InvalidRequest):
-            services.register(admin, name, str(base))
+            registration.register(admin, name, str(base))
         return
-    services.register(admin, name, str(base))
+    registration.register(admin, name, str(base))
     page = client.get(f"/models/{name}").content.decode()
     assert f"<h1>{name}</h1>" in page
     for part in ("settings", "replicas", "move", "pause"):
@@ -538,7 +548,7 @@ def resident(version: int, state: str) -> workerdocs.Residency:
 def test_list_page_and_rest_say_alike_how_the_fleet_serves_a_model_now(
     admin: Actor, base: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     OutboxEntry.objects.update(published_at=timezone.now())
     feed, client = Feed(Wire()), browser("admin")
     monkeypatch.setattr(running, "feed", feed)

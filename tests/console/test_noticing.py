@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from console.accounts.models import System
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import inspection, judging, services
+from console.catalog import inspection, judging, registration
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
 from console.controller import readiness
@@ -223,7 +223,7 @@ async def test_a_bad_version_is_refused_with_the_reason_once_and_costs_no_other(
 
 
 async def test_a_name_that_another_has_is_refused_by_name(rig: Rig, zoo: Path, admin: Actor) -> None:
-    await in_thread(services.register, admin, "half", str(zoo / "half"))
+    await in_thread(registration.register, admin, "half", str(zoo / "half"))
     lay(zoo, Path("other/1"))
     listing = await rig.listed()
     assert listing.refused == {

@@ -7,7 +7,7 @@ import pytest
 from console.accounts.rights import Actor
 from console.api.repositories import RepositoryDetailOut
 from console.audit.models import AuditEntry
-from console.catalog import services, triton
+from console.catalog import lookup, modelsettings, triton
 from console.catalog.models import ServedModel
 from console.config import ConsoleSettings
 from console.outbox.models import OutboxEntry
@@ -57,7 +57,7 @@ async def test_a_model_of_triton_s_gets_the_settings_of_its_config_and_says_what
     assert (await rig.listed(defaults={"max_batch_size": 4, "max_delivery": 2})).refused == {}
     batching = (await in_thread(document, "weigh")).batching
     assert batching == modeldocs.Batching(max_size=16, max_delay_ms=2.5, rows_independent=True)
-    model = await in_thread(services.find, "weigh")
+    model = await in_thread(lookup.find, "weigh")
     assert model.max_delivery == 2
     state = await in_thread(triton.state_of, model)
     assert state is not None
@@ -73,7 +73,7 @@ async def test_a_model_of_triton_s_gets_the_settings_of_its_config_and_says_what
 async def test_a_config_that_changes_later_changes_no_setting_and_is_said(rig: Rig, zoo: Path, admin: Actor) -> None:
     folder = await in_thread(lay_triton, zoo)
     await rig.listed()
-    await in_thread(services.change_settings, admin, "weigh", {"max_batch_size": 5})
+    await in_thread(modelsettings.change_settings, admin, "weigh", {"max_batch_size": 5})
     published = await in_thread(OutboxEntry.objects.count)
 
     async def left(text: bytes | None) -> list[str]:
@@ -81,19 +81,19 @@ async def test_a_config_that_changes_later_changes_no_setting_and_is_said(rig: R
         config = folder / "config.pbtxt"
         config.write_bytes(text) if text is not None else config.unlink()
         listing = await rig.listed()
-        state = await in_thread(lambda: triton.state_of(services.find("weigh")))
+        state = await in_thread(lambda: triton.state_of(lookup.find("weigh")))
         return [*listing.refused, *(state.left if state is not None else ["no file"])]
 
     assert await left(b"max_batch_size: 7") == ["max_batch_size"]
     assert await left(b"max_batch_size: 5") == []
     assert await left(b"max_batch_size: no") == ["weigh/config.pbtxt"]
-    state = await in_thread(lambda: triton.state_of(services.find("weigh")))
+    state = await in_thread(lambda: triton.state_of(lookup.find("weigh")))
     assert state is not None
     assert state.error == "Line 1: Couldn't parse integer: no"
     assert await left(b"max_batch_size: 6") == ["max_batch_size"]
     assert await left(None) == ["no file"]
     assert await in_thread(OutboxEntry.objects.count) == published, "nothing of it was published"
-    assert (await in_thread(services.find, "weigh")).max_batch_size == 5
+    assert (await in_thread(lookup.find, "weigh")).max_batch_size == 5
 
 
 WARMED = """model_warmup { name: "zeros" batch_size: 4 inputs {
@@ -109,7 +109,7 @@ async def test_warm_ups_of_a_config_are_published_and_follow_it_when_it_changes(
     assert (await rig.listed()).refused == {}
     zeros = WarmUp("zeros", {"x": WarmUpInput("float32", (4, 8))})
     assert (await in_thread(document, "weigh")).warm_ups == (zeros,)
-    state = await in_thread(lambda: triton.state_of(services.find("weigh")))
+    state = await in_thread(lambda: triton.state_of(lookup.find("weigh")))
     assert state is not None
     assert (state.left, state.differences) == (["model_warmup"], [])
     assert state.fields["model_warmup"] == (

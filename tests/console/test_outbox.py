@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from console.accounts.rights import system_actor
-from console.catalog import inspection, services
+from console.catalog import inspection, lookup, publishing, registration
 from console.keys import services as keys
 from console.keys.models import ApiKey
 from console.outbox.models import OutboxEntry
@@ -37,7 +37,7 @@ async def document(bus: Bus, bucket: Bucket, key: str) -> bytes | None:
 
 
 async def test_a_registered_model_is_published_with_what_it_takes(bus: Bus) -> None:
-    await in_thread(services.register, ME, "half.plus", str(half_plus_two().parent))
+    await in_thread(registration.register, ME, "half.plus", str(half_plus_two().parent))
     assert await Publisher(bus, 5).publish_due() == 1
     data = await document(bus, Bucket.MODELS, names.token("half.plus"))
     assert data is not None
@@ -48,7 +48,7 @@ async def test_a_registered_model_is_published_with_what_it_takes(bus: Bus) -> N
 
 
 async def test_a_revoked_key_is_published_without_waiting_for_the_next_poll(bus: Bus) -> None:
-    publishing = asyncio.create_task(Publisher(bus, 600).run())
+    task = asyncio.create_task(Publisher(bus, 600).run())
     reported: asyncio.Queue[keydocs.ApiKey] = asyncio.Queue()
     subject = names.event_of_key(Bucket.KEYS)
     received = await bus.subscribe(
@@ -63,8 +63,8 @@ async def test_a_revoked_key_is_published_without_waiting_for_the_next_poll(bus:
             assert (await reported.get()).revoked_at is not None
     finally:
         await received.close()
-        publishing.cancel()
-        await asyncio.wait([publishing])
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def test_only_the_latest_state_of_a_key_is_published_and_all_are_settled(bus: Bus) -> None:
@@ -200,12 +200,12 @@ async def test_what_waits_says_since_when_so_that_a_page_does_not_tell_it_anew()
 
 async def test_a_failed_act_posts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "inspect", lambda _: FOUND)
-    monkeypatch.setattr(services, "post_document", _explode)
+    monkeypatch.setattr(publishing, "post_document", _explode)
     with pytest.raises(RuntimeError):
-        await in_thread(services.register, ME, "m", str(half_plus_two().parent))
+        await in_thread(registration.register, ME, "m", str(half_plus_two().parent))
     assert not await in_thread(OutboxEntry.objects.exists)
     with pytest.raises(messages_not_found()):
-        await in_thread(services.find, "m")
+        await in_thread(lookup.find, "m")
 
 
 def _explode(*_: Any, **__: Any) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import policy, selection, services
+from console.catalog import policy, registration, selection, targets
 from console.catalog.models import ModelConfig, ServedModel
 from console.catalog.triton import FoundConfig
 from console.catalog.versions import Candidate
@@ -93,11 +93,11 @@ def retired() -> Sequence[int]:
 def register_third(admin: Actor, base: Path) -> None:
     (base / "3").mkdir()
     (base / "3" / "saved_model.pb").write_bytes(b"x")
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
 
 
 def test_of_the_latest_the_old_one_leaves_when_the_new_one_was_ready(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     readiness.note([("digits", 1), ("digits", 2)])
     selection.set_policy(admin, "digits", {"kind": "latest", "count": 1})
     assert (numbers(), retired()) == ([1, 2], [2])
@@ -112,7 +112,7 @@ def test_of_the_latest_the_old_one_leaves_when_the_new_one_was_ready(admin: Acto
 
 
 def test_readiness_publishes_nothing_where_all_are_served(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     posted = OutboxEntry.objects.count()
     readiness.note([("digits", 1), ("digits", 2)])
     assert OutboxEntry.objects.count() == posted
@@ -120,21 +120,21 @@ def test_readiness_publishes_nothing_where_all_are_served(admin: Actor, base: Pa
 
 
 def test_what_the_default_or_a_label_names_is_served_whatever_the_policy_says(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     register_third(admin, base)
-    services.set_label(admin, "digits", "stable", 1)
+    targets.set_label(admin, "digits", "stable", 1)
     selection.set_policy(admin, "digits", {"kind": "specific", "versions": [3]})
     assert retired() == [1, 3]
-    services.set_default(admin, "digits", 2)
+    targets.set_default(admin, "digits", 2)
     assert numbers() == [1, 2, 3]
-    services.set_default(admin, "digits", None)
-    services.set_label(admin, "digits", "stable", None)
+    targets.set_default(admin, "digits", None)
+    targets.set_label(admin, "digits", "stable", None)
     assert published().default_version == 3
     assert (numbers(), retired()) == ([1, 2, 3], [3])
 
 
 def test_a_version_that_retires_and_is_selected_again_stays(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     selection.set_policy(admin, "digits", {"kind": "specific", "versions": [1]})
     assert published().default_version == 1, "requests that name no version get none that retires"
     selection.set_policy(admin, "digits", {"kind": "all"})
@@ -145,7 +145,7 @@ def test_a_version_that_retires_and_is_selected_again_stays(admin: Actor, base: 
 @pytest.mark.django_db(transaction=True)
 async def test_a_version_retires_when_requests_get_another_one_and_its_jobs_have_ended(bus: Bus, base: Path) -> None:
     me = system_actor("tests")
-    await in_thread(services.register, me, "digits", str(base))
+    await in_thread(registration.register, me, "digits", str(base))
     await in_thread(selection.set_policy, me, "digits", {"kind": "specific", "versions": [2]})
     job = await in_thread(lambda: make(1, model="digits", version=1, state="queued"))
     at_once = timedelta(0)
@@ -168,7 +168,7 @@ async def test_a_version_retires_when_requests_get_another_one_and_its_jobs_have
 @pytest.mark.django_db(transaction=True)
 async def test_a_version_goes_after_the_times_of_the_jobs_that_were_accepted_for_it(bus: Bus, base: Path) -> None:
     me = system_actor("tests")
-    await in_thread(services.register, me, "digits", str(base))
+    await in_thread(registration.register, me, "digits", str(base))
     await in_thread(selection.set_policy, me, "digits", {"kind": "specific", "versions": [2]})
     await in_thread(lambda: make(1, model="digits", version=1, state="queued"))
     await in_thread(lambda: ServedModel.objects.update(retiring={"1": time.time() - 961}))
@@ -177,7 +177,7 @@ async def test_a_version_goes_after_the_times_of_the_jobs_that_were_accepted_for
 
 
 def test_a_policy_that_leaves_no_version_is_refused_and_one_is_audited(admin: Actor, base: Path) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     with pytest.raises(Conflict, match="only 7 leaves no version of digits"):
         selection.set_policy(admin, "digits", {"kind": "specific", "versions": [7]})
     selection.set_policy(admin, "digits", {"kind": "specific", "versions": [1]}, reason="2 is wrong")
@@ -188,7 +188,7 @@ def test_a_policy_that_leaves_no_version_is_refused_and_one_is_audited(admin: Ac
 def test_the_page_and_rest_change_the_policy_and_say_why_versions_are_not_served(
     admin: Actor, base: Path, browser: Browser, call: Callable[[str], Call]
 ) -> None:
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     client = browser("model manager")
     readiness.note([("digits", 1), ("digits", 2)])
     sent = submit(client, "/models/digits/policy", {"kind": "latest", "count": "1", "versions": ""})
@@ -215,7 +215,7 @@ def test_a_new_model_of_a_repository_has_the_version_policy_of_its_config_file(d
     repository = Repository.objects.create(name="store", url="s3://models", added_by="ann", changed_by="ann")
     config = TritonConfig(fields=("version_policy",), latest=1)
     new = {number: Candidate(f"s3://models/digits/{number}", FOUND, f"manifest {number}") for number in (1, 2)}
-    services.register_found(
+    registration.register_found(
         system_actor("repository:store"),
         repository,
         "digits",

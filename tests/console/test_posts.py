@@ -18,7 +18,7 @@ from console.accounts import sessions
 from console.accounts.models import OperatorToken, SecondFactor, User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import services as catalog
+from console.catalog import modelsettings, registration
 from console.catalog.models import ModelVersion, ServedModel, VersionSplit
 from console.feed.feed import Feed
 from console.feed.running import running
@@ -60,8 +60,8 @@ NEW = "quite another long password"
 @pytest.fixture
 def valid(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, dict[str, Any]]]:
     """Route to ``(URL, form)`` that it accepts, for every route that takes a POST, in an order that works."""
-    catalog.register(admin, "digits", str(base / "1"))
-    catalog.change_settings(admin, "digits", {"max_queue": 7})
+    registration.register(admin, "digits", str(base / "1"))
+    modelsettings.change_settings(admin, "digits", {"max_queue": 7})
     done = AuditEntry.objects.latest("number")
     feed = Feed(Wire())
     loaded = Residency(model="digits", version=1, state="ready")
@@ -179,7 +179,7 @@ def test_every_post_redirects_and_no_reload_does_it_again(
         if name in {"model-settings", "model-autoscale"}:
             form |= {
                 field: getattr(ServedModel.objects.get(name="digits"), field)
-                for field in catalog.SETTINGS
+                for field in modelsettings.SETTINGS
                 if field not in form
             }
         if name == "add-second-factor":

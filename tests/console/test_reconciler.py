@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from console.accounts.rights import system_actor
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.catalog.models import ModelVersion, ServedModel
 from console.controller import readiness
 from console.controller import reconciler as module
@@ -161,7 +161,7 @@ async def test_nothing_is_compared_while_neither_a_bucket_nor_a_decision_moves(b
             return await super()._compare(bucket)
 
     await in_thread(keys.create, ME, keys.KeyGrant(name="a"))
-    await in_thread(catalog.register, ME, "digits", str(base))
+    await in_thread(registration.register, ME, "digits", str(base))
     publisher = Publisher(bus, 5)
     await publisher.publish_due()
     idle = Listening(bus, every_s=60, vanished_after_s=120)
@@ -293,7 +293,7 @@ async def test_young_jobs_are_left_alone(bus: Bus) -> None:
 
 
 async def test_the_first_time_that_a_worker_has_a_version_in_memory_is_noted(bus: Bus, base: Path) -> None:
-    await in_thread(catalog.register, ME, "digits", str(base))
+    await in_thread(registration.register, ME, "digits", str(base))
     part = asyncio.create_task(readiness.keep_noted(bus))
 
     async def noted(number: int) -> None:
@@ -324,7 +324,7 @@ async def test_the_first_time_that_a_worker_has_a_version_in_memory_is_noted(bus
 
 async def test_a_version_that_has_answered_a_job_was_in_memory_once(bus: Bus, base: Path) -> None:
     """The controller was away meanwhile."""
-    await in_thread(catalog.register, ME, "digits", str(base))
+    await in_thread(registration.register, ME, "digits", str(base))
     await in_thread(make, 1, model="digits", version=2, state=State.SUCCEEDED.value)
     await in_thread(make, 2, model="digits", version=1, state=State.FAILED.value)
     await in_thread(readiness.note_answered)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
 from console.fleet import listing
@@ -416,7 +416,7 @@ def test_the_files_of_a_person_s_version_are_those_of_its_folder(
     (base / "2" / "assets").mkdir()
     (base / "2" / "assets" / "words.txt").write_text("a b")
     (base / "2" / "link").symlink_to("/etc/passwd")
-    catalog.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     shown = call("viewer")("get", "models/digits/versions/2/files").json()
     assert [(one["path"], one["size_bytes"]) for one in shown["files"]] == [
         ("assets/words.txt", 3),
@@ -540,7 +540,7 @@ def test_models_are_paged_searched_and_filtered_on_their_page(browser: Browser, 
 def test_the_page_of_a_version_shows_its_files_and_says_why_it_cannot(
     browser: Browser, admin: Actor, base: Path, zoo: Repository
 ) -> None:
-    catalog.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     brought(zoo, "cat")
     client = browser("viewer")
     page = client.get("/models/digits/versions/2").content.decode()
@@ -552,7 +552,7 @@ def test_the_page_of_a_version_shows_its_files_and_says_why_it_cannot(
 
 
 def test_an_act_of_a_repository_fits_into_the_audit_however_long_its_name_is(admin: Actor, base: Path) -> None:
-    catalog.register(system_actor(f"repository:{'x' * services.MOST_NAME}"), "digits", str(base))
+    registration.register(system_actor(f"repository:{'x' * services.MOST_NAME}"), "digits", str(base))
     entry = AuditEntry.objects.get(act="models.register")
     # SQLite asks nobody for lengths, PostgreSQL does.
     entry.clean_fields(exclude=["reason", "before", "user", "actor"])

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.catalog.models import ModelVersion, ServedModel
 from console.catalog.versions import Candidate
 from console.config import ConsoleSettings
@@ -39,7 +39,7 @@ def zoo(admin: Actor) -> Repository:
 def brought(repository: Repository, name: str, number: int = 1) -> None:
     """Noticing finds a version."""
     found = {number: Candidate(f"{ZOO}/{name}/{number}", replace(FOUND, digest=""), f"manifest {number}")}
-    catalog.register_found(system_actor("repository:zoo"), repository, name, f"{ZOO}/{name}", found)
+    registration.register_found(system_actor("repository:zoo"), repository, name, f"{ZOO}/{name}", found)
 
 
 def test_a_deleted_repository_is_listed_no_more_and_comes_back_with_its_models(admin: Actor, zoo: Repository) -> None:

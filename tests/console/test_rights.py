@@ -17,7 +17,7 @@ from console.accounts.acts import ROLES, Act
 from console.accounts.models import User
 from console.accounts.rights import Actor, may, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.config import ConsoleSettings
 from console.keys import services as keys
 from console.operators import services as accounts
@@ -362,7 +362,7 @@ def test_one_entry_of_the_rail_is_where_one_is(
     browser: Browser, admin: Actor, base: object, path: str, place: str | None
 ) -> None:
     for name in ("keys", "settings"):
-        catalog.register(admin, name, str(base))
+        registration.register(admin, name, str(base))
     page = browser("admin").get(path).content.decode()
     rail = page[page.index("<nav") : page.index("</nav>")]
     lit = [line for line in rail.splitlines() if "aria-current" in line]

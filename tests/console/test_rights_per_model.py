@@ -19,7 +19,7 @@ from console.board.projection import projected
 from console.board.protocol import Topic
 from console.board.rows import Alarm, Queue, Transition
 from console.board.view import LiveView
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.catalog.models import ServedModel
 from console.deletion import wholemodels
 from console.fleet import services as fleet
@@ -45,7 +45,7 @@ def things(admin: Actor, base: Path) -> dict[str, Job]:
     """Two models, a running job of each, and a manager who is limited to one of them."""
     jobs = {}
     for number, name in enumerate(("team-a", "zebra")):
-        catalog.register(admin, name, str(base / "1"))
+        registration.register(admin, name, str(base / "1"))
         jobs[name] = make(number, model=name, state="running", worker="w1")
     operators.set_models(admin, "model-manager", ["team-*"], reason="Their team's.")
     return jobs
@@ -95,9 +95,9 @@ def test_acts_on_ones_own_models_and_jobs_go_on(tab: Client, limited: Actor, thi
 
 
 def test_new_models_of_the_limit_may_be_registered_and_no_others(limited: Actor, base: Path) -> None:
-    catalog.register(limited, "team-new", str(base / "1"))
+    registration.register(limited, "team-new", str(base / "1"))
     with pytest.raises(Forbidden):
-        catalog.register(limited, "new", str(base / "1"))
+        registration.register(limited, "new", str(base / "1"))
     assert not ServedModel.objects.filter(name="new").exists()
 
 

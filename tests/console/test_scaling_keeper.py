@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from console.accounts.rights import system_actor
 from console.audit.models import AuditEntry
+from console.catalog import modelsettings
 from console.catalog import scaling as catalog_scaling
-from console.catalog import services as catalog
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
 from console.outbox.publisher import Publisher
@@ -94,13 +94,13 @@ async def test_a_model_that_begins_to_scale_is_found_though_no_event_told_of_it(
     await with_devices(bus, 3)
     async with keeping(bus, console) as until:
         await asyncio.sleep(0.5)  # so that the look at the start found nothing
-        await in_thread(catalog.change_settings, ME, "digits", FAST)
+        await in_thread(modelsettings.change_settings, ME, "digits", FAST)
         await until(lambda scale: "digits" in scale.models)
 
 
 async def test_jobs_that_wait_raise_published_replicas_and_hosts_are_told(bus: Bus, console: ConsoleSettings) -> None:
     await in_thread(make, "digits")
-    await in_thread(catalog.change_settings, ME, "digits", FAST)
+    await in_thread(modelsettings.change_settings, ME, "digits", FAST)
     await with_devices(bus, 3)
     async with keeping(bus, console) as until:
         await until(lambda scale: "digits" in scale.models and not scale.classes["t4"].wanted)
@@ -112,13 +112,13 @@ async def test_jobs_that_wait_raise_published_replicas_and_hosts_are_told(bus: B
         assert found.models["digits"].reason == "12 jobs wait"
         assert await in_thread(lambda: ServedModel.objects.get().replicas) == 3
         assert await in_thread(AuditEntry.objects.count) == acts  # the log has it
-        await in_thread(catalog.change_settings, ME, "digits", {"autoscale": False})
+        await in_thread(modelsettings.change_settings, ME, "digits", {"autoscale": False})
         await until(lambda scale: scale == Scale())  # nothing scales: each device has workers again
 
 
 async def test_jobs_of_a_paused_model_ask_for_no_device_until_it_is_resumed(bus: Bus, console: ConsoleSettings) -> None:
     await in_thread(make, "digits")
-    await in_thread(catalog.change_settings, ME, "digits", FAST)
+    await in_thread(modelsettings.change_settings, ME, "digits", FAST)
     await with_devices(bus, 3)
     await put(bus, Bucket.DESIRED, "model.digits", Desired(is_paused=True))
     async with keeping(bus, console) as until:
@@ -135,7 +135,7 @@ async def test_items_that_wait_in_queues_of_a_service_raise_its_replicas_and_kee
     bus: Bus, console: ConsoleSettings
 ) -> None:
     await in_thread(make, "digits")
-    await in_thread(catalog.change_settings, ME, "digits", FAST)
+    await in_thread(modelsettings.change_settings, ME, "digits", FAST)
     await with_devices(bus, 3)
     key = names.token("sums")
     queue = Queue(name="sums", account_id="mine", services=("digits",))
@@ -169,7 +169,7 @@ async def test_an_item_that_waits_too_long_raises_the_replicas_of_its_service(
     bus: Bus, console: ConsoleSettings
 ) -> None:
     await in_thread(make, "digits")
-    await in_thread(catalog.change_settings, ME, "digits", {**FAST, "queue_backlog": 0, "target_wait_s": 10.0})
+    await in_thread(modelsettings.change_settings, ME, "digits", {**FAST, "queue_backlog": 0, "target_wait_s": 10.0})
     await with_devices(bus, 1)
     ready = presence("w", "cpu-0", token=1, models=(Residency(model="digits", version=1, state="ready"),))
     await put(bus, Bucket.WORKERS, names.token("w"), ready, ttl_s=60)
@@ -194,7 +194,7 @@ async def test_an_item_that_waits_too_long_raises_the_replicas_of_its_service(
 
 async def test_a_bound_of_a_class_is_told_with_what_was_asked_for(bus: Bus, console: ConsoleSettings) -> None:
     await in_thread(make, "digits")
-    await in_thread(catalog.change_settings, ME, "digits", {"replicas": 3})
+    await in_thread(modelsettings.change_settings, ME, "digits", {"replicas": 3})
     await with_devices(bus, 3)
 
     def told() -> list[float | None]:
@@ -213,7 +213,7 @@ async def test_while_there_are_more_workers_than_wanted_hosts_are_told_again(
 ) -> None:
     monkeypatch.setattr(module, "WORDS_S", 0.1)
     await in_thread(make, "digits")
-    await in_thread(catalog.change_settings, ME, "digits", FAST)
+    await in_thread(modelsettings.change_settings, ME, "digits", FAST)
     await with_devices(bus, 1)
     async with keeping(bus, console) as until:
         scale = await until(lambda scale: bool(scale.classes) and not scale.classes["t4"].wanted)
@@ -231,11 +231,11 @@ def test_only_a_model_that_scales_and_takes_jobs_is_changed_and_no_audit_row_is_
     make("digits")
     assert catalog_scaling.scale("digits", 3, "why") is None
     assert catalog_scaling.scale("gone", 3, "why") is None
-    catalog.change_settings(ME, "digits", FAST)
+    modelsettings.change_settings(ME, "digits", FAST)
     before = AuditEntry.objects.count()
     assert catalog_scaling.scale("digits", 3, "why") == 1
     assert catalog_scaling.scale("digits", 3, "why") is None
-    catalog.change_settings(ME, "digits", {"replicas": 0})
+    modelsettings.change_settings(ME, "digits", {"replicas": 0})
     assert catalog_scaling.scale("digits", 3, "why") is None
     assert ServedModel.objects.get().replicas == 0
     assert AuditEntry.objects.count() == before + 1

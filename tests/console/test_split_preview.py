@@ -9,7 +9,7 @@ from django.test import Client
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import services
+from console.catalog import registration, targets
 from console.catalog.models import ModelVersion, ServedModel
 from console.feed.feed import Feed
 from console.feed.running import running
@@ -30,9 +30,9 @@ FLOATS: dict[str, Any] = {"dtype": "float32", "shape": [-1, 4]}
 @pytest.fixture
 def digits(admin: Actor, base: Path) -> ServedModel:
     """A model with versions 1, the default and ``stable``, and 2."""
-    services.register(admin, "digits", str(base))
-    services.set_default(admin, "digits", 1)
-    return services.set_label(admin, "digits", "stable", 1)
+    registration.register(admin, "digits", str(base))
+    targets.set_default(admin, "digits", 1)
+    return targets.set_label(admin, "digits", "stable", 1)
 
 
 def test_another_default_moves_the_requests_that_name_none(digits: ServedModel) -> None:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import selection, services
+from console.catalog import modelsettings, registration, selection, targets
 from console.catalog.models import ModelVersion, ServedModel, VersionSplit
 from console.controller import canaries
 from console.deletion import versions
@@ -29,9 +29,9 @@ Browser = Callable[[str], Client]
 @pytest.fixture
 def digits(admin: Actor, base: Path) -> None:
     """A model with versions 1, the default and ``stable``, and 2."""
-    services.register(admin, "digits", str(base))
-    services.set_default(admin, "digits", 1)
-    services.set_label(admin, "digits", "stable", 1)
+    registration.register(admin, "digits", str(base))
+    targets.set_default(admin, "digits", 1)
+    targets.set_label(admin, "digits", "stable", 1)
 
 
 pytestmark = pytest.mark.usefixtures("digits")
@@ -50,11 +50,11 @@ def test_a_split_is_published_with_its_weight_and_its_header(admin: Actor) -> No
 
 
 def test_a_default_that_was_the_highest_is_fixed_while_it_is_split(admin: Actor, base: Path) -> None:
-    services.set_default(admin, "digits", None)
+    targets.set_default(admin, "digits", None)
     acts.set_split(admin, "digits", "", 1, 0.1)
     (base / "3").mkdir()
     (base / "3" / "saved_model.pb").write_bytes(b"x")
-    services.register(admin, "digits", str(base))
+    registration.register(admin, "digits", str(base))
     assert published().default_version == 2
 
 
@@ -113,9 +113,9 @@ def test_while_it_is_split_callers_stay_on_their_side_and_its_target_where_it_is
         acts.set_split(admin, "digits", "", 2, 0.2)
     for number in (2, None):
         with pytest.raises(Conflict, match="A split of the default"):
-            services.set_default(admin, "digits", number)
+            targets.set_default(admin, "digits", number)
         with pytest.raises(Conflict, match="A split of label stable"):
-            services.set_label(admin, "digits", "stable", number)
+            targets.set_label(admin, "digits", "stable", number)
 
 
 def test_a_candidate_is_served_whatever_the_policy_says_and_is_not_deleted(admin: Actor) -> None:
@@ -132,7 +132,7 @@ def test_a_candidate_is_served_whatever_the_policy_says_and_is_not_deleted(admin
 def test_a_candidate_that_may_not_serve_any_more_gets_no_request(admin: Actor) -> None:
     acts.set_split(admin, "digits", "", 2, 0.1)
     ModelVersion.objects.filter(number=2).update(is_withdrawn=True)
-    services.set_enabled(admin, "digits", is_enabled=True)
+    modelsettings.set_enabled(admin, "digits", is_enabled=True)
     assert published().splits == ()
 
 

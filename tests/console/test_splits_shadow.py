@@ -10,7 +10,7 @@ from django.test import Client
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import services
+from console.catalog import registration, targets
 from console.catalog.models import VersionSplit
 from console.controller import shadows
 from console.splits import acts
@@ -25,8 +25,8 @@ from tests.console.test_models import published
 @pytest.fixture
 def digits(admin: Actor, base: Path) -> None:
     """A model with versions 1, the default, and 2."""
-    services.register(admin, "digits", str(base))
-    services.set_default(admin, "digits", 1)
+    registration.register(admin, "digits", str(base))
+    targets.set_default(admin, "digits", 1)
 
 
 def worker(since: float, *, id_: str = "w1", boot: str = "b", **figures: Any) -> Worker:

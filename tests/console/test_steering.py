@@ -9,7 +9,7 @@ from django.test import Client
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.feed.feed import Feed
 from console.feed.running import running
 from console.fleet.models import DesiredState
@@ -30,7 +30,7 @@ MB = 2**20
 def feed(monkeypatch: pytest.MonkeyPatch, admin: Actor, base: Path) -> Feed:
     """Two models with a version each, placed on the one device of the host north; host south has none of them."""
     for name in ("digits", "cats"):
-        catalog.register(admin, name, str(base / "1"))
+        registration.register(admin, name, str(base / "1"))
     feed = Feed(Wire())
     monkeypatch.setattr(running, "feed", feed)
     monkeypatch.setattr(Feed, "is_blind", False)

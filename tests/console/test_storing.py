@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import folders, inspection, judging, services, storing, uploads
+from console.catalog import folders, inspection, judging, lookup, storing, uploads
 from console.catalog.models import ModelVersion, ServedModel, StoredUpload
 from console.config import ConsoleSettings
 from console.controller import readiness
@@ -122,7 +122,7 @@ def test_an_uploaded_model_lies_in_the_store_and_its_files_are_published_before_
     assert (manifest.repository, manifest.url) == ("uploads", f"{fleet.url}/mine/1")
     assert {f"mine/1/{file.path}": file.size_bytes for file in manifest.files} == fleet.files
     assert all(file.etag for file in manifest.files)
-    document = services.find("mine").document().versions[0]
+    document = lookup.find("mine").document().versions[0]
     assert (document.path, document.repository, document.digest) == (manifest.url, "uploads", version.digest)
 
     second = upload(admin, archive_of(half_plus_two()))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
 from console.audit.models import AuditEntry
-from console.catalog import services as catalog
+from console.catalog import registration
 from console.catalog.models import ServedModel
 from console.config import ConsoleSettings
 from console.keys import passing
@@ -151,7 +151,7 @@ def served(console: ConsoleSettings, settings: Any, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def digits(admin: Actor, base: Path) -> ServedModel:
     """A model with versions 1 and 2."""
-    return catalog.register(admin, "digits", str(base))
+    return registration.register(admin, "digits", str(base))
 
 
 def test_a_call_has_a_key_for_its_model_alone_that_ends_in_minutes(

@@ -12,7 +12,7 @@ from django.utils import timezone
 from console.accounts.models import User
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import services as catalog
+from console.catalog import modelsettings, registration, targets
 from console.catalog.models import ServedModel
 from console.feed.feed import Feed
 from console.feed.running import running
@@ -34,7 +34,7 @@ Browser = Callable[[str], Client]
 @pytest.fixture
 def model(admin: Actor, base: Path, monkeypatch: pytest.MonkeyPatch) -> ServedModel:
     """A model with versions 1 and 2, and a worker."""
-    model = catalog.register(admin, "digits", str(base))
+    model = registration.register(admin, "digits", str(base))
     feed = Feed(Wire())
     feed.view.presence("w1", worker("w1"), 1_000_000.0)
     monkeypatch.setattr(running, "feed", feed)
@@ -94,8 +94,8 @@ def test_the_message_after_an_act_has_a_button_that_takes_it_back(browser: Brows
 
 
 def test_a_label_that_was_moved_goes_back_to_its_version(browser: Browser, model: ServedModel, admin: Actor) -> None:
-    catalog.set_label(admin, "digits", "stable", 1)
-    catalog.set_label(admin, "digits", "stable", 2)
+    targets.set_label(admin, "digits", "stable", 1)
+    targets.set_label(admin, "digits", "stable", 2)
     entry = AuditEntry.objects.first()
     assert entry
     undoing.undo(admin, entry)
@@ -103,10 +103,10 @@ def test_a_label_that_was_moved_goes_back_to_its_version(browser: Browser, model
 
 
 def test_what_was_changed_again_meanwhile_is_not_undone_and_that_is_audited(model: ServedModel, admin: Actor) -> None:
-    catalog.change_settings(admin, "digits", {"replicas": 3, "timeout_s": 9.0})
+    modelsettings.change_settings(admin, "digits", {"replicas": 3, "timeout_s": 9.0})
     first = AuditEntry.objects.first()
     assert first
-    catalog.change_settings(admin, "digits", {"replicas": 4})
+    modelsettings.change_settings(admin, "digits", {"replicas": 4})
     with pytest.raises(Conflict, match=r"replicas of digits was changed again .*: it is 4 now, and was 3"):
         undoing.undo(admin, first)
     model.refresh_from_db()
@@ -114,7 +114,7 @@ def test_what_was_changed_again_meanwhile_is_not_undone_and_that_is_audited(mode
     refused = AuditEntry.objects.first()
     assert refused
     assert (refused.result, refused.after) == ("failed", {"undo": first.number})
-    catalog.change_settings(admin, "digits", {"max_queue": 7})
+    modelsettings.change_settings(admin, "digits", {"max_queue": 7})
     assert undoing.may_undo(admin, AuditEntry.objects.get(number=first.number + 1))
 
 
@@ -137,7 +137,7 @@ def test_after_a_day_or_of_an_act_without_an_inverse_there_is_no_undo(
     registered = AuditEntry.objects.get(act="models.register")
     with pytest.raises(NotFound, match="has no undo"):
         undoing.undo(admin, registered)
-    catalog.change_settings(admin, "digits", {"replicas": 3})
+    modelsettings.change_settings(admin, "digits", {"replicas": 3})
     entry = AuditEntry.objects.first()
     assert entry
     late = timezone.now() + undoing.KEPT + timedelta(seconds=1)
@@ -148,7 +148,7 @@ def test_after_a_day_or_of_an_act_without_an_inverse_there_is_no_undo(
 
 @pytest.mark.usefixtures("model")
 def test_only_who_may_do_the_act_may_take_it_back(browser: Browser, admin: Actor) -> None:
-    catalog.change_settings(admin, "digits", {"replicas": 3})
+    modelsettings.change_settings(admin, "digits", {"replicas": 3})
     entry = AuditEntry.objects.first()
     assert entry
     for role, act in (("viewer", "audit.view"), ("operator", "models.settings")):
@@ -165,9 +165,9 @@ def test_only_who_may_do_the_act_may_take_it_back(browser: Browser, admin: Actor
 
 @pytest.mark.usefixtures("model")
 def test_the_page_of_the_thing_offers_what_stands_and_nothing_else(browser: Browser, admin: Actor) -> None:
-    catalog.change_settings(admin, "digits", {"replicas": 3})
-    catalog.change_settings(admin, "digits", {"replicas": 4})
-    catalog.set_default(admin, "digits", 1)
+    modelsettings.change_settings(admin, "digits", {"replicas": 3})
+    modelsettings.change_settings(admin, "digits", {"replicas": 4})
+    targets.set_default(admin, "digits", 1)
     default, four, three = AuditEntry.objects.all()[:3]
     page = browser("model manager").get("/models/digits").content.decode()
     offered = [entry.target and f"/audit/{entry.number}/undo" in page for entry in (default, four, three)]
@@ -177,7 +177,7 @@ def test_the_page_of_the_thing_offers_what_stands_and_nothing_else(browser: Brow
 def test_a_deletion_has_the_same_button(browser: Browser, model: ServedModel) -> None:
     client = browser("admin")
     assert model.name == "digits"
-    catalog.set_default(Actor(user=User.objects.get(username="admin")), "digits", 2)
+    targets.set_default(Actor(user=User.objects.get(username="admin")), "digits", 2)
     page = client.get(submit(client, "/models/digits/versions/1/delete")["Location"]).content.decode()
     message = page.partition('class="messages"')[2].partition("</form>")[0]
     assert 'action="/models/digits/versions/1/undo"' in message
@@ -218,10 +218,10 @@ def test_undo_asks_for_the_password_where_the_act_itself_would(browser: Browser,
 
 
 def test_undo_leaves_what_its_act_named_and_did_not_change(model: ServedModel, admin: Actor) -> None:
-    catalog.change_settings(admin, "digits", {"replicas": 3, "timeout_s": model.timeout_s})
+    modelsettings.change_settings(admin, "digits", {"replicas": 3, "timeout_s": model.timeout_s})
     first = AuditEntry.objects.first()
     assert first
-    catalog.change_settings(admin, "digits", {"timeout_s": 9.0})
+    modelsettings.change_settings(admin, "digits", {"timeout_s": 9.0})
     undoing.undo(admin, first)
     assert (ServedModel.objects.get().replicas, ServedModel.objects.get().timeout_s) == (model.replicas, 9.0)
 

@@ -13,7 +13,7 @@ from django.test import Client
 
 from console.accounts.models import User
 from console.accounts.rights import Actor, system_actor
-from console.catalog import services as catalog
+from console.catalog import modelsettings, registration
 from console.catalog.models import ServedModel
 from console.feed.feed import Feed
 from console.fleet import services as fleet
@@ -101,7 +101,7 @@ def says_so(page: str) -> bool:
 @pytest.mark.usefixtures("publishing")
 async def test_its_page_says_so_as_long_as_it_stands(browser: Callable[[str], Client], full: Bus, base: Path) -> None:
     client = await in_thread(browser, "admin")
-    await in_thread(catalog.register, ME, "second", str(base))
+    await in_thread(registration.register, ME, "second", str(base))
     answer = await in_a_request(submit, client, "/models/second/replicas", {"replicas": "2"})
     page = (await in_a_request(client.get, answer["Location"])).content.decode()
     assert "not published to the fleet yet" in page, "in the answer to the act"
@@ -199,7 +199,7 @@ async def test_the_largest_key_that_is_taken_is_published(bus: Bus) -> None:
 
 
 async def test_the_board_has_an_alarm_for_it(full: Bus, wire: Wire, base: Path) -> None:
-    await in_thread(catalog.register, ME, "second", str(base))
+    await in_thread(registration.register, ME, "second", str(base))
     await Publisher(full, 5).publish_due()
     feed, viewer = Feed(wire, unpublished=unpublished), Viewer()
     watching = asyncio.create_task(feed.run())
@@ -215,7 +215,7 @@ async def test_the_board_has_an_alarm_for_it(full: Bus, wire: Wire, base: Path) 
 
 
 async def test_what_is_refused_is_tried_less_and_less_and_holds_nothing_else_up(full: Bus, base: Path) -> None:
-    await in_thread(catalog.register, ME, "second", str(base))
+    await in_thread(registration.register, ME, "second", str(base))
     await in_thread(lambda: ServedModel.objects.create(name="first"))
     await in_thread(lambda: fleet.pause(ME, "first", is_paused=True, reason="heat"))
     publisher = Publisher(full, 60)
@@ -224,5 +224,5 @@ async def test_what_is_refused_is_tried_less_and_less_and_holds_nothing_else_up(
     entries = {e.bucket: e for e in await in_thread(lambda: list(OutboxEntry.objects.all()))}
     assert entries["desired"].published_at is not None
     assert (entries["models"].published_at, entries["models"].attempts) == (None, 1)
-    await in_thread(lambda: catalog.set_enabled(ME, "second", is_enabled=False))
+    await in_thread(lambda: modelsettings.set_enabled(ME, "second", is_enabled=False))
     assert await publisher.publish_due() == 1, "a newer decision is tried at once"

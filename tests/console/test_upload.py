@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from console.accounts.rights import Actor
 from console.audit.models import AuditEntry
-from console.catalog import services, uploads
+from console.catalog import registration, uploads
 from console.catalog.models import ModelVersion, ServedModel
 from console.config import ConsoleSettings
 from console.controller import readiness
@@ -68,7 +68,7 @@ def test_a_version_that_is_a_link_out_of_the_roots_is_not_registered(
     (base / "1").symlink_to(outside)
     settings.CONSOLE = replace(settings.CONSOLE, repository_roots=(str(tmp_path / "roots"),))
     with pytest.raises(InvalidRequest, match="outside the repository folders"):
-        services.register(admin, "m", str(base))
+        registration.register(admin, "m", str(base))
 
 
 def test_an_uploaded_model_is_laid_out_inspected_and_never_changed(
