@@ -19,7 +19,7 @@ from signalbox.ops.up.stack import UpStack
 from signalbox.program.errors import Unavailable
 
 ROUNDS: Final = 4
-PER_SECOND: Final = 1_000
+PER_SECOND: Final = 2_500
 """Items that are put before a window, for each second of it: more than are done."""
 _AT_ONCE: Final = 32
 _POLL_S: Final = 0.2

@@ -26,16 +26,20 @@ from signalbox.bus.client import Bus
 from signalbox.program import log, metrics
 from signalbox.program.errors import SignalboxError
 from signalbox.program.looplag import LoopWatch
+from signalbox.program.niceness import give_way
 from signalbox.program.tasks import TaskGroup
 from signalbox.wire.names import program_alive
 from signalbox.wire.outboundnames import OUTBOUND
 
 ALIVE_S: Final = 2.0
+_NICE: Final = 10
+"""Nobody waits for an answer of this program; who waits for one of the same machine's others goes first."""
 
 
 def run(settings: OutboundSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises what keeps the program from starting."""
     log.configure(settings.log_level, program=OUTBOUND)
+    give_way(_NICE)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(settings))
 

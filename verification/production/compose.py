@@ -96,6 +96,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     restart: Literal["no", "on-failure", "unless-stopped", "always"] = "no"
     stop_grace_period: str = "10s"
     mem_limit: str = ""
+    cpu_shares: int = 1024
     init: bool = False
     read_only: bool = False
     tmpfs: tuple[Literal["/tmp"], ...] = ()  # noqa: S108  the container's own, which each has here

@@ -128,7 +128,9 @@ async def test_a_queue_is_made_by_the_copy_that_has_the_task_and_told_by_the_nex
         states.on_change(lambda *_: is_new.set())
         await states.start()
         for name in ("first", "second"):
-            with copy(server, tmp_path):
+            with copy(server, tmp_path) as outbound:
+                nice = os.getpriority(os.PRIO_PROCESS, outbound.pid)
+                assert nice > os.getpriority(os.PRIO_PROCESS, 0), "it gives way to those who answer callers"
                 await put(console, Bucket.QUEUES, name, Queue(name=name, account_id="acme"))
                 async with asyncio.timeout(60):
                     while (state := states.get(name)) is None or state.state != "running":
