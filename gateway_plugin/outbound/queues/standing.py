@@ -34,7 +34,8 @@ DEAD_S: Final = 30.0
 QUIET_S: Final = 60.0
 """Between two looks while there is nothing at all: NATS may have lost the event of a put."""
 _SHARE: Final = 0.2
-"""Most of the time that looks and writes take."""
+"""Most of the time that looks and writes take. While a stream has no leader NATS waits for one before it lists the
+others: that takes nobody's time."""
 _MOST_BYTES: Final = 48 * 1024
 """Of a state: more watches and groups than fit are left out."""
 _IDLE_STEPS: Final = (3600.0, 600.0, 60.0, 10.0)
@@ -69,6 +70,7 @@ class Standing:
         self._rear: tuple[object, dict[str, int]] = (None, {})
         self._stirred = stirred
         self._backlog: dict[str, int] = {}
+        self._waited_s = 0.0
 
     async def load(self) -> None:
         """Read what an earlier holder of this task has written. Raises :class:`Unavailable`."""
@@ -91,14 +93,18 @@ class Standing:
                 is_moving = True
             if not is_moving and not self._stirred.is_set():
                 await self._until_stirred()
-            await asyncio.sleep(max(LOOK_S, (loop.time() - began) * (1 / _SHARE - 1) if is_moving else 0))
+            took_s = loop.time() - began - self._waited_s
+            await asyncio.sleep(max(LOOK_S, took_s * (1 / _SHARE - 1) if is_moving else 0))
 
     async def look(self) -> bool:
         """Compare all queues with what was last written; whether anything is in one, or watched, or away.
 
         Raises as :meth:`Bus.request_json`.
         """
+        self._waited_s, asked_at = 0.0, time.monotonic()
         streams = await list_streams(self._queue_bus)
+        if streams.leaderless:
+            self._waited_s = time.monotonic() - asked_at
         gauges.show_late(streams)
         watches = self._watches.by_queue()
         dead = await self._dead(streams.infos.get(queuenames.REAR))
