@@ -5,6 +5,7 @@ per stream at most, forgets everything in the end, and does the same however the
 """
 
 import asyncio
+import atexit
 import struct
 from collections.abc import Hashable
 from pathlib import Path
@@ -119,6 +120,7 @@ class Served:
 
 
 _loop: Final = asyncio.new_event_loop()
+atexit.register(_loop.close)
 
 
 def one(data: bytes) -> Hashable:
