@@ -56,7 +56,6 @@ class Loads:
         self._service_queues: Table[ServiceQueue] = Table(bus, Bucket.QUEUES, ServiceQueue)
         self._queue_states: Table[QueueState] = Table(bus, Bucket.QUEUE_STATES, QueueState)
         self._tables = self._models, self._desired, self._workers, self._service_queues, self._queue_states
-        self._oldest_items: dict[str, float] = {}
         self._accepted: Subscription | None = None
         self.replicas: dict[str, int] = {}
         """Of the models that take jobs."""
@@ -99,10 +98,11 @@ class Loads:
         """The models that somebody calls, and what is known of them."""
         now = self._clock()
         self.queues.age(now)
-        return {name: self._load(name, row, now) for name, row in self.queues.called().items()}
+        items = oldest(self._service_queues.items(), self._queue_states.items())
+        return {name: self._load(name, row, items.get(name), now) for name, row in self.queues.called().items()}
 
-    def _load(self, name: str, row: Queue, now: float) -> Load:
-        since = [at for at in (row.oldest_at, self._oldest_items.get(name)) if at is not None]
+    def _load(self, name: str, row: Queue, oldest_item_at: float | None, now: float) -> Load:
+        since = [at for at in (row.oldest_at, oldest_item_at) if at is not None]
         if row.is_paused:  # nothing of what waits may begin, however many devices there are
             row, since = replace(row, waiting=0, lost=0, items=0), []
             self._called.pop(name, None)
@@ -140,9 +140,7 @@ class Loads:
             self.queues.desired(untoken(what), desired, self._clock())
 
     def _on_service_queue(self, *_: object) -> None:
-        known = self._service_queues.items(), self._queue_states.items()
-        self._oldest_items = oldest(*known)
-        self.queues.items(waiting(*known), self._clock())
+        self.queues.items(waiting(self._service_queues.items(), self._queue_states.items()), self._clock())
 
     async def _listen(self) -> None:
         self._accepted = await self._bus.subscribe(event_of_jobs(), self._on_job)

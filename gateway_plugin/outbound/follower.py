@@ -224,7 +224,7 @@ class Follower:
                 self._position.reached(found[-1].seq + 1)
                 gauges.FOLLOWER_LAG.set(found[-1].left)
                 await self._keep()
-        finally:  # also when it is told to stop: what is done is not read again
+        finally:  # also when it is asked to stop: what is done is not read again
             if self._traces is not None:
                 self._traces.export([one.record for one in read if self._position.is_past(one.seq)])
 

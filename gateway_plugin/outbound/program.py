@@ -33,7 +33,7 @@ from signalbox.wire.outboundnames import OUTBOUND
 
 ALIVE_S: Final = 2.0
 _NICE: Final = 10
-"""Nobody waits for an answer of this program; who waits for one of the same machine's others goes first."""
+"""Nobody waits for an answer of this program: those who do wait for others on this machine go first."""
 
 
 def run(settings: OutboundSettings) -> None:

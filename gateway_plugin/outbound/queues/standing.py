@@ -35,7 +35,7 @@ QUIET_S: Final = 60.0
 """Between two looks while there is nothing at all: NATS may have lost the event of a put."""
 _SHARE: Final = 0.2
 """Most of the time that looks and writes take. While a stream has no leader NATS waits for one before it lists the
-others: that takes nobody's time."""
+others: that is no work."""
 _MOST_BYTES: Final = 48 * 1024
 """Of a state: more watches and groups than fit are left out."""
 _IDLE_STEPS: Final = (3600.0, 600.0, 60.0, 10.0)

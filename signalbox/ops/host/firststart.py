@@ -5,9 +5,11 @@ turn comes first starts a worker at once; the others only where none appears (:f
 
 What only the workers' reconciler does needs a worker later: a delayed job falls due, a deadline passes. So when the
 last worker has gone each host reads what that left (``position`` in KV ``duties``), and sets a timer. It does so too at
-its begin, after a reconnect, where a worker is gone that no host accounts for: its jobs are nobody's news, and each
-minute in which there is none: events are not kept, and one may be lost. A worker that drains takes no job, so it counts
-for none.
+its begin, after a reconnect, and where a worker is gone that no host accounts for: its jobs are nobody's news. A worker
+that drains takes no job, so it counts for none.
+
+Events are not kept, and one may be lost: so the queue is looked at each minute in which there is no worker. Records are
+not: owners delete ended jobs at any time, and that is no work.
 """
 
 import asyncio
@@ -33,8 +35,8 @@ from signalbox.wire.workerdocs import Worker
 
 _AGAIN_S: Final = 1.0
 """Until what NATS did not tell is looked for again."""
-_UNHEARD_S: Final = 60.0
-"""Until it is looked for what no event told of."""
+_LOST_S: Final = 60.0
+"""Between two looks at the queue for jobs whose events were lost."""
 
 
 class FirstStart:
@@ -116,10 +118,11 @@ class FirstStart:
     async def _keep_looking(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_UNHEARD_S):
+                async with asyncio.timeout(_LOST_S):
                     await self._doubted.wait()
+            is_doubted = self._doubted.is_set()
             self._doubted.clear()
-            if not self._has_worker() and not await self._look():
+            if not self._has_worker() and not await self._look(with_records=is_doubted):
                 await asyncio.sleep(_AGAIN_S)
                 self.doubt()
 
@@ -140,7 +143,7 @@ class FirstStart:
             log.info("host.first_worker", device=device)
             self._start(device)
 
-    async def _look(self) -> bool:
+    async def _look(self, *, with_records: bool = True) -> bool:
         """Learn when a worker is needed, by what jobs and records there are and what the last worker has left. False
         where NATS does not tell: after a restart it has its connections before its streams."""
         try:
@@ -155,7 +158,8 @@ class FirstStart:
             position = ReconcilerPosition()
         newest_at = datetime.fromisoformat(jobs["last_ts"]).timestamp() if jobs["messages"] else None
         # One that drains reads records until it ends, and says then how far it has come.
-        last_record = state["last_seq"] if state["messages"] and not self._workers() else 0
+        is_read = with_records and state["messages"] and not self._workers()
+        last_record = state["last_seq"] if is_read else 0
         self._due(needed_at(position, self._scale(), newest_job_at=newest_at, last_record=last_record))
         return True
 

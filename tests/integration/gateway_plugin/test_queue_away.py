@@ -79,7 +79,7 @@ async def kept(bus: Bus) -> None:
 
 
 @asynccontextmanager
-async def told(server: NatsServer) -> AsyncIterator[Queues]:
+async def kept_by(server: NatsServer) -> AsyncIterator[Queues]:
     bus = await Bus.connect(Wire(nats_url=server.url, request_timeout_s=2.0), role="outbound")
     queues, running = Queues(bus), Background()
 
@@ -122,7 +122,7 @@ async def test_its_sides_are_told_as_away_until_the_node_is_back_and_all_others_
 ) -> None:
     servers, _ = three
     lost = servers[2]
-    async with told(servers[0]) as queues:
+    async with kept_by(servers[0]) as queues:
         there, elsewhere = await on_and_off(queues, lost.name)
         for name in (there, elsewhere):
             await queues.put_item(name)
